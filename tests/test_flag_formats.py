@@ -20,9 +20,9 @@ def read(cells, first_row=1):
     learnt = look.format()
     values, bad = learnt.read(column)
     assert (values.dtype, bad.dtype, values.name) == (pl.Boolean, pl.Boolean, "x")
-    assert look.n_good == len(values.drop_nulls()) - (0 if learnt.no else look.n_gaps)
+    assert look.n_good == len(values.drop_nulls()) - (0 if learnt.no else look.n_blank)
     assert look.n_bad == bad.sum()
-    assert look.n_good + look.n_bad + look.n_gaps == len(column)
+    assert look.n_good + look.n_bad + look.n_blank == len(column)
     return values.to_list()
 
 
@@ -101,10 +101,10 @@ def test_a_column_of_something_else(cells):
 
 def test_what_is_bad_is_said_with_its_row():
     look = FlagLook.of(pl.Series(["yes", "no", " perhaps ", "true", ""]), first_row=10)
-    assert (look.n_good, look.n_bad, look.n_gaps) == (2, 2, 1)
+    assert (look.n_good, look.n_bad, look.n_blank) == (2, 2, 1)
     assert look.first_bad == (12, "perhaps")
     look = FlagLook.of(pl.Series([None, 0, 1]))
-    assert (look.n_good, look.n_bad, look.n_gaps, look.first_bad) == (0, 2, 1, (2, "0"))
+    assert (look.n_good, look.n_bad, look.n_blank, look.first_bad) == (0, 2, 1, (2, "0"))
 
 
 def test_a_gap_that_means_no_is_said():

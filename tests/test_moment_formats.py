@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riskad.core.checks import InputError
-from riskad.tables.formats import moment_looks
-from riskad.tables.formats.moment_looks import MomentLook
-from riskad.tables.formats.moment_patterns import checked_pattern, ways_to_read
-from riskad.tables.formats.moment_reading import read_cells
-from riskad.tables.formats.moments import MomentFormat
-from riskad.tables.formats.month_names import _MONTH_TABLE, LANGUAGES, MONTHS, month_name
+from riskad.tables.formats.moments import (
+    _MONTH_NAMES,
+    _MONTHS,
+    MomentFormat,
+    MomentLook,
+    _checked_pattern,
+    ways_to_read,
+)
 
 EPOCH = dt.datetime(1970, 1, 1)
 MARCH = dt.datetime(2025, 3, 27)
@@ -201,7 +203,7 @@ FORMS = [
 @pytest.mark.parametrize(("cell", "value", "kind"), FORMS, ids=[form[0] for form in FORMS])
 def test_forms_are_found_and_read(cell, value, kind):
     look = look_at([cell, f"  {cell} ", None, "n/a"])
-    assert (look.n_good, look.n_gaps, look.n_bad, look.first_bad) == (2, 2, 0, None)
+    assert (look.n_good, look.n_blank, look.n_bad, look.first_bad) == (2, 2, 0, None)
     written = look.format()
     assert written.kind == kind
     seconds, bad = written.read(pl.Series([cell, f"\t{cell}", "-", "soon"]))
@@ -234,10 +236,10 @@ def test_other_cells_are_no_moments(cell):
     assert look.n_good == 0
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", _MONTH_NAMES)
 @pytest.mark.parametrize("short", [False, True])
 def test_months_of_each_language_are_read_and_shown(language, short):
-    cells = [f"27 {month_name(month, language, short)} 2025" for month in range(1, 13)]
+    cells = [f"27 {_MONTH_NAMES[language][month - 1][short]} 2025" for month in range(1, 13)]
     look = look_at(cells)
     written = look.format()
     assert look.n_bad == 0
@@ -250,11 +252,11 @@ def test_months_of_each_language_are_read_and_shown(language, short):
 def test_no_name_means_two_months():
     spelled = [
         (name.lower(), month)
-        for entries in _MONTH_TABLE.values()
+        for entries in _MONTH_NAMES.values()
         for month, entry in enumerate(entries, 1)
         for name in entry
     ]
-    assert len(set(spelled)) == len(MONTHS) == len({name for name, _ in spelled})
+    assert len(set(spelled)) == len(_MONTHS) == len({name for name, _ in spelled})
 
 
 # --- what all cells decide ------------------------------------------------------------------------
@@ -272,7 +274,7 @@ def test_no_name_means_two_months():
 )
 def test_one_cell_decides_the_order_for_all(cells, pattern):
     look = look_at(cells)
-    assert look.format().patterns == (pattern,)
+    assert look.format().pattern == pattern
     assert not look.ambiguous
     assert look.n_bad == 0
 
@@ -285,7 +287,7 @@ def test_a_cell_with_a_clock_decides_for_those_without():
 def test_undecided_dates_have_the_day_first_and_that_is_said():
     look = look_at(["03/04/2025", "11/02/2025", "01/12/2025"])
     assert look.ambiguous
-    assert look.format().patterns == ("%d/%m/%Y",)
+    assert look.format().pattern == "%d/%m/%Y"
     (remark,) = look.remarks()
     assert "'03/04/2025' could have the day or the month first" in remark
     assert "date:%m/%d/%Y" in remark
@@ -293,7 +295,7 @@ def test_undecided_dates_have_the_day_first_and_that_is_said():
 
 def test_undecided_dates_with_am_and_pm_have_the_month_first():
     look = look_at(["03/04/2025 1:00 PM", "11/02/2025 2:00 AM"])
-    assert look.format().patterns == ("%m/%d/%Y %I:%M %p",)
+    assert look.format().pattern == "%m/%d/%Y %I:%M %p"
     assert look.ambiguous
 
 
@@ -302,14 +304,14 @@ def test_rows_in_order_decide():
     cells = [f"{month:02d}/{day:02d}/2025" for month in (1, 2, 3) for day in (1, 5, 9, 12)]
     look = look_at(cells)
     assert look.ambiguous
-    assert look.format().patterns == ("%m/%d/%Y",)
+    assert look.format().pattern == "%m/%d/%Y"
     assert "the rows are then in order" in look.remarks()[0]
-    assert look_at(cells[::-1]).format().patterns == ("%m/%d/%Y",)  # the latest first
+    assert look_at(cells[::-1]).format().pattern == "%m/%d/%Y"  # the latest first
 
 
 def test_the_order_that_most_cells_need_wins_and_the_others_are_bad():
     look = look_at(["30/04/2025", "01/22/2025", "23/01/2025", "05/05/2025"])
-    assert look.format().patterns == ("%d/%m/%Y",)
+    assert look.format().pattern == "%d/%m/%Y"
     assert (look.n_good, look.n_bad, look.first_bad) == (3, 1, (2, "01/22/2025"))
     assert "'01/22/2025' in row 2" in look.remarks()[0]
 
@@ -332,17 +334,17 @@ def test_the_name_makes_clocks_durations():
 
 def test_metres_are_durations_only_beside_hours():
     assert look_at(["5m", "20m"]).format() is None
-    assert look_at(["5m", "1h", "20m"]).format().patterns == ("units",)
+    assert look_at(["5m", "1h", "20m"]).format().pattern == "units"
 
 
 @pytest.mark.parametrize("values", [["20250327"] * 3, [20250327] * 3, [20250327.0, None, math.nan]])
 def test_eight_digits_are_dates_by_the_name_or_eight_different_dates(values):
     assert look_at(values, "amount", strict=False).format() is None
     look = look_at(values, "order_date", strict=False)
-    assert look.format().patterns == ("%Y%m%d",)
+    assert look.format().pattern == "%Y%m%d"
     assert look.format().read(pl.Series(values, strict=False))[0][0] == seconds_of(MARCH)
     days = range(20250301, 20250309)
-    assert look_at(list(days), "amount").format().patterns == ("%Y%m%d",)
+    assert look_at(list(days), "amount").format().pattern == "%Y%m%d"
     assert look_at(list(days)[1:], "amount").format() is None
     assert look_at([*days, 20250399], "amount").format() is None
     assert look_at([*days, 17], "order_date").format() is None
@@ -355,10 +357,10 @@ def test_counts_of_seconds_are_moments_by_the_name(name):
     values = [1_743_099_240, 1_743_099_300]
     for cells in (values, [float(each) for each in values], [str(each) for each in values]):
         written = look_at(cells, name).format()
-        assert written.patterns == ("unix",)
+        assert written.pattern == "unix"
         assert written.read(pl.Series(cells))[0].to_list() == values
     written = look_at([each * 1000 + 500 for each in values], name).format()
-    assert written.patterns == ("unix ms",)
+    assert written.pattern == "unix ms"
     assert written.read(pl.Series([1_743_099_240_500]))[0].to_list() == [1_743_099_240.5]
 
 
@@ -450,7 +452,7 @@ def test_typed_moments_with_a_zone_keep_its_clock_in_summer_and_winter():
     berlin = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("Europe/Berlin")
     look = MomentLook.of(berlin)
     written = look.format()
-    assert (written.zone, look.n_good, look.n_gaps) == ("Europe/Berlin", 2, 1)
+    assert (written.zone, look.n_good, look.n_blank) == ("Europe/Berlin", 2, 1)
     noon = [seconds_of(dt.datetime(2025, month, 1, 12)) for month in (1, 7)]
     for column in (
         berlin,
@@ -486,7 +488,7 @@ TYPED = [
 @pytest.mark.parametrize(("column", "kind", "value"), TYPED)
 def test_typed_columns(column, kind, value):
     look = MomentLook.of(column)
-    assert (look.n_good, look.n_gaps, look.n_bad, look.remarks()) == (1, 1, 0, [])
+    assert (look.n_good, look.n_blank, look.n_bad, look.remarks()) == (1, 1, 0, [])
     written = look.format()
     assert written.kind == kind
     assert written.read(column)[0].to_list() == [value, None]
@@ -524,7 +526,7 @@ def test_columns_of_other_types_and_without_cells(column):
     look = MomentLook.of(column)
     assert look.format() is None
     assert look.n_good == 0
-    assert look.n_gaps + look.n_bad == len(column)
+    assert look.n_blank + look.n_bad == len(column)
     assert look.remarks() == []
     seconds, _ = MomentFormat.given("%d.%m.%Y").read(column)
     assert seconds.null_count() == len(column)
@@ -555,7 +557,7 @@ def test_joined_halves_are_the_whole(cells, cut, name):
     halves = MomentLook.of(column[:cut]).joined(MomentLook.of(column[cut:], 1 + len(column[:cut])))
     assert halves.format() == whole.format()
     assert halves.remarks() == whole.remarks()
-    assert (halves.n_good, halves.n_gaps, halves.n_bad) == (whole.n_good, whole.n_gaps, whole.n_bad)
+    assert (halves.n_good, halves.n_blank, halves.n_bad) == (whole.n_good, whole.n_blank, whole.n_bad)
     assert halves.first_bad == whole.first_bad
 
 
@@ -581,7 +583,7 @@ def test_rows_in_order_decide_over_parts():
     look = look_at(cells[:1])
     for row in range(1, len(cells)):
         look = look.joined(MomentLook.of(pl.Series("x", cells[row : row + 1]), row + 1))
-    assert look.format().patterns == ("%m/%d/%Y",)
+    assert look.format().pattern == "%m/%d/%Y"
 
 
 # --- two ways to the same seconds -----------------------------------------------------------------
@@ -755,7 +757,7 @@ def test_blanks_and_far_moments_are_shown():
 @given(st.text(alphabet=st.sampled_from("0123456789:-/. TZPMaprMzhms+,%\u00e4"), max_size=25))
 def test_any_cell_is_looked_at_and_what_is_found_is_read(cell):
     look = look_at([cell], "date")
-    assert look.n_gaps + look.n_good + look.n_bad == 1
+    assert look.n_blank + look.n_good + look.n_bad == 1
     if look.format():
         assert look.format().read(pl.Series([cell]))[1].to_list() == [False]
         assert MomentFormat.from_dict(look.format().to_dict()) == look.format()
@@ -764,7 +766,7 @@ def test_any_cell_is_looked_at_and_what_is_found_is_read(cell):
 def test_patterns_that_are_found_may_be_given():
     for cell, _, kind in FORMS:
         for way, pattern in ways_to_read(cell):
-            assert checked_pattern(way, pattern) == pattern, (cell, kind)
+            assert _checked_pattern(way, pattern) == pattern, (cell, kind)
 
 
 def test_what_iso_writes_is_read_in_a_column_that_writes_otherwise():

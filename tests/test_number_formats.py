@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riskad.core.checks import InputError
-from riskad.tables.formats.gaps import GAP_WORDS, is_gap, strip_blanks, without_gaps
-from riskad.tables.formats.number_format import NumberFormat, clean
+from riskad.tables.cells import BLANK_WORDS as GAP_WORDS, are_blank as is_gap, strip_spaces as strip_blanks, without_blanks as without_gaps
+from riskad.tables.formats.numbers import NumberFormat, _clean as clean
 from riskad.tables.formats.numbers import NumberLook
 
 NBSP, THIN, NARROW, MINUS = "\u00a0", "\u2009", "\u202f", "\u2212"
@@ -24,7 +24,7 @@ def read(cells, first_row=1):
     values, bad = look.format().read(column)
     assert look.n_good == len(values.drop_nulls())
     assert look.n_bad == bad.sum()
-    assert look.n_good + look.n_bad + look.n_gaps == len(column)
+    assert look.n_good + look.n_bad + look.n_blank == len(column)
     if bad.any():
         row = bad.arg_max()
         assert look.first_bad == (first_row + row, clean(column.cast(pl.String))[row])
@@ -308,7 +308,7 @@ def test_a_column_of_something_else(cells):
 
 def test_a_column_without_rows_has_no_format():
     look = NumberLook.of(pl.Series([], dtype=pl.String))
-    assert (look.n_good, look.n_gaps, look.n_bad, look.first_bad) == (0, 0, 0, None)
+    assert (look.n_good, look.n_blank, look.n_bad, look.first_bad) == (0, 0, 0, None)
     assert look.format() is None
 
 
@@ -335,7 +335,7 @@ def test_a_comma_does_not_change_what_is_a_number_already():
 def test_true_and_false_are_no_numbers_but_are_read_as_such_if_asked():
     column = pl.Series([True, False, None])
     look = NumberLook.of(column)
-    assert (look.format(), look.n_bad, look.n_gaps) == (None, 2, 1)
+    assert (look.format(), look.n_bad, look.n_blank) == (None, 2, 1)
     values, bad = NumberFormat().read(column)
     assert values.to_list() == [1, 0, None]
     assert not bad.any()
@@ -345,7 +345,7 @@ def test_true_and_false_are_no_numbers_but_are_read_as_such_if_asked():
 def test_dates_are_not_read_as_their_seconds(dtype):
     column = pl.Series([0, None], dtype=pl.Int64).cast(dtype)
     look = NumberLook.of(column)
-    assert (look.format(), look.n_bad, look.n_gaps) == (None, 1, 1)
+    assert (look.format(), look.n_bad, look.n_blank) == (None, 1, 1)
     values, bad = NumberFormat().read(column)
     assert values.to_list() == [None, None]
     assert bad.to_list() == [True, False]

@@ -1,36 +1,31 @@
-"""The content of a cell, whatever it means: texts, blanks, and numbers to compute with."""
+"""The content of a cell, whatever it means: its text, blanks, and numbers to compute with."""
 
 from __future__ import annotations
 
-from typing import NoReturn, Self, TypeAlias
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.tables.columns import to_text
+from riskad.storage.fields import Fields, check_state
+from riskad.tables.columns import is_flat, to_text
 from riskad.tables.words import say_count
-
-__all__ = [
-    "BLANK",
-    "LARGEST",
-    "Value",
-    "WrittenNumber",
-    "as_text",
-    "check_flat",
-    "check_sizes",
-    "is_blank",
-]
 
 BLANK = "(blank)"
 FEW_ROWS = 16
 """Up to which rows are read one by one: polars takes longer to be called than for them."""
-# What polars strips: Unicode's white space, which is less than what Python strips.
-_WHITE = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
+Value: TypeAlias = float | str | None  # of one cell; None is a number that is not there
+Cell: TypeAlias = tuple[int, str]  # the number of a row, and what is written there
+
+# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
+# smaller numbers from zero, and spreads of some have no inverse.
+LARGEST = 1e100
+_SMALLEST = 1e-35
 
 
 class WrittenNumber(float):
@@ -41,13 +36,13 @@ class WrittenNumber(float):
     (9501.0, '9.500,00')
     """
 
+    written: str
+
     def __new__(cls, value: float, written: str) -> Self:
         """Return the number."""
         number = super().__new__(cls, value)
         number.written = written
         return number
-
-    written: str
 
     def __str__(self) -> str:
         return self.written
@@ -56,25 +51,30 @@ class WrittenNumber(float):
         return float(self), self.written
 
 
-Value: TypeAlias = float | str | None  # of one cell; None is a number that is not there
+# --- texts and blanks -----------------------------------------------------------------------------
 
-# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
-# smaller numbers from zero, and spreads of some have no inverse.
-LARGEST = 1e100
-_SMALLEST = 1e-35
-
-
-def is_blank(column: pl.Series) -> bool:
-    """Whether all rows are blank."""
-    if column.dtype == pl.String:
-        return not any(part.str.contains(r"\S").any() for part in (column.head(9), column))
-    return column.null_count() == len(column) or (
-        column.dtype.is_float() and bool(np.isnan(column.to_numpy()).all())
-    )
+# Inside a number: a space, one that does not break the line, and the thin ones of typesetters.
+SPACES = " \u00a0\u2007\u2009\u200a\u202f"
+# Around a cell also what cannot be seen at all: a byte order mark, spaces without width.
+_AROUND = SPACES + "\t\n\r\v\f\u1680\u2002\u2003\u2004\u2005\u2006\u2008\u3000\u200b\u2060\ufeff"
+# What polars strips: Unicode's white space, which is less than what Python strips.
+_WHITE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+# Among numbers, dates or yes and no these say that there is none. Among words they may be words:
+# NA is Namibia, None a maiden name, and "unknown" tells something about a customer.
+BLANK_WORDS = frozenset(
+    r"""na n/a n.a. n.a #n/a #na nan #nan <na> null (null) nil none nat
+    ? ?? - -- --- – — − . .. … / \ * \n
+    blank (blank) empty (empty) missing (missing) unknown (unknown) undefined unspecified
+    #value! #ref! #div/0! #null! #num! #name? nd n.d. tbd tba k.a. s/o 0000-00-00""".split()
+) | {"not available", "not applicable", "no data", "keine angabe"}
+_ANY_BLANK_WORD = f"^(?i:{'|'.join(re.escape(word) for word in sorted(BLANK_WORDS))})$"
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return the texts of a column, without surrounding blanks, null for blank cells."""
+    """Return the texts of a column, without spaces around them, null for blank cells."""
     check_flat(column)
     if column.dtype == pl.String and len(column) <= FEW_ROWS:
         texts = [(text or "").strip(_WHITE) or None for text in column.to_list()]
@@ -90,46 +90,168 @@ def as_text(column: pl.Series) -> pl.Series:
 
 def check_flat(column: pl.Series) -> None:
     """Refuse lists, structures, bytes and objects."""
-    if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
+    if not is_flat(column):
         raise InputError(
             f"Column {column.name!r} holds values of type {column.dtype}, where the model was "
             "fitted on numbers or text. Give it the type it had then."
         )
 
 
+def categories_as_texts(column: pl.Series) -> pl.Series:
+    """Return categories as texts, and other columns as they are."""
+    return column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
+
+
+def is_blank(column: pl.Series) -> bool:
+    """Whether all rows are blank."""
+    if column.dtype == pl.String:
+        return not any(part.str.contains(r"\S").any() for part in (column.head(9), column))
+    return not filled(column).any()
+
+
+def filled(column: pl.Series) -> pl.Series:
+    """Whether each row of a column holds something: neither null nor not-a-number."""
+    if column.dtype.is_float():
+        return column.is_not_nan().fill_null(False)
+    return column.is_not_null()
+
+
+def strip_spaces(texts: pl.Series) -> pl.Series:
+    r"""Take spaces from around texts; a text that was nothing else is null.
+
+    This is what is blank in a column of words.
+
+    >>> strip_spaces(pl.Series([" NA", "\u00a0", ""])).to_list()
+    ['NA', None, None]
+    """
+    stripped = texts.str.strip_chars(_AROUND)
+    empty = stripped == ""
+    return stripped.set(empty, None) if empty.any() else stripped
+
+
+def are_blank(stripped: pl.Series) -> pl.Series:
+    """Whether stripped texts say that nothing is there, as in numbers, dates or yes and no.
+
+    >>> are_blank(pl.Series(["n/a", "12", None, "#N/A"])).to_list()
+    [True, False, True, True]
+    """
+    return stripped.str.contains(_ANY_BLANK_WORD).fill_null(True)
+
+
+def without_blanks(texts: pl.Series) -> pl.Series:
+    """Take spaces from around texts; null where nothing is left, or a word for nothing.
+
+    >>> without_blanks(pl.Series(["12 ", "N/A", "-", "", None])).to_list()
+    ['12', None, None, None, None]
+    """
+    stripped = strip_spaces(texts)
+    return stripped.set(are_blank(stripped), None)
+
+
+# --- numbers to compute with ----------------------------------------------------------------------
+
+
 def check_sizes(values: pl.Series, written: pl.Series, first_row: int) -> pl.Series:
     """Return numbers to compute with: none is infinite or too large, and tiny ones are 0.
 
-    Parameters
-    ----------
-    values
-        Numbers, null where there is none.
-    written
-        The original column, to show what is wrong.
-    first_row
-        The number of its first row.
-
-    Returns
-    -------
-    polars.Series
-        The numbers.
+    The column as written, and the number of its first row, show what is wrong.
     """
     sizes = np.abs(values.to_numpy())  # NaN where there is none
     if (sizes > LARGEST).any():
-        _refuse_large(sizes, written, first_row)
+        wrong, what = np.isinf(sizes), "is infinite"
+        remedy = "Correct it or leave it blank."
+        if not wrong.any():
+            wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
+            remedy = "Correct it, leave it blank, or give the column in larger units."
+        row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
+        raise InputError(
+            f"Column {written.name!r} holds numbers, but {quoted(written[row])} in row "
+            f"{first_row + row:,} {what} (at least {such}). {remedy}"
+        )
     tiny = (sizes < _SMALLEST) & (sizes > 0)
     return values.set(pl.Series(tiny), 0.0) if tiny.any() else values
 
 
-def _refuse_large(sizes: NDArray[np.float64], written: pl.Series, first_row: int) -> NoReturn:
-    """Say which number is infinite, or else too large."""
-    wrong, what = np.isinf(sizes), "is infinite"
-    remedy = "Correct it or leave it blank."
-    if not wrong.any():
-        wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
-        remedy = "Correct it, leave it blank, or give the column in larger units."
-    row = int(wrong.argmax())
-    raise InputError(
-        f"Column {written.name!r} holds numbers, but {quoted(written[row])} in row "
-        f"{first_row + row:,} {what} (at least {say_count(int(wrong.sum()), 'such row')}). {remedy}"
-    )
+# --- what looks and formats have in common --------------------------------------------------------
+
+
+class Tally(NamedTuple):
+    """Cells of one kind: how many, the first one with its row, and the longest one."""
+
+    n: int
+    row: int
+    cell: str
+    longest: str = ""
+
+    def joined(self, other: Tally | None) -> Tally:
+        """Return what both hold."""
+        if other is None:
+            return self
+        first = min(self, other, key=lambda tally: tally.row)
+        longest = max(self.longest, other.longest, key=lambda text: (len(text), text))
+        return Tally(self.n + other.n, first.row, first.cell, longest)
+
+
+def tally_filled(column: pl.Series, first_row: int) -> tuple[dict[None, Tally], int]:
+    """Count the cells of a column that holds something else altogether, and those that are blank."""
+    full = filled(column)
+    n, place = int(full.sum()), full.arg_max() or 0
+    tallies = {None: Tally(n, first_row + place, str(column[place]))} if n else {}
+    return tallies, len(column) - n
+
+
+@dataclass(frozen=True)
+class CellLook:
+    """What cells look like as one kind of value; looks of parts of a column can be joined.
+
+    Cells are counted by how they are written; None is for those that hold something else.
+    """
+
+    tallies: dict[Any, Tally] = field(default_factory=dict)
+    n_blank: int = 0
+
+    @cached_property
+    def _good(self) -> Collection[Any]:
+        """The ways of writing that the format of the column reads."""
+        raise NotImplementedError
+
+    @cached_property
+    def n_good(self) -> int:
+        """How many cells the format reads."""
+        return sum(tally.n for way, tally in self.tallies.items() if way in self._good)
+
+    @property
+    def n_bad(self) -> int:
+        """How many cells hold something else."""
+        return sum(tally.n for tally in self.tallies.values()) - self.n_good
+
+    @property
+    def first_bad(self) -> Cell | None:
+        """The first row, with its text, that holds something else."""
+        bad = [tally[1:3] for way, tally in self.tallies.items() if way not in self._good]
+        return min(bad, default=None)
+
+    def _joined_tallies(self, other: CellLook) -> dict[Any, Tally]:
+        tallies = dict(self.tallies)
+        for way, tally in other.tallies.items():
+            tallies[way] = tally.joined(tallies.get(way))
+        return tallies
+
+
+class CellFormat:
+    """How a column writes its cells: a dataclass whose fields are kept in model files."""
+
+    _fields: ClassVar[Fields]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the format as JSON has it."""
+        values = {name: getattr(self, name) for name in self._fields}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, state: Any) -> Self:
+        """Return the format that `to_dict` wrote, or refuse what it cannot have written."""
+        if not isinstance(state, Mapping):
+            raise InputError(f"{quoted(state)} is no {cls.__name__}: the model is damaged.")
+        check_state(state, cls._fields)
+        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in state.items()})

@@ -20,10 +20,8 @@ from riskad.core.checks import InputError, check_choice, describe_column_differe
 from riskad.tables.cells import is_blank
 from riskad.tables.columns import is_flat
 from riskad.tables.formats.flags import FlagLook
-from riskad.tables.formats.moment_looks import MomentLook
-from riskad.tables.formats.moments import MomentFormat
-from riskad.tables.formats.number_format import NumberFormat
-from riskad.tables.formats.numbers import NumberLook
+from riskad.tables.formats.moments import MomentFormat, MomentLook
+from riskad.tables.formats.numbers import NumberFormat, NumberLook
 from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
 from riskad.tables.readers import (
     FlagReader,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,22 +19,11 @@ from riskad.tables.cells import as_text, check_flat, check_sizes
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.moments import MomentFormat
-from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.formats.numbers import NumberFormat
 from riskad.tables.words import say_count
-
-__all__ = [
-    "FlagReader",
-    "FormatReader",
-    "MomentReader",
-    "NumberReader",
-    "Reader",
-    "TextReader",
-    "to_seconds",
-]
 
 _MICROSECONDS = 1e6
 _DAY = 86_400.0
-_TYPED: Mapping[str, Any] = {"datetime": pl.Datetime("us"), "duration": pl.Duration("us")}
 
 
 class Reader(ABC):
@@ -46,27 +34,27 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
-        """Return typed values, null where there is none.
+        """Return typed values (Float64, Boolean, moments or String), null where there is none.
 
-        Parameters
-        ----------
-        column
-            As the table has it.
-        first_row
-            The number of its first row, for messages.
-        quiet
-            Whether to say nothing of cells that count as blank; those of training rows are known.
-
-        Returns
-        -------
-        polars.Series
-            Float64, Boolean, a type of moments, or String.
+        `first_row` is the number of the first row, for messages; where `quiet`, nothing is said of
+        cells that count as blank, as those of training rows are known.
         """
 
 
 @dataclass(frozen=True)
+class TextReader(Reader):
+    """Reads every cell as the text that it is."""
+
+    word = "text"
+
+    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
+        """Return the texts, without spaces around them."""
+        return as_text(column).alias(column.name)
+
+
+@dataclass(frozen=True)
 class FormatReader(Reader):
-    """Reads by a format; of `tolerant` readers cells that do not fit count as blank and are said.
+    """Reads by a format; of `tolerant` readers cells that do not fit count as blank, with a warning.
 
     A reader is tolerant where a few cells of the training rows did not fit either.
     """
@@ -77,36 +65,25 @@ class FormatReader(Reader):
     expected: ClassVar[str]
 
     def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
-        """Return typed values; what does not fit is an error, or a blank that is said."""
+        """Return typed values; what does not fit is an error, or a blank with a warning."""
         check_flat(column)
         values, bad = self.format.read(column)
         if bad.any():
-            self._refuse(column, bad, first_row, quiet)
-        return self.to_typed(values, column, first_row)
-
-    def _refuse(self, column: pl.Series, bad: pl.Series, first_row: int, quiet: bool) -> None:
-        row, n = int(bad.arg_max() or 0), int(bad.sum())
-        cell = f"{quoted(column[row])} in row {first_row + row:,}"
-        if self.tolerant:
+            row, n = int(bad.arg_max() or 0), int(bad.sum())
+            cell = f"{quoted(column[row])} in row {first_row + row:,}"
+            if not self.tolerant:
+                raise InputError(
+                    f"Column {column.name!r} holds {self.format.describe()}, but {cell} is not "
+                    f"{self.expected} (at least {say_count(n, 'such row')}). Correct it or leave "
+                    "it blank."
+                )
             if not quiet:
-                warnings.warn(NotAsInTraining(unread={column.name: (n, cell)}), stacklevel=4)
-            return
-        raise InputError(
-            f"Column {column.name!r} holds {self._said}, but {cell} is not {self.expected} "
-            f"(at least {say_count(n, 'such row')}). Correct it or leave it blank."
-        )
-
-    @property
-    def _said(self) -> str:
-        return str(self.format.describe())
+                warnings.warn(NotAsInTraining(unread={column.name: (n, cell)}), stacklevel=3)
+        return self.to_typed(values, column, first_row)
 
     def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
         """Return what the format read of a column as values of the type that rows have then on."""
-        return self._typed(values, column, first_row).alias(column.name)
-
-    @abstractmethod
-    def _typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return values of another type."""
+        return values.alias(column.name)
 
 
 @dataclass(frozen=True)
@@ -117,8 +94,9 @@ class NumberReader(FormatReader):
     word = "number"
     expected = "a number"
 
-    def _typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        return check_sizes(values, column, first_row)
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return numbers to compute with."""
+        return check_sizes(values, column, first_row).alias(column.name)
 
 
 @dataclass(frozen=True)
@@ -129,14 +107,6 @@ class FlagReader(FormatReader):
     word = "flag"
     expected = "one of these"
 
-    @property
-    def _said(self) -> str:
-        no, yes = self.format.words
-        return f"{no!r} and {yes!r}"
-
-    def _typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        return values
-
 
 @dataclass(frozen=True)
 class MomentReader(FormatReader):
@@ -146,8 +116,9 @@ class MomentReader(FormatReader):
     word = "moment"
     expected = "so written"
 
-    def _typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        return self.typed(values)
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return seconds as moments."""
+        return self.typed(values).alias(column.name)
 
     def typed(self, seconds: pl.Series) -> pl.Series:
         """Return seconds as moments; `to_seconds` undoes it."""
@@ -156,18 +127,9 @@ class MomentReader(FormatReader):
         micro = (seconds * _MICROSECONDS).round().cast(pl.Int64, strict=False)
         if self.format.kind == "time":
             return (micro * 1000).cast(pl.Time, strict=False)
-        return micro.cast(_TYPED[self.format.kind])
-
-
-@dataclass(frozen=True)
-class TextReader(Reader):
-    """Reads every cell as the text that it is."""
-
-    word = "text"
-
-    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
-        """Return the texts, without blanks around them."""
-        return as_text(column).alias(column.name)
+        return micro.cast(
+            pl.Duration("us") if self.format.kind == "duration" else pl.Datetime("us")
+        )
 
 
 def to_seconds(moments: pl.Series) -> pl.Series:

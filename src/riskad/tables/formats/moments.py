@@ -1,61 +1,261 @@
-"""Dates, times and durations as a column writes them, read as seconds."""
+"""Dates, times of day and durations: how a column writes them, and what they are in seconds.
+
+A pattern is text with directives:
+
+========= ==================================== ====== =========================================
+``%Y %y`` year of 4 or of 2 digits             ``%H`` hour, 0 to 23
+``%m``    month, 1 to 12                       ``%I`` hour, 1 to 12, beside ``%p``, AM or PM
+``%b %B`` name of a month, shortened or not    ``%M`` minute
+``%d``    day of the month                     ``%S`` second, with a fraction or without
+``%a``    name of a weekday, which is not read ``%z`` Z, UTC, GMT, +02, +0200 or +02:00
+========= ==================================== ====== =========================================
+
+Leading zeros may be absent. Years of 2 digits are 1970 to 2069. A date without a day is the first
+of its month. Dates may also be counts: ``unix``, ``unix ms`` and ``excel``. Durations are clocks
+(``%H:%M:%S``, ``%H:%M``) or have ``units`` (1h 20m, 2 days 04:05:06, PT1H20M).
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
-from riskad.rows.moment_calendar import (
-    DAY,
-    EARLIEST,
-    LATEST,
-    Floats,
-    civil_of_days,
-)
-from riskad.tables.formats.gaps import without_gaps
-from riskad.tables.formats.moment_patterns import (
-    COUNTS,
-    ISO,
-    checked_pattern,
-    directives,
-    has_clock,
-    offset_seconds,
-)
-from riskad.tables.formats.moment_reading import (
-    Cells,
-    read_cells,
-    read_count,
-    read_temporal,
-    texts_of,
-)
-from riskad.tables.formats.month_names import LANGUAGES, month_name, weekday_name
+from riskad.rows.moment_calendar import DAY, EARLIEST, LATEST
+from riskad.storage.fields import Fields, Text
+from riskad.tables.cells import CellFormat, CellLook, Tally, filled, tally_filled, without_blanks
 
-__all__ = ["MOMENT_KINDS", "MomentFormat", "way_of"]
+Way: TypeAlias = tuple[str, str]  # "date", "time" or "duration", and a pattern
 
 MOMENT_KINDS = ("date", "datetime", "time", "duration")
-_OFFSET = re.compile(r"[+-][0-9]{2}:[0-9]{2}")
-_EXAMPLES = {"time": 65_640.0, "duration": 4_830.0}
-_EXAMPLE = 1_743_099_240.0  # 2025-03-27 18:14
+_COUNTS = {"unix": "Unix seconds", "unix ms": "Unix milliseconds", "excel": "days since 1900"}
+# What has one meaning is read in every column of dates, of times or of durations.
+_CLOCKS = ("%H:%M:%S", "%H:%M")
+_ISO_CLOCKS = tuple(f"%Y-%m-%d{mark}{clock}" for mark in " T" for clock in _CLOCKS)
+_ISO = {
+    "date": ("%Y-%m-%d", *_ISO_CLOCKS, *(f"{each}%z" for each in _ISO_CLOCKS)),
+    "time": _CLOCKS,
+    "duration": (*_CLOCKS, "units"),
+}
+# The full name of each month, then what it is shortened to; the first short form is shown.
+_MONTH_NAMES = {
+    language: [names.split() for names in text.split(";")]
+    for language, text in {
+        "en": """January Jan; February Feb; March Mar; April Apr; May May; June Jun; July Jul;
+            August Aug; September Sep Sept; October Oct; November Nov; December Dec""",
+        "de": """Januar Jan Jän Jänner; Februar Feb; März Mär Mrz Maerz; April Apr; Mai Mai;
+            Juni Jun; Juli Jul; August Aug; September Sep Sept; Oktober Okt; November Nov;
+            Dezember Dez""",
+        "fr": """janvier janv jan; février févr fév fevrier fevr; mars mars; avril avr; mai mai;
+            juin juin; juillet juil; août août aout; septembre sept; octobre oct; novembre nov;
+            décembre déc decembre""",
+        "es": """enero ene; febrero feb; marzo mar; abril abr; mayo may; junio jun; julio jul;
+            agosto ago; septiembre sep sept setiembre; octubre oct; noviembre nov; diciembre dic""",
+    }.items()
+}
+_MONTHS = {  # 'märz': '03'; no spelling means two months
+    name.lower(): f"{number:02d}"
+    for months in _MONTH_NAMES.values()
+    for number, names in enumerate(months, 1)
+    for name in names
+}
+_LONGEST_FIRST = sorted(_MONTHS, key=len, reverse=True)
+
+# --- reading --------------------------------------------------------------------------------------
+
+_DIRECTIVES = {
+    "Y": "(?P<Y>[0-9]{4})",
+    "y": "(?P<y>[0-9]{2})",
+    "m": "(?P<m>[0-9]{1,2})",
+    "b": r"(?P<b>[^\W\d_]{3,})\.?",
+    "B": r"(?P<b>[^\W\d_]{3,})\.?",
+    "d": "(?P<d>[0-9]{1,2})(?:st|nd|rd|th|er|º)?",
+    "a": r"[^\W\d_]+\.?",
+    "H": "(?P<H>[0-9]{1,2})",
+    "I": "(?P<I>[0-9]{1,2})",
+    "M": "(?P<M>[0-9]{1,2})",
+    "S": "(?P<S>[0-9]{1,2}(?:[.,][0-9]{1,9})?)",
+    "p": r"(?P<p>[AaPp])\.?\s?[Mm]\.?",
+    "z": "",
+}
+_ZONE = r"\s?(Z|z|UTC|GMT|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
+_PLAIN = re.compile("%[YmdHMS](?:[-./: T]%[YmdHMS])*")  # polars reads these as they are
+_PART = r"(?:(?P<{}>[0-9]+(?:[.,][0-9]+)?)\s?(?:{})\.?,?\s*)?"
+_DURATION = (  # every part may be absent
+    r"^(?P<sign>-)?P?"
+    + _PART.format("D", "d|D|days?|Tage?")
+    + "T?"
+    + _PART.format("H", "h|H|hrs?|hours?|Std|Stunden?")
+    + _PART.format("M", "m|M|mins?|minutes?|Min|Minuten?")
+    + _PART.format("S", "s|S|secs?|seconds?|Sek|Sekunden?")
+    + r"(?:\+?(?P<h>[0-9]+):(?P<m>[0-5][0-9])(?::(?P<s>[0-5][0-9](?:[.,][0-9]{1,9})?))?)?$"
+)
+_MANY = 4_096  # texts from which on those that occur often are read once
+_SECONDS_OF = {"D": DAY, "H": 3_600.0, "M": 60.0, "S": 1.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 
 
-def way_of(kind: str) -> str:
-    """How a kind is read: dates and datetimes alike.
+def _directives(pattern: str) -> list[str]:
+    return re.findall("%(.)", pattern)
 
-    >>> [way_of(kind) for kind in MOMENT_KINDS]
-    ['date', 'date', 'time', 'duration']
+
+def _has_clock(pattern: str) -> bool:
+    return pattern in _COUNTS or bool({"H", "I"} & set(_directives(pattern)))
+
+
+@lru_cache(maxsize=256)
+def _plan(way: Way) -> tuple[str, str, str]:
+    """How polars reads a pattern: a regular expression, what to make of its groups, and a pattern.
+
+    A pattern that polars would not read is first written as ISO 8601 does.
     """
-    return "date" if kind == "datetime" else kind
+    kind, pattern = way
+    if kind == "duration":
+        return _DURATION, "duration", ""
+    pieces = [piece for piece in re.split(r"(%.|\s+)", pattern) if piece]
+    expression = ""
+    for before, piece, after in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
+        if piece.startswith("%"):
+            close = before.startswith("%") or after.startswith("%")
+            group = _DIRECTIVES[piece[1]]
+            expression += group.replace("{1,2}", "{2}") if close else group  # 20250327
+        else:  # AM and PM may stand close to the clock
+            space = r"\s?" if after == "%p" else r"\s+"
+            expression += space if piece.isspace() else re.escape(piece)
+    expression = f"^{expression}$"
+    if kind == "date" and _PLAIN.fullmatch(pattern):
+        return expression, "", pattern
+    groups = {one: f"${{{one.lower() if one == 'B' else one}}}" for one in _directives(pattern)}
+    year, month = ("y" if "y" in groups else "Y"), groups.keys() & {"m", "b", "B"}
+    dated, target = "1970-01-01", f"%{year}-%m-%d"
+    if kind == "date":
+        dated = f"${{{year}}}-{groups[month.pop()]}-{groups.get('d', '01')}"
+    if _has_clock(pattern):
+        clock = [groups.get("H") or groups["I"], groups.get("M", "00"), groups.get("S", "00")]
+        dated += f" {':'.join(clock)}" + (" ${p}m" if "I" in groups else "")
+        target += " %I:%M:%S %p" if "I" in groups else " %H:%M:%S"
+    return expression, dated, target
+
+
+def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
+    """Seconds of texts by the clock of a zone, null where they are not so written.
+
+    >>> cells = pl.Series(["01.01.1970 00:01", "1.1.1970 1:00", "31.02.1970 1:00"])
+    >>> read_texts(cells, ("date", "%d.%m.%Y %H:%M")).to_list()
+    [60.0, 3600.0, None]
+    """
+    kind, pattern = way
+    if pattern in _COUNTS:
+        return _read_counts(texts.str.strip_chars().cast(pl.Float64, strict=False), pattern)
+    if pattern.endswith("%z"):
+        offsets, local = texts.str.extract(_ZONE), texts.str.replace(_ZONE, "")
+        sizes = {each: _offset_seconds(each) for each in offsets.drop_nulls().unique()}
+        utc = read_texts(local, (kind, pattern.removesuffix("%z").rstrip()))
+        utc -= offsets.replace_strict(sizes, default=None, return_dtype=pl.Float64)
+        return utc + _ahead_of_utc(zone, utc)
+    expression, dated, target = _plan(way)
+    if dated and len(texts) >= _MANY and 2 * len(distinct := texts.unique()) <= len(texts):
+        seconds = read_texts(distinct, way)
+        return texts.replace_strict(distinct, seconds, default=None, return_dtype=pl.Float64)
+    if kind == "duration":
+        return _read_durations(texts)
+    fits = texts.str.contains(expression)
+    body = texts if fits.all() else texts.set(~fits, None)
+    if dated:
+        body = body.str.replace(expression, dated)
+    if "${b}" in dated:
+        numbers = [_MONTHS[name] for name in _LONGEST_FIRST]
+        body = body.str.to_lowercase().str.replace_many(_LONGEST_FIRST, numbers, leftmost=True)
+    if "%M" not in target:
+        days = body.str.to_date(target, strict=False, cache=False)
+        seconds = days.to_physical().cast(pl.Float64) * DAY
+    else:
+        moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
+        if moments.null_count() > body.null_count() and "%S" in pattern:  # some have fractions
+            body = body.str.replace(",", ".", literal=True)
+            target = target.replace("%S", "%S%.f")
+            moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
+        seconds = moments.to_physical().cast(pl.Float64) / 1e6
+    return _within_years(seconds).alias(texts.name)
+
+
+def _read_counts(numbers: pl.Series, pattern: str) -> pl.Series:
+    """Read seconds or milliseconds since 1970, or days since 1899-12-30 as spreadsheets count."""
+    values = numbers.cast(pl.Float64).fill_nan(None)
+    if pattern == "excel":
+        return _within_years((values - 25_569) * DAY)
+    return _within_years(values / 1000 if pattern == "unix ms" else values)
+
+
+def _within_years(seconds: pl.Series) -> pl.Series:
+    """Seconds, null beyond the years 1 to 9999."""
+    return seconds.set((seconds < EARLIEST) | (seconds >= LATEST), None)
+
+
+def _read_durations(texts: pl.Series) -> pl.Series:
+    parts = {
+        name: pl.col(name).str.replace(",", ".", literal=True).cast(pl.Float64) * size
+        for name, size in _SECONDS_OF.items()
+    }
+    total = pl.sum_horizontal(parts.values())
+    sign = pl.when(pl.col("sign").is_null()).then(1.0).otherwise(-1.0)
+    # '-1 days +04:05:06' is four hours after a day before.
+    clock_after_days = pl.col("D").is_not_null() & pl.col("h").is_not_null()
+    seconds = (
+        pl.when(clock_after_days).then(total + (sign - 1) * parts["D"]).otherwise(sign * total)
+    )
+    present = pl.any_horizontal(pl.col(*parts).is_not_null())
+    groups = texts.str.extract_groups(_DURATION).struct.unnest()
+    return groups.select(pl.when(present).then(seconds)).to_series().alias(texts.name)
+
+
+def _offset_seconds(text: str) -> float:
+    """Seconds east of Greenwich of an offset as `%z` reads it.
+
+    >>> _offset_seconds("Z"), _offset_seconds("+0530"), _offset_seconds("-02")
+    (0.0, 19800.0, -7200.0)
+    """
+    digits = re.sub(r"\D", "", text).ljust(4, "0")
+    size = 3_600.0 * int(digits[:2]) + 60 * int(digits[2:])
+    return -size if text.startswith("-") else size
+
+
+def _ahead_of_utc(zone: str, utc: pl.Series) -> pl.Series | float:
+    """Seconds that the clock of a zone is ahead of UTC."""
+    if zone in ("", "UTC") or zone[0] in "+-":
+        return _offset_seconds(zone)
+    moments = (utc.floor() * 1000).cast(pl.Int64).cast(pl.Datetime("ms", "UTC"))
+    there = moments.dt.convert_time_zone(zone)
+    return (there.dt.base_utc_offset() + there.dt.dst_offset()).dt.total_seconds().cast(pl.Float64)
+
+
+def _digits_as_texts(column: pl.Series) -> pl.Series | None:
+    """Cells as texts, whole numbers as their digits; None for a type that holds no such texts."""
+    if column.dtype.is_float() or column.dtype.is_decimal():
+        numbers = column.cast(pl.Float64).fill_nan(None)
+        column = numbers.set(numbers != numbers.floor(), -1.0).cast(pl.Int64, strict=False)
+    if column.dtype.is_integer() or column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null):
+        return column.cast(pl.String)
+    return None
+
+
+def _kind_of_type(dtype: Any) -> str:
+    return "time" if dtype == pl.Time else "duration" if dtype == pl.Duration else "date"
+
+
+def _nothing(n: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.Float64).new_from_index(0, n)
 
 
 @dataclass(frozen=True)
-class MomentFormat:
+class MomentFormat(CellFormat):
     """How a column writes moments.
 
     A moment is read as **seconds**: dates since 1970-01-01 by the wall clock as written, times of
@@ -67,8 +267,8 @@ class MomentFormat:
     ----------
     kind : {"date", "datetime", "time", "duration"}
         What a cell is.
-    patterns : tuple of str
-        As in `riskad.tables.formats.moment_patterns`; each cell is read by the first that fits.
+    pattern : str
+        See the top of this module.
     zone : str
         '', 'UTC', an offset such as '+02:00', or a name such as 'Europe/Berlin'.
     language : {"en", "de", "fr", "es"}
@@ -85,96 +285,111 @@ class MomentFormat:
     """
 
     kind: str
-    patterns: tuple[str, ...]
+    pattern: str
     zone: str = ""
     language: str = "en"
 
+    _fields: ClassVar[Fields] = {
+        "kind": Text(MOMENT_KINDS),
+        "pattern": Text(longest=60),
+        "zone": Text(longest=40),
+        "language": Text(tuple(_MONTH_NAMES)),
+    }
+
     @classmethod
-    def given(cls, text: str, kind: str = "date") -> Self:
+    def given(cls, text: str, kind: str = "date") -> MomentFormat:
         """The format that a person writes after 'date:', 'time:' or 'duration:'.
 
         >>> MomentFormat.given("unix").kind, MomentFormat.given("%H:%M", "time").kind
         ('datetime', 'time')
         """
-        way = way_of(check_choice("kind", kind, MOMENT_KINDS))
-        if text == "iso" and way != "duration":
-            patterns = _iso_of(way)
+        check_choice("kind", kind, MOMENT_KINDS)
+        way = "date" if kind == "datetime" else kind
+        if text == "iso":
+            pattern, zone = {"time": ("%H:%M:%S", ""), "duration": ("units", "")}.get(
+                way, ("%Y-%m-%d %H:%M:%S", "UTC")
+            )
         else:
-            patterns = (checked_pattern(way, text),)
-        return cls(_kind_of(way, patterns), patterns)
+            pattern, zone = _checked_pattern(way, text), ""
+        return cls("datetime" if way == "date" and _has_clock(pattern) else way, pattern, zone)
 
-    # --- reading ----------------------------------------------------------------------------------
+    @classmethod
+    def from_dict(cls, state: Any) -> MomentFormat:
+        """Return the format that `to_dict` wrote, or refuse what it cannot have written."""
+        written = super().from_dict(state)
+        same = cls.given(written.pattern, written.kind)
+        if (same.kind, same.pattern) != (written.kind, written.pattern):
+            raise InputError(f"{quoted(state)} is no format of moments: the model is damaged.")
+        if not re.fullmatch("(?:UTC|[+-][0-9]{2}:[0-9]{2})?", written.zone):
+            try:
+                _ahead_of_utc(written.zone, pl.Series([0.0]))
+            except pl.exceptions.PolarsError as error:
+                raise InputError(f"The time zone {quoted(written.zone)} is not known.") from error
+        return written
+
+    @property
+    def _way(self) -> Way:
+        return "date" if self.kind == "datetime" else self.kind, self.pattern
 
     def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Seconds, null where a cell is blank or cannot be read, and which cells cannot be read.
 
-        A column of dates, times or durations by its type is read whatever the patterns are, and so
+        A column of dates, times or durations by its type is read whatever the pattern is, and so
         is what ISO 8601 writes (2025-03-27), which has one meaning: a spreadsheet or a database may
         hold the same moments with their type.
         """
-        if column.dtype.is_temporal():
-            filled = column.is_not_null()
-            fits = _temporal_way(column.dtype) == way_of(self.kind)
-            if getattr(column.dtype, "time_zone", None) and not self.zone:
-                column = column.dt.replace_time_zone(None)
-            cells = read_temporal(column) if fits else Cells.unread(len(column))
+        texts = _digits_as_texts(column)
+        if self.pattern in _COUNTS and column.dtype.is_numeric():
+            seconds = _read_counts(column, self.pattern)
+        elif texts is None:
+            seconds = self._read_typed(column)
         else:
-            cells, filled = self._read_cells(column)
-        seconds = self._wall_clock(cells)
-        values = pl.Series(column.name, seconds, nan_to_null=True)
-        return values, filled & values.is_null()
+            seconds = read_texts(texts, self._way, self.zone)
+            if seconds.null_count():
+                return self._read_rest(texts, seconds)
+        return seconds.alias(column.name), filled(column) & seconds.is_null()
 
-    def _read_cells(self, column: pl.Series) -> tuple[Cells, pl.Series]:
-        count = self.patterns[0] in COUNTS
-        if count and column.dtype.is_numeric():
-            filled = column.is_not_null()
-            if column.dtype.is_float():
-                filled &= column.is_not_nan().fill_null(False)
-            return read_count(column, self.patterns[0]), filled
-        texts = texts_of(column)
-        if texts is None:
-            return Cells.unread(len(column)), column.is_not_null()
-        cells = read_cells(texts, way_of(self.kind), self.patterns[0])
-        if cells.read.all():
-            return cells, texts.is_not_null()
-        left = ~cells.read
-        bare = without_gaps(texts.filter(pl.Series(left)))
-        others = Cells.unread(len(bare))
-        for pattern in dict.fromkeys(self.patterns + self._iso_patterns):
-            open_ = ~others.read & bare.is_not_null().to_numpy()
-            if open_.any():
-                told = read_cells(bare.filter(pl.Series(open_)), way_of(self.kind), pattern)
-                others = others.placed(open_, told)
-        taken = ~left
-        taken[left] = bare.is_not_null().to_numpy()
-        return cells.placed(left, others), pl.Series(column.name, taken)
+    def _read_rest(self, texts: pl.Series, seconds: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Read blanks, what has spaces around it, and what ISO 8601 writes."""
+        bad, kind = seconds.is_null(), self._way[0]
+        left = bad.arg_true()
+        cells = without_blanks(texts.gather(left))
+        iso = () if self.pattern.startswith("%Y-%d") else _ISO[kind]
+        rest = _nothing(len(cells))
+        for pattern in dict.fromkeys((self.pattern, *iso)):
+            if pattern.endswith("%z") and not self.zone:  # by which clock is not known
+                continue
+            places = (rest.is_null() & cells.is_not_null()).arg_true()
+            if not len(places):
+                break
+            found = read_texts(cells.gather(places), (kind, pattern), self.zone)
+            rest = rest.scatter(places, found)
+        wrong = cells.is_not_null() & rest.is_null()
+        return seconds.scatter(left, rest), bad.scatter(left, wrong)
 
-    @property
-    def _iso_patterns(self) -> tuple[str, ...]:
-        """The patterns of ISO 8601 for such moments, with offsets only if those have a clock."""
-        if self.kind == "duration" or any(each.startswith("%Y-%d") for each in self.patterns):
-            return ()
-        patterns = _iso_of(way_of(self.kind))
-        return tuple(each for each in patterns if self.zone or not each.endswith("%z"))
-
-    def _wall_clock(self, cells: Cells) -> Floats:
-        """Seconds by the wall clock of the zone; a cell without offset is taken as it is."""
-        with_offset = ~np.isnan(cells.offsets)
-        if not with_offset.any():
-            return cells.seconds
-        utc = cells.seconds - cells.offsets
-        return np.where(with_offset, utc + _east_of_utc(self.zone, utc), cells.seconds)
-
-    # --- showing ----------------------------------------------------------------------------------
+    def _read_typed(self, column: pl.Series) -> pl.Series:
+        dtype: Any = column.dtype
+        if not dtype.is_temporal() or _kind_of_type(dtype) != self._way[0]:
+            return _nothing(len(column))
+        zoned = getattr(dtype, "time_zone", None) is not None
+        if zoned and not self.zone:
+            column = column.dt.replace_time_zone(None)
+        seconds = column.to_physical().cast(pl.Float64)
+        if dtype == pl.Date:
+            seconds = seconds * DAY
+        else:  # times of day count nanoseconds
+            seconds = seconds / {"ns": 1e9, "us": 1e6, "ms": 1e3}[getattr(dtype, "time_unit", "ns")]
+        if zoned and self.zone:
+            seconds = seconds + _ahead_of_utc(self.zone, seconds)
+        return _within_years(seconds) if self._way[0] == "date" else seconds
 
     def describe(self) -> str:
         """How cells are written, in short words for people."""
-        pattern = self.patterns[0]
-        if pattern in COUNTS:
-            return f"dates as {COUNTS[pattern]}"
-        words = {"time": "times", "duration": "durations"}.get(self.kind, "dates")
-        shown = self.show(_EXAMPLES.get(self.kind, _EXAMPLE))
-        return f"{words} like {shown}" + (f", by the clock of {self.zone}" if self.zone else "")
+        if self.pattern in _COUNTS:
+            return f"dates as {_COUNTS[self.pattern]}"
+        example = {"time": 65_640.0, "duration": 4_830.0}.get(self.kind, 1_743_099_240.0)
+        words = f"{self._way[0]}s like {self.show(example)}"
+        return f"{words}, by the clock of {self.zone}" if self.zone else words
 
     def show(self, seconds: float) -> str:
         """Write seconds as the column does; NaN is ''.
@@ -185,145 +400,436 @@ class MomentFormat:
         if math.isnan(seconds):
             return ""
         if self.kind == "duration":
-            return _shown_duration(seconds, self.patterns[0])
+            return _shown_duration(seconds, self.pattern)
         if not EARLIEST <= seconds < LATEST:
             return f"{seconds:g} s"
-        return _shown(seconds, self)
-
-    # --- storage ----------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON holds.
-
-        >>> MomentFormat.given("%d.%m.%Y").to_dict()
-        {'kind': 'date', 'patterns': ['%d.%m.%Y'], 'zone': '', 'language': 'en'}
-        """
-        return {
-            "kind": self.kind,
-            "patterns": list(self.patterns),
-            "zone": self.zone,
-            "language": self.language,
+        if self.pattern in _COUNTS:
+            scaled = {"unix": seconds, "unix ms": seconds * 1000, "excel": seconds / DAY + 25_569}
+            return f"{scaled[self.pattern]:.{10 if self.pattern == 'excel' else 15}g}"
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
+        month = _MONTH_NAMES[self.language][moment.month - 1]
+        parts = {
+            "Y": f"{moment.year:04d}",
+            "b": month[1],
+            "B": month[0],
+            "a": moment.strftime("%a"),
+            "I": str((moment.hour + 11) % 12 + 1),
+            "S": _shown_seconds(moment.second + moment.microsecond / 1e6),
+            "p": "PM" if moment.hour >= 12 else "AM",
+            "z": "Z" if self.zone in ("", "UTC") else self.zone,
         }
-
-    @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
-        """The format of `to_dict`; anything else is refused."""
-        if not isinstance(told, Mapping) or set(told) != {"kind", "patterns", "zone", "language"}:
-            raise InputError(f"A format of moments has other entries than {quoted(told)}.")
-        way = way_of(check_choice("kind", told["kind"], MOMENT_KINDS))
-        patterns = told["patterns"]
-        if not isinstance(patterns, list) or not 1 <= len(patterns) <= len(ISO):
-            raise InputError(f"A format of moments has no such patterns: {quoted(patterns)}.")
-        for pattern in patterns:
-            if checked_pattern(way, pattern) != pattern:
-                raise InputError(f"A format of moments has no such pattern: {quoted(pattern)}.")
-        if way == "date" and told["kind"] != _kind_of(way, tuple(patterns)):
-            raise InputError(f"The patterns {quoted(patterns)} are not of kind {told['kind']!r}.")
-        check_choice("language", told["language"], LANGUAGES)
-        return cls(told["kind"], tuple(patterns), _checked_zone(told["zone"]), told["language"])
+        return re.sub(
+            "%(.)", lambda one: parts.get(one[1]) or moment.strftime(one[0]), self.pattern
+        )
 
 
-def _iso_of(way: str) -> tuple[str, ...]:
-    return ISO if way == "date" else ("%H:%M:%S", "%H:%M")
-
-
-def _kind_of(way: str, patterns: tuple[str, ...]) -> str:
-    if way != "date":
-        return way
-    return "datetime" if any(has_clock(pattern) for pattern in patterns) else "date"
-
-
-def _temporal_way(dtype: pl.DataType) -> str:
-    return {"Time": "time", "Duration": "duration"}.get(type(dtype).__name__, "date")
-
-
-# --- zones ----------------------------------------------------------------------------------------
-
-
-def _checked_zone(zone: object) -> str:
-    if isinstance(zone, str) and (zone in ("", "UTC") or _OFFSET.fullmatch(zone)):
-        return zone
-    try:
-        pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(str(zone))
-    except pl.exceptions.PolarsError as error:
-        raise InputError(
-            f"The time zone {quoted(zone)} is not known; write for example 'Europe/Berlin'."
-        ) from error
-    return str(zone)
-
-
-def _east_of_utc(zone: str, utc: Floats) -> Floats:
-    """Seconds that the wall clock of a zone is ahead of UTC."""
-    if zone in ("", "UTC"):
-        return np.zeros(len(utc))
-    if _OFFSET.fullmatch(zone):
-        return np.full(len(utc), float(offset_seconds(zone) or 0))
-    thousandths = (pl.Series(np.floor(utc), nan_to_null=True) * 1000).cast(pl.Int64)
-    moments = thousandths.cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(zone)
-    ahead = moments.dt.base_utc_offset() + moments.dt.dst_offset()
-    return ahead.dt.total_seconds().cast(pl.Float64).to_numpy().astype(np.float64)
-
-
-# --- how moments are shown ------------------------------------------------------------------------
-
-
-def _decimal(value: float) -> str:
-    """Seconds of a clock, with a fraction only where there is one.
-
-    >>> _decimal(3.0), _decimal(3.5)
-    ('03', '03.5')
-    """
-    text = f"{value:09.6f}".rstrip("0").rstrip(".")
-    return text if "." in text else f"{int(text or 0):02d}" if value else "00"
-
-
-def _shown(seconds: float, written: MomentFormat) -> str:
-    pattern = written.patterns[0]
-    if pattern in COUNTS:
-        scaled = {"unix": seconds, "unix ms": seconds * 1000, "excel": seconds / DAY + 25_569}
-        return f"{scaled[pattern]:.10g}" if pattern == "excel" else f"{scaled[pattern]:.0f}"
-    days = math.floor(seconds / DAY)
-    year, month, day = (int(part) for part in civil_of_days(np.asarray(days, dtype=np.float64)))
-    clock = seconds - days * DAY
-    hour, minute = int(clock // 3_600), int(clock // 60 % 60)
-    language, weekday = written.language, (days + 3) % 7
-    values = {
-        "Y": f"{year:04d}",
-        "y": f"{year % 100:02d}",
-        "m": f"{month:02d}",
-        "d": f"{day:02d}",
-        "b": month_name(month, language, True),
-        "B": month_name(month, language, False),
-        "a": weekday_name(weekday, language, True),
-        "A": weekday_name(weekday, language, False),
-        "H": f"{hour:02d}",
-        "I": str((hour + 11) % 12 + 1),
-        "M": f"{minute:02d}",
-        "S": _decimal(round(clock % 60, 6)),
-        "p": "PM" if hour >= 12 else "AM",
-        "z": "Z" if written.zone in ("", "UTC") else written.zone,
-    }
-    return re.sub("%(.)", lambda found: values[found[1]], pattern)
+def _shown_seconds(value: float) -> str:
+    """Seconds of a clock, with a fraction only where there is one: 03 and 03.5."""
+    return f"{value:09.6f}".rstrip("0").rstrip(".") if value % 1 else f"{value:02.0f}"
 
 
 def _shown_duration(seconds: float, pattern: str) -> str:
     sign, total = ("-" if seconds < 0 else ""), abs(seconds)
-    days, rest = divmod(total, DAY)
-    hours, minutes, left = int(rest // 3_600), int(rest // 60 % 60), round(rest % 60, 6)
-    if pattern == "%M:%S":
-        return f"{sign}{int(total // 60)}:{_decimal(left)}"
-    if pattern.startswith("%"):
-        clock = f"{sign}{int(total // 3_600)}:{minutes:02d}"
-        return f"{clock}:{_decimal(left)}" if "S" in directives(pattern) else clock
-    if pattern == "days and clock":
-        days = math.floor(seconds / DAY)  # the clock counts on from there
-        rest = seconds - days * DAY
-        clock = f"{int(rest // 3_600):02d}:{int(rest // 60 % 60):02d}"
-        return f"{days} days {clock}:{_decimal(round(rest % 60, 6))}"
-    parts = [(int(days), "d"), (hours, "h"), (minutes, "m"), (left, "s")]
-    texts = [f"{value:g}{unit}" for value, unit in parts if value]
+    hours, minutes, rest = int(total // 3_600), int(total // 60 % 60), round(total % 60, 6)
     if pattern == "units":
-        return sign + (" ".join(texts) or "0s")
-    clock = "".join(texts[1:] if days else texts).upper()
-    date = texts[0].upper() if days else ""
-    return f"{sign}P{date}" + (f"T{clock}" if clock else "" if date else "T0S")
+        parts = ((hours // 24, "d"), (hours % 24, "h"), (minutes, "m"), (rest, "s"))
+        return sign + (" ".join(f"{value:g}{unit}" for value, unit in parts if value) or "0s")
+    clock = f"{sign}{hours}:{minutes:02d}"
+    return f"{clock}:{_shown_seconds(rest)}" if pattern.endswith("%S") else clock
+
+
+_SAME_AS = {"%e": "%d", "%-d": "%d", "%-m": "%m", "%-H": "%H", "%-I": "%I", "%h": "%b", "%A": "%a"}
+_SAME_AS |= {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y"}
+_SAME_AS |= {"%S.%f": "%S", "%S,%f": "%S", "%S%.f": "%S"}
+
+
+def _checked_pattern(kind: str, text: str) -> str:
+    """A pattern that a person or a file gave, in the form that is used here.
+
+    >>> _checked_pattern("date", "%d.%m.%Y %T")
+    '%d.%m.%Y %H:%M:%S'
+    """
+    pattern = " ".join(text.split())
+    for spelled, same in _SAME_AS.items():
+        pattern = pattern.replace(spelled, same)
+    if pattern in {"date": _COUNTS, "time": _CLOCKS, "duration": _ISO["duration"]}[kind]:
+        return pattern
+    used = _directives(pattern.replace("%B", "%b"))
+    has, hours = set(used), {"H", "I"} & set(used)
+    unknown = [each for each in used if each not in _DIRECTIVES] + [""] * pattern.endswith("%")
+    problems = {
+        "is not known": kind == "duration",
+        "has no directive such as %d": not used,
+        f"has %{(*unknown, '')[0]}, which is not known": bool(unknown),
+        "says the same thing twice": len(used) > len(has)
+        or any(set(two) <= has for two in ("HI", "Yy", "mb")),
+        "has one of %I and %p without the other": ("I" in has) != ("p" in has),
+        "has minutes without hours, or seconds without minutes": ("M" in has and not hours)
+        or ("S" in has and "M" not in has),
+        "is no time of day": kind == "time" and (not hours or bool(has & set("Yymbdaz"))),
+        "has no year and month": kind == "date" and not (has & set("Yy") and has & set("mb")),
+        "is longer than any date": len(pattern) > _LONGEST_CELL,
+    }
+    if problem := next((words for words, is_so in problems.items() if is_so), ""):
+        remedies = {
+            "date": "'date:%d.%m.%Y %H:%M', 'date:iso', 'date:unix', 'date:unix ms' or 'date:excel'",
+            "time": "'time:%H:%M' or 'time:%I:%M %p'",
+            "duration": "'duration:%H:%M:%S', 'duration:%H:%M' or 'duration:units' (1h 20m)",
+        }
+        raise InputError(
+            f"{quoted(f'{kind}:{text}')} {problem}; write for instance {remedies[kind]}."
+        )
+    return pattern
+
+
+# --- patterns that may have written a cell --------------------------------------------------------
+
+_LONGEST_CELL = 60
+_COMPACT = re.compile("[0-9]{8}(?:(?P<H>T?[0-9]{4})(?P<S>[0-9]{2})?)?(?P<z>Z|[+-][0-9]{4})?")
+_CLOCK = re.compile(  # behind a date
+    r"(?P<date>.*?)(?P<glue>| |T|, ?|:| at | um | à )(?<![\d.])(?P<H>\d{1,2}:\d{2})"
+    r"(?P<S>:\d{2}(?:[.,]\d{1,9})?)?(?P<p> ?[AaPp]\.? ?[Mm]\.?)?(?P<end> Uhr)?"
+    r"(?P<z> ?(?:Z|z|UTC|GMT|[+-]\d{2}(?::?\d{2})?))?"
+)
+_WEEKDAY = re.compile(r"(?i)(?:mo|tu|we|th|fr|sa|su|di|mi|do|so|lu|ma|me|je|ve|sá)[^\W\d_]*\.?,? ")
+# The order of day and month, where both are numbers, is that in which they are tried.
+_DATES = {
+    pattern: re.compile(_plan(("date", pattern))[0])
+    for pattern in ["%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m.%d.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y\n    ", "%d. %m. %Y", "%d %m %Y", "%d.%m.%y", "%m.%d.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d", "%Y-%m", "%Y/%m\n    ", "%m/%Y", "%m-%Y", "%d %b %Y", "%d. %b %Y", "%d-%b-%Y", "%d/%b/%Y", "%d.%b.%Y", "%d%b%Y", "%d-%b-%y", "%d %b %y", "%b %d, %Y\n    ", "%b %d %Y", "%b-%d-%Y", "%Y-%b-%d", "%Y %b %d", "%b %Y", "%b-%Y", "%b-%y", "%d de %b de %Y", "%d of %b %Y"]
+    for pattern in [pattern.strip()]
+}
+
+
+def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
+    """The patterns that may have written a cell, none where it is no moment.
+
+    There are several where the cell alone does not decide: 03/04/2025 is in April or in March.
+    `moment_name` is whether the column's name speaks of a date or time, without which ten digits
+    are no count of seconds.
+
+    >>> ways_to_read("27. März 2025 18:14")
+    (('date', '%d. %b %Y %H:%M'),)
+    >>> ways_to_read("03/04/2025")
+    (('date', '%d/%m/%Y'), ('date', '%m/%d/%Y'))
+    """
+    cell = re.sub(r"\s", " ", cell)
+    if not cell.isprintable() or len(cell) > _LONGEST_CELL or not re.search("[0-9]", cell):
+        return ()
+    if moment_name and re.fullmatch("[0-9]{10}|[0-9]{13}", cell):
+        return (("date", "unix" if len(cell) == 10 else "unix ms"),)
+    if compact := _COMPACT.fullmatch(cell):
+        clock = (compact["H"] or "").rstrip("0123456789") + "%H%M" * bool(compact["H"])
+        clock += "%S" * bool(compact["S"]) + "%z" * bool(compact["z"])
+        return (("date", f"%Y%m%d{clock}"),) if "T" in clock or "%z" not in clock else ()
+    if duration := re.match(_DURATION, cell):
+        parts = [name for name in "DHMS" if duration[name]]
+        if duration["h"] and not parts:
+            pattern = _CLOCKS[0 if duration["s"] else 1]
+            return (("time", pattern), ("duration", pattern))
+        # A number with one unit is a number: 5m may be metres, and the 50s are an age.
+        if len(parts) + bool(duration["h"]) > 1 or (parts and "P" in cell):
+            return (("duration", "units"),)
+    clock = _CLOCK.fullmatch(cell)
+    date, behind = cell, ""
+    if clock:
+        hour, half = ("%I", " %p") if clock["p"] else ("%H", "")
+        time = f"{hour}:%M{':%S' * bool(clock['S'])}{half}"
+        if not clock["date"]:
+            return () if clock["glue"] or clock["end"] or clock["z"] else (("time", time),)
+        date = clock["date"]
+        behind = f"{clock['glue']}{time}{clock['end'] or ''}{'%z' * bool(clock['z'])}"
+    if not any(form.match(date) for form in _DATES.values()) and (day := _WEEKDAY.match(date)):
+        before, date = re.sub(r"^\w+\.?", "%a", day[0]), date[day.end() :]
+    else:
+        before = ""
+    patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
+    return tuple(("date", f"{before}{pattern}{behind}") for pattern in patterns)
+
+
+# --- what all cells look like ---------------------------------------------------------------------
+
+_MOST_PATTERNS = 24  # that are told apart
+_AT_ENDS, _BETWEEN = 64, 256  # cells that are looked at one by one
+_FEW = 1_000  # cells up to which all are read even if most of those looked at are no moments
+_DIFFERENT = 8  # dates that must differ for numbers like 20250327 to be dates
+# Cells that may mean something else must lie within the years 2000 to 2039, 1900 to 2100, and 1500
+# to 2100: 4711-05 is the number of something.
+_UNIX = dict.fromkeys(("unix", "unix ms"), (946_684_800.0, 2_208_988_800.0))
+_NUMBER_LIKE = _UNIX | dict.fromkeys(
+    ("%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"), (-2_208_988_800.0, 4_133_980_800.0)
+)
+_YEARS = _NUMBER_LIKE | dict.fromkeys(
+    ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0)
+)
+_NAMES = set(
+    ["time", "timestamp", "ts", "date", "datetime", "epoch", "dt", "day", "when", "datum", "zeit", "zeitpunkt", "zeitstempel", "fecha", "hora", "jour", "heure", "created", "updated", "modified"]
+)
+_DURATION_NAMES = set(
+    ["duration", "elapsed", "runtime", "length", "took", "lap", "dauer", "laufzeit", "durée", "duree", "duración", "duracion"]
+)
+
+
+@dataclass(frozen=True)
+class MomentLook(CellLook):
+    """What all cells of a column, or of a part of its rows, look like as moments.
+
+    The day comes first or the month, a clock is a time of day or a duration: both are decided by
+    all cells together, by the reading that fails for fewer of them (27/03/2025 can only have the
+    day first; 36:10 can only be a duration). Where both read all cells the look is `ambiguous`.
+    Then dates are read so that they rise or fall steadily from row to row, if one reading makes
+    them; else the month is first where clocks have AM and PM, as in the United States, and else the
+    day. A clock is a duration if the column's name says so, and else a time.
+
+    Whole numbers are moments only if all of them are, and mean nothing else: seconds or
+    milliseconds since 1970 and a name such as `time`, `ts` or `created_at`; 20250327 and such a
+    name or at least 8 different dates. A column has one pattern, beside which what ISO 8601 writes
+    is read; cells with others count as bad.
+
+    Attributes
+    ----------
+    tallies
+        Cells by the ways that read them.
+    name
+        Of the column.
+    steps
+        By the way to read dates, how often they rise and fall from row to row, the first and last.
+    words
+        Names of months, offsets, and some of the cells that are like numbers.
+    zone
+        That of a typed column.
+
+    >>> look = MomentLook.of(pl.Series("when", ["27/03/2025", "01/04/2025", "soon", None]))
+    >>> look.format().pattern, look.n_good, look.n_blank, look.first_bad
+    ('%d/%m/%Y', 2, 1, (3, 'soon'))
+    """
+
+    name: str = ""
+    steps: dict[Way, tuple[int, int, float, float]] = field(default_factory=dict)
+    words: set[str] = field(default_factory=set)
+    zone: str = ""
+
+    @classmethod
+    def of(cls, column: pl.Series, first_row: int = 1) -> MomentLook:
+        """Look at all cells; `first_row` is the number of the first in the table."""
+        name, (tallies, n_blank) = column.name, tally_filled(column, first_row)
+        if column.dtype.is_temporal():
+            kind = _kind_of_type(column.dtype)
+            clock = " %H:%M:%S" if column.dtype == pl.Datetime else ""
+            way = kind, {"time": "%H:%M:%S", "duration": "units"}.get(kind, f"%Y-%m-%d{clock}")
+            zone = getattr(column.dtype, "time_zone", None) or ""
+            return cls({(way,): each for each in tallies.values()}, n_blank, name, zone=zone)
+        look = cls(tallies, n_blank, name)
+        families = look._ways_in(column)
+        if not families:
+            return look
+        cells = without_blanks(_digits_as_texts(column))
+        frame = pl.DataFrame({"cell": cells}).with_row_index("row", first_row).drop_nulls()
+        look = cls({}, len(column) - len(frame), name)
+        tried: set[tuple[Way, ...]] = set()
+        while fresh := [ways for ways in families if ways not in tried][:_MOST_PATTERNS]:
+            for ways in fresh:
+                frame = look._take(frame, ways)
+            tried |= set(fresh)
+            families = look._ways_in(frame["cell"]) if len(tried) < _MOST_PATTERNS else []
+        if len(frame):
+            look.tallies[None] = Tally(len(frame), *frame.row(0))
+        return look
+
+    def _ways_in(self, column: pl.Series) -> list[tuple[Way, ...]]:
+        """Ways to read a few cells, the most frequent first; none if most of many are no moments."""
+        n = len(column)
+        spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
+        places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
+        few = _digits_as_texts(column.gather(sorted(places)))
+        cells = [] if few is None else without_blanks(few).drop_nulls()
+        counts = Counter(ways_to_read(cell, self.moment_name) for cell in cells)
+        others = counts.pop((), 0)
+        hopeless = n > _FEW and others > 4 * counts.total()
+        return [] if hopeless else [ways for ways, _ in counts.most_common()]
+
+    def _take(self, frame: pl.DataFrame, ways: tuple[Way, ...]) -> pl.DataFrame:
+        """Count the cells that some of these ways read, and return the others."""
+        cells, masks = frame["cell"], []
+        for way in ways:
+            seconds = read_texts(cells, way)
+            if way[1] in _YEARS:
+                low, high = _YEARS[way[1]]
+                whole = ~cells.str.contains(".", literal=True)
+                seconds = seconds.set(~(whole & (seconds >= low) & (seconds < high)), None)
+            masks.append(seconds.is_not_null().alias(" ".join(way)))
+            if len(ways) > 1 and way[0] == "date":
+                known = seconds.drop_nulls()
+                rises, falls = (int((known.diff() * sign > 0).sum()) for sign in (1, -1))
+                if len(known):
+                    self.steps[way] = rises, falls, known[0], known[-1]
+        taken = pl.DataFrame(masks).max_horizontal()
+        own, (_, pattern) = frame.hstack(masks).filter(taken), ways[0]
+        columns = [mask.name for mask in masks]
+        counted = own.group_by(columns).agg(pl.len(), pl.col("row", "cell").first())
+        for *read, n, row, cell in counted.iter_rows():
+            key = tuple(way for way, is_read in zip(ways, read, strict=True) if is_read)
+            self.tallies[key] = Tally(n, row, cell)
+        if pattern in _NUMBER_LIKE:
+            self.words.update(own["cell"].unique().sort().head(_DIFFERENT))
+        if pattern.endswith("%z"):
+            self.words.update(own["cell"].str.extract(_ZONE).unique())
+        if "%b" in pattern:
+            names = own["cell"].unique().str.extract_all(r"\p{L}{3,}").explode()
+            self.words.update(_MONTHS.keys() & set(names.str.to_lowercase().drop_nulls()))
+        return frame.filter(~taken)
+
+    def joined(self, other: MomentLook) -> MomentLook:
+        """What these rows and those that follow look like."""
+        tallies = self._joined_tallies(other)
+        ranked = sorted(
+            filter(None, tallies), key=lambda ways: (-tallies[ways].n, tallies[ways].row)
+        )
+        for ways in ranked[_MOST_PATTERNS:]:  # so that a look stays small
+            tallies[None] = tallies.pop(ways).joined(tallies.get(None))
+        steps = dict(self.steps)
+        for way, (rises, falls, start, end) in other.steps.items():
+            up, down, first, last = steps.get(way, (0, 0, start, start))
+            steps[way] = up + rises + (start > last), down + falls + (start < last), first, end
+        words, zone = self.words | other.words, self.zone or other.zone
+        return MomentLook(tallies, self.n_blank + other.n_blank, self.name, steps, words, zone)
+
+    @cached_property
+    def _name_words(self) -> list[str]:
+        return [word.lower() for word in re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+", self.name)]
+
+    @property
+    def moment_name(self) -> bool:
+        """Whether the column's name speaks of a moment."""
+        words = self._name_words
+        return bool(_NAMES & set(words)) or (len(words) > 1 and words[-1] == "at")
+
+    @cached_property
+    def _main(self) -> list[Way]:
+        """The way that reads most cells, first of those that read the very same ones.
+
+        What ISO 8601 writes counts together, and is shown with a clock if any has one.
+        """
+        counts, totals, firsts = Counter[Way](), Counter[str](), dict[Way, int]()
+        for ways, tally in sorted(self.tallies.items(), key=lambda each: each[1].row, reverse=True):
+            firsts |= dict.fromkeys(ways or (), tally.row)
+            counts += Counter(dict.fromkeys(ways or (), tally.n))
+            totals += Counter(dict.fromkeys({kind for kind, _ in ways or ()}, tally.n))
+            isos = {kind for kind, pattern in ways or () if pattern in _ISO[kind]}
+            totals += Counter(dict.fromkeys((f"{kind} iso" for kind in isos), tally.n))
+        if not counts:
+            return []
+        duration = bool(_DURATION_NAMES & set(self._name_words))
+        kind = max(
+            ("date", "time", "duration"),
+            key=lambda each: (totals[each], (each == "duration") == duration),
+        )
+        main = max(
+            (way for way in counts if way[0] == kind),
+            key=lambda way: (
+                totals[f"{kind} iso"] if way[1] in _ISO[kind] else counts[way],
+                _has_clock(way[1]),
+                counts[way],
+                -firsts[way],
+            ),
+        )
+        same = [
+            way
+            for way in counts
+            if way[0] == kind
+            and all((way in ways) == (main in ways) for ways in self.tallies if ways)
+        ]
+        steady = [way for way in same if self._is_steady(way)]
+        american = [way for way in same if "%p" in way[1] and way[1].startswith("%m")]
+        first = steady if len(steady) == 1 else american
+        return sorted(same, key=lambda way: way not in first)
+
+    def _is_steady(self, way: Way) -> bool:
+        """Whether at least three steps from row to row all go one way."""
+        low, high = sorted(self.steps.get(way, (0, 0))[:2])
+        return low == 0 and high >= 3
+
+    @cached_property
+    def _good(self) -> set[tuple[Way, ...]]:
+        if not self._main:
+            return set()
+        kind, pattern = self._main[0]
+        patterns = {pattern, *_ISO[kind]}
+        good = {w for w in self.tallies if w and any(k == kind and p in patterns for k, p in w)}
+        if pattern in _NUMBER_LIKE:
+            different = sum(word.isdecimal() for word in self.words) >= _DIFFERENT
+            return good if good == set(self.tallies) and (different or self.moment_name) else set()
+        return good
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether all cells can be read with the day first and with the month first."""
+        return len(self._main) > 1 and self._main[0][0] == "date"
+
+    @property
+    def _offsets(self) -> set[float]:
+        words = {word for word in self.words if not word.isdecimal() and word not in _MONTHS}
+        return {_offset_seconds(word) for word in words}
+
+    def format(self) -> MomentFormat | None:
+        """How the column writes moments; None if fewer than half of its cells are moments."""
+        if not self._good or self.n_good <= self.n_bad:
+            return None
+        (kind, pattern), zone, language = self._main[0], self.zone, "en"
+        months = self.words & _MONTHS.keys()
+        if "%b" in pattern:
+            spelled = {
+                each: {name.lower() for names in table for name in names} & months
+                for each, table in _MONTH_NAMES.items()
+            }
+            language = max(spelled, key=lambda each: len(spelled[each]))
+            full = {name.lower() for name, short, *_ in _MONTH_NAMES[language] if name != short}
+            pattern = pattern.replace("%b", "%B") if full & months else pattern
+        if offsets := self._offsets:
+            minutes = round(offsets.pop() / 60) if len(offsets) == 1 else 0
+            hours, rest = divmod(abs(minutes), 60)
+            zone = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
+        kind = "datetime" if kind == "date" and _has_clock(pattern) else kind
+        return MomentFormat(kind, pattern, zone, language)
+
+    def remarks(self) -> list[str]:
+        """Plain sentences on what was ambiguous, and how to have it otherwise."""
+        written = self.format()
+        if written is None or written.pattern in _COUNTS:
+            return []
+        remarks, (main, *same) = list[str](), self._main
+        example = min(self.tallies[ways] for ways in self._good if main in ways).cell
+        kind, pattern = main
+        orders = {"d": "the day first", "m": "the month first", "Y": "the year first"}
+        order = orders.get(pattern[1], "the year first")
+        rivals = {way for ways in self.tallies if main in (ways or ()) for way in ways} - {main}
+        lost = [
+            tally
+            for ways, tally in self.tallies.items()
+            if ways and ways not in self._good and rivals & set(ways)
+        ]
+        if kind == "date" and same:
+            reason = "the rows are then in order" if self._is_steady(main) else "no cell decides it"
+            others = " or ".join(f"'date:{other}'" for _, other in same)
+            remarks.append(
+                f"{example!r} could have the day or the month first; read with {order} because "
+                f"{reason}. Say kind 'date:{pattern}' to confirm, or {others} to change it."
+            )
+        elif kind == "date" and lost:
+            first = min(lost, key=lambda tally: tally.row)
+            more = sum(tally.n for tally in lost) - 1
+            remarks.append(
+                f"Dates are read with {order}, as most cells need it; {first.cell!r} in row "
+                f"{first.row:,} and {more:,} more can only be read otherwise and count as bad."
+            )
+        if len(self._offsets) > 1:
+            remarks.append("Several offsets from UTC occur: all moments are by the clock of UTC.")
+        elif self._offsets and written.zone != "UTC":
+            remarks.append(f"All offsets are {written.zone}: the clock is taken as written.")
+        if kind == "time" and ("duration", pattern) in rivals and not self.moment_name:
+            remarks.append(
+                f"{example} is read as a time of day; if it is a duration, say kind "
+                f"'duration:{pattern}'."
+            )
+        if "%y" in pattern:
+            remarks.append("Years of two digits are read as 1970 to 2069.")
+        return remarks

@@ -1,53 +1,367 @@
-"""What the cells of a column look like where they may be numbers, and how they are written then."""
+"""Numbers as people write them: with marks, signs, currencies and units."""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import polars as pl
 
-from riskad.core.checks import quoted
-from riskad.tables.formats.gaps import BLANKS, is_gap
-from riskad.tables.formats.number_format import (
-    NumberFormat,
-    as_column_of_texts,
-    clean,
-    fit,
-    group_mark,
-    is_money,
-    plain_numbers,
-    shown_places,
+from riskad.core.checks import InputError, quoted
+from riskad.storage.fields import Fields, ListOf, Maybe, Number, Text
+from riskad.tables.cells import (
+    SPACES,
+    Cell,
+    CellFormat,
+    CellLook,
+    Tally,
+    are_blank,
+    categories_as_texts,
+    filled,
+    strip_spaces,
+    tally_filled,
 )
-from riskad.tables.formats.number_marks import (
-    CURRENCIES,
-    MINUS,
-    SIGNS,
-    body_pattern,
-    cell_pattern,
-    is_unit,
-    unit_of,
-)
-from riskad.tables.formats.tallies import Tally, by_length, join_tallies, tally_cells
-from riskad.tables.formats.units import accepted
 from riskad.tables.words import say_count
 
-__all__ = ["NumberLook", "Written"]
+# --- the marks of which a number consists ---------------------------------------------------------
+
+_MINUS = "-\u2212\u2013"  # as on the keyboard, as in mathematics, as typesetters do
+_GROUP_MARKS = ",.'\u2019" + SPACES  # between the groups of a long number
+# Codes that are also English words (ALL, TOP) are left out.
+_CURRENCIES = frozenset(
+    ["€", "$", "£", "¥", "₹", "₽", "₩", "₺", "₴", "₪", "₫", "₦", "₱", "₿", "฿", "¢", "₡", "₲", "₸", "₮", "₼", "₾", "₵", "US$", "C$", "CA$", "A$", "AU$", "NZ$", "HK$", "S$", "R$", "MX$", "NT$", "zł", "zl", "Kč", "Ft", "lei", "kr", "kr.", "Kr", "Kr.", "Fr", "Fr.", "SFr", "SFr.", "Rs", "Rs.", "Rp", "руб", "руб.", "EUR", "USD", "GBP", "JPY", "CHF", "CAD", "AUD", "NZD", "CNY", "RMB", "HKD", "SGD", "INR", "PKR", "BDT", "LKR", "KRW", "TWD", "THB", "VND", "IDR", "MYR", "PHP", "PLN", "CZK", "HUF", "RON", "BGN", "SEK", "NOK", "DKK", "ISK", "RUB", "UAH", "TRY", "ILS", "AED", "SAR", "QAR", "KWD", "EGP", "ZAR", "NGN", "KES", "GHS", "MAD", "BRL", "MXN", "ARS", "CLP", "COP", "PEN", "UYU", "BTC", "ETH", "Euro", "Euros", "euro", "euros", "Dollar", "dollars", "dollar"]
+)
+# What a number is counted in; a word that is not here is one where most cells have it.
+_UNITS = frozenset(
+    ["%", "‰", "pp", "bps", "°", "°C", "°F", "°K", "µm", "µg", "µs", "μm", "μg", "μs", "ng", "mg", "g", "kg", "t", "lb", "lbs", "oz", "ton", "tons", "tonnes", "nm", "mm", "cm", "m", "km", "in", "ft", "yd", "mi", "mile", "miles", "m²", "m³", "km²", "cm²", "cm³", "mm²", "ha", "sqm", "sqft", "ft²", "ac", "acre", "acres", "ml", "cl", "dl", "l", "L", "hl", "gal", "bbl", "ns", "ms", "s", "sec", "secs", "second", "seconds", "min", "mins", "minute", "minutes", "h", "hr", "hrs", "hour", "hours", "Std", "d", "day", "days", "Tage", "week", "weeks", "wk", "mo", "month", "months", "yr", "yrs", "year", "years", "Jahre", "km/h", "kmh", "kph", "mph", "m/s", "kn", "knots", "rpm", "K", "C", "F", "W", "kW", "MW", "GW", "Wh", "kWh", "MWh", "GWh", "J", "kJ", "MJ", "cal", "kcal", "V", "mV", "kV", "A", "mA", "Ah", "mAh", "Hz", "kHz", "MHz", "GHz", "Ω", "kΩ", "N", "kN", "Nm", "Pa", "hPa", "kPa", "MPa", "bar", "mbar", "psi", "dB", "dBm", "ppm", "ppb", "mol", "mmol", "mmol/l", "mg/dl", "mg/l", "g/l", "g/cm³", "kg/m³", "U/l", "IU", "lx", "lm", "cd", "B", "KB", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "bit", "kbit/s", "Mbit/s", "Gbit/s", "kbps", "Mbps", "Gbps", "MB/s", "px", "dpi", "pcs", "pc", "Stk", "Stück", "x", "hp", "PS", "bhp", "cc", "ccm", "kVA"]
+)
+_FOLDED_UNITS = frozenset(unit.casefold() for unit in _UNITS | _CURRENCIES if len(unit) > 1)
+# Words behind a number that multiply it. K and B are so only without a space before them: 300 K
+# are kelvins.
+_SCALES = {
+    **dict.fromkeys(("k", "K", "Tsd", "Tsd."), 1e3),
+    **dict.fromkeys(("M", "MM", "mn", "mln", "mio", "Mio", "Mio.", "million", "millions"), 1e6),
+    **dict.fromkeys(("B", "bn", "bln", "Mrd", "Mrd.", "billion", "billions"), 1e9),
+}
+# Ways to write the same unit, in small letters.
+_SAME_UNIT = dict.fromkeys(("eur", "euro", "euros"), "€")
+_SAME_UNIT |= dict.fromkeys(("usd", "us$", "dollar", "dollars"), "$") | {"gbp": "£"}
+_SAME_UNIT |= dict.fromkeys(("stk.", "stück", "st", "st.", "pc", "pcs"), "stk")
+
+_SPACE, _SIGN = f"[{SPACES}]", f"[{re.escape(_MINUS)}+]"
+_ANY_PREFIX = "|".join(re.escape(word) for word in sorted(_CURRENCIES, key=len, reverse=True))
+_ANY_SUFFIX = rf"[\p{{L}}\p{{Sc}}%\u2030°/²³.]{{1,12}}(?:{_SPACE}[\p{{L}}\p{{Sc}}.]{{1,8}})?"
+# Bytes of a cell: no number of so many digits, with an exponent below 100, is infinite.
+_LONGEST = 120
+
+
+def _digits(decimal: str) -> str:
+    """Return the pattern of a number without sign and unit, by its decimal mark.
+
+    Groups are of three digits behind one to three, the first of which is no zero, or of two digits
+    before the last three, as in India (12,34,567). Only numbers without groups have exponents.
+    """
+    mark, other = re.escape(decimal), "," if decimal == "." else r"\."
+    groups = "|".join(f"(?:{each}[0-9]{{3}})+" for each in (other, "['\u2019]", _SPACE))
+    indian = "|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}" if decimal == "." else ""
+    grouped = f"(?:[1-9][0-9]{{0,2}}(?:{groups}){indian})(?:{mark}[0-9]+)?"
+    return f"(?:{grouped}|(?:[0-9]+(?:{mark}[0-9]+)?|{mark}[0-9]+)(?:[eE][-+]?0?[0-9]{{1,2}})?)"
+
+
+def _cell_pattern(decimal: str, prefix: str = _ANY_PREFIX, suffix: str = _ANY_SUFFIX) -> str:
+    """Return the pattern of a cell: a number with its signs, and what may stand around it."""
+    before = f"(?:(?:{prefix}){_SPACE}*{_SIGN}?{_SPACE}*)?" if prefix else ""
+    after = f"(?:(?:{suffix}){_SPACE}*)?" if suffix else ""
+    minus = f"[{re.escape(_MINUS)}]"
+    return rf"^\(?{_SIGN}?{_SPACE}*{before}{_digits(decimal)}{_SPACE}*{after}{minus}?\)?$"
+
+
+def _is_money(prefix: str, suffix: str) -> bool:
+    return any(word in _CURRENCIES for word in prefix.split() + suffix.split())
+
+
+def _scale(suffix: str) -> float:
+    """Return what the words behind a number multiply it by.
+
+    >>> _scale("k"), _scale(" Mio. €"), _scale(" k€"), _scale(" K")
+    (1000.0, 1000000.0, 1000.0, 1.0)
+    """
+    words = suffix.split()
+    if not words or (suffix[0] in SPACES and words[0] in ("K", "B")):
+        return 1.0
+    return _SCALES.get(words[0].rstrip("€$£") or words[0], 1.0)
+
+
+def _is_unit(suffix: str) -> bool:
+    """Whether what stands behind a number is well known: nothing, a unit, a currency, a scale."""
+    return all(
+        word in _CURRENCIES or word in _UNITS or word.rstrip(".").casefold() in _FOLDED_UNITS
+        for word in suffix.split()[_scale(suffix) != 1 :]
+    )
+
+
+def _accepted_suffixes(counts: Counter[str], n_filled: int) -> set[str]:
+    """Return the suffixes that leave a number a number.
+
+    These are: nothing, a well-known unit, a currency, or a word of two letters or more if at most
+    three such words occur and at least half of all filled cells have one of them or a known unit.
+    One letter (5m) is a unit where no other letter occurs: 12a, 12b and 14c are house numbers;
+    behind a space (5 m, 3 l, 2 t) all units are. Words that multiply (k, Mio.) do so only if no
+    cell has another unit: 5k beside 12 kg is not read, nor is B alone (12B is a seat).
+    """
+    units = {suffix for suffix in counts if _is_unit(suffix)}
+    words = {
+        suffix
+        for suffix in counts.keys() - units
+        if suffix.strip().casefold() not in ("am", "pm", "a.m.", "p.m.", "uhr")
+        and suffix.casefold() not in ("st", "nd", "rd", "th")  # but 3 St are three pieces
+        and all(len(word) > 1 for word in suffix.split())
+    }
+    n_measured = sum(counts[suffix] for suffix in words | units if suffix)
+    if len({word.strip().casefold() for word in words}) <= 3 and 2 * n_measured >= n_filled:
+        units |= words
+    scales = {suffix for suffix in counts if _scale(suffix) != 1}
+    letters = {each for each in counts.keys() - scales if re.fullmatch(r"\s*[^\W\d_]", each)}
+    apart = all(letter[0].isspace() and _is_unit(letter) for letter in letters)
+    if len({letter.strip() for letter in letters}) > 1 and not apart:
+        units -= letters
+    others = {each for each in counts.keys() - scales if not set(each.split()) <= _CURRENCIES}
+    return units - scales if others or scales == {"B"} else units
+
+
+# --- reading and showing --------------------------------------------------------------------------
+
+
+def _plain_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series | None]:
+    """Read what a cast to numbers reads, and say where there is something else, if anywhere.
+
+    Infinity is something else, not-a-number is nothing. Dates are something else: a cast would give
+    their seconds.
+    """
+    if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Null)):
+        nothing = pl.Series(column.name, [None], dtype=pl.Float64).new_from_index(0, len(column))
+        return nothing, column.is_not_null()
+    values = column.cast(pl.Float64, strict=False)
+    finite = math.isfinite(values.sum())  # costs less than to ask each
+    if finite and values.null_count() == column.null_count():
+        return values, None
+    if not finite:
+        values = values.set(~values.is_finite(), None)
+    other = values.is_null() & filled(column)
+    return values, other if other.any() else None
+
+
+def _clean(texts: pl.Series) -> pl.Series:
+    """Take spaces from around texts, and write m2 and m3 as m² and m³: no unit has digits.
+
+    >>> _clean(pl.Series([" 45 m2", "form2"])).to_list()
+    ['45 m²', 'form2']
+    """
+    cells = strip_spaces(texts)
+    for digit, power in (("2", "²"), ("3", "³")):
+        if cells.str.ends_with(f"m{digit}").any():
+            cells = cells.str.replace(rf"^([^\p{{L}}]*[ckdm]?m){digit}$", f"${{1}}{power}")
+    return cells
+
+
+def _fit(cells: pl.Series, pattern: str) -> pl.Series:
+    """Whether each cell follows a pattern, with both parentheses or none, and is no huge number."""
+    fits = cells.str.contains(pattern) & (cells.str.len_bytes() <= _LONGEST)
+    return (fits & (cells.str.starts_with("(") == cells.str.ends_with(")"))).fill_null(False)
+
+
+def _any_of(affixes: tuple[str, ...]) -> str:
+    """Return the pattern of any of these words; where there are none, of nothing."""
+    words = sorted({affix.strip(SPACES) for affix in affixes}, key=len, reverse=True)
+    return "|".join(re.sub(r"\\? ", f"{_SPACE}+", re.escape(word)) for word in words)
+
+
+@dataclass(frozen=True)
+class NumberFormat(CellFormat):
+    """How the numbers of a column are written.
+
+    Signs, parentheses for negative numbers and marks between groups are read in any usual way; the
+    decimal mark and the units are those of the column, because another one would change the value.
+
+    Parameters
+    ----------
+    decimal
+        The decimal mark, a point or a comma.
+    thousands
+        What is shown between groups of three digits, or nothing.
+    prefixes, suffixes
+        What may stand before and behind a number, the most frequent first, with the space that
+        separates it. Words like k or Mio. multiply the number; 79.8% is 79.8.
+    negative
+        How negative numbers are shown: ``-`` as -5, ``()`` as (5).
+    places
+        How many decimals are shown, or as many as are needed.
+
+    >>> money = NumberFormat(",", ".", suffixes=(" €",), places=2)
+    >>> values, bad = money.read(pl.Series(["1.234,50 €", "-12 €", "12 $", "n/a"]))
+    >>> values.to_list(), bad.to_list()
+    ([1234.5, -12.0, None, None], [False, False, True, False])
+    >>> money.show(-1234.5), money.describe()
+    ('-1.234,50 €', 'numbers with decimal comma, in €')
+    """
+
+    decimal: str = "."
+    thousands: str = ""
+    prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    negative: str = "-"
+    places: int | None = None
+
+    _fields: ClassVar[Fields] = {
+        "decimal": Text((".", ",")),
+        "thousands": Text(("", *_GROUP_MARKS)),
+        "prefixes": ListOf(Text(longest=40)),
+        "suffixes": ListOf(Text(longest=40)),
+        "negative": Text(("-", "()")),
+        "places": Maybe(Number(0, 15, whole=True)),
+    }
+
+    @classmethod
+    def given(cls, example: str) -> NumberFormat:
+        """Return the format of an example that a person wrote.
+
+        >>> NumberFormat.given("1.234,50 €").show(7)
+        '7,00 €'
+        """
+        cell = example.strip()
+        for decimal in ".,":
+            around = rf"(\(?){_SIGN}?([^\d.,]*?)({_digits(decimal)})([^\d.,][^\d]*?)?-?\)?"
+            parts = re.fullmatch(around, cell)
+            if parts and not re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", parts[3]):  # has two readings
+                prefix, suffix = parts[2], parts[4] or ""
+                affixes = ((each,) if each.strip() else () for each in (prefix, suffix))
+                negative = "()" if parts[1] else "-"
+                places = _places(cell, decimal, prefix, suffix)
+                return cls(decimal, _group_mark(cell, decimal), *affixes, negative, places)
+        raise InputError(
+            f"{quoted(example)} does not show how numbers are written. Write a number with "
+            "decimals as the column has them, such as 1.234,50 or 1,234.50 €."
+        )
+
+    def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Return the numbers (null where there is none), and where a cell holds something else."""
+        column = categories_as_texts(column)
+        values, other = _plain_numbers(column)
+        if column.dtype == pl.String and self.decimal == ",":  # a cast takes 1.234 for a little
+            dots = column.str.contains(".", literal=True).fill_null(False)
+            other = dots if other is None else dots | other
+        if other is None or not other.any():
+            return values, pl.Series(np.zeros(len(values), dtype=bool))
+        if column.dtype != pl.String:
+            return values, other
+        places = other.arg_true()
+        cells = _clean(column.gather(places))
+        good = _fit(cells, self._pattern)
+        bad = ~good
+        if bad.any():
+            bad &= ~are_blank(cells)
+            cells = cells.set(~good, None)
+        return values.scatter(places, self._read_good(cells)), other.scatter(places, bad)
+
+    def _read_good(self, cells: pl.Series) -> pl.Series:
+        """Return the numbers of cells that follow the pattern."""
+        body, minus = cells, re.escape(_MINUS)
+        for word in self._before:
+            if "." in word:  # as a whole, to leave the point of .5
+                body = body.str.replace(word, "", literal=True)
+        before = "".join(self._before).replace(".", "") + _MINUS + "+(" + SPACES
+        after = "".join(self.suffixes) + _MINUS + ")" + SPACES
+        body = body.str.strip_chars_start(before).str.strip_chars_end(after)
+        numbers = self._cast(body, self.thousands or (",", ".")[self.decimal == ","])
+        if numbers.null_count() > cells.null_count():  # other marks occur besides the usual one
+            numbers = self._cast(body, _GROUP_MARKS.replace(self.decimal, ""))
+        for suffix in self.suffixes:
+            if (scale := _scale(suffix)) != 1:
+                end = rf"[0-9]{_SPACE}*{_any_of((suffix,))}{_SPACE}*[{minus}]?\)?$"
+                numbers = numbers.zip_with(~cells.str.contains(end), numbers * scale)
+        if cells.str.contains(f"[{minus}(]").any():
+            negative = cells.str.contains(rf"^[^0-9]*[{minus}(]|[{minus}]\)?$")
+            numbers = numbers.zip_with(~negative, -numbers)
+        return numbers
+
+    def _cast(self, body: pl.Series, marks: str) -> pl.Series:
+        if self.decimal == "," and "." not in marks:  # a cast would take it for the decimal mark
+            marks += "."
+        for mark in marks:
+            body = body.str.replace_all(mark, "", literal=True)
+        if self.decimal == ",":
+            body = body.str.replace(",", ".", literal=True)
+        return body.cast(pl.Float64, strict=False)
+
+    @cached_property
+    def _pattern(self) -> str:
+        return _cell_pattern(self.decimal, _any_of(self._before), _any_of(self.suffixes))
+
+    @cached_property
+    def _before(self) -> tuple[str, ...]:
+        """The words that may stand before a number; where Rs may, Rs. may, too."""
+        words = [prefix.strip(SPACES) for prefix in self.prefixes]
+        return (*words, *(f"{word}." for word in words if f"{word}." in _CURRENCIES))
+
+    def describe(self) -> str:
+        """Return in a few words how the numbers are written."""
+        words = "numbers with decimal comma," if self.decimal == "," else "numbers"
+        units = list(dict.fromkeys(affix.strip(SPACES) for affix in self.prefixes + self.suffixes))
+        if not units:
+            return words.rstrip(",")
+        return f"{words} in {', '.join(units[:3])}{', ...' if len(units) > 3 else ''}"
+
+    def show(self, value: float) -> str:
+        """Return a number as the column would write it.
+
+        >>> NumberFormat(suffixes=("%",)).show(79.8), NumberFormat(thousands="'").show(-1234567)
+        ('79.8%', "-1'234'567")
+        """
+        prefix, suffix = (*self.prefixes, "")[0], (*self.suffixes, "")[0]
+        size = abs(value) / _scale(suffix)
+        if not math.isfinite(size) or size >= 1e15 or 0 < size < 1e-4:
+            digits = f"{size:.6g}"
+        elif self.places is None:  # to about six digits
+            needed = 5 - math.floor(math.log10(size)) if size else 0
+            digits = f"{size:,.{max(0, needed)}f}"
+            digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+        else:
+            digits = f"{size:,.{self.places}f}"
+        shown = self.decimal.join(part.replace(",", self.thousands) for part in digits.split("."))
+        shown = f"{prefix}{shown}{suffix}"
+        return shown if value >= 0 else f"({shown})" if self.negative == "()" else f"-{shown}"
+
+
+def _group_mark(cell: str, decimal: str) -> str:
+    """Return the mark between groups of digits in a cell, if there is one."""
+    marks = re.escape(_GROUP_MARKS.replace(decimal, ""))
+    mark = re.search(rf"\d([{marks}])\d{{3}}(?!\d)", cell)
+    return mark[1] if mark else ""
+
+
+def _places(cell: str, decimal: str, prefix: str, suffix: str) -> int | None:
+    """Return how many decimals to show: two of money, if this cell has them, or what is needed."""
+    two = re.search(rf"\{decimal}\d\d(?!\d)", cell)
+    return 2 if two and _is_money(prefix, suffix) else None
+
+
+# --- what all cells look like ---------------------------------------------------------------------
 
 # How a number may be read. What fits only one decimal mark is evidence for it.
-POINT, COMMA = "point", "comma"  # 12.5 and 1,234.5 or 1,234,567; 12,5 and 1.234,5 or 1.234.567
-DOT3, COMMA3 = "1.234", "1,234"  # fit both, with different values
-WHOLE = "whole"  # 123 and 1 234 and 1'234 fit both, with the same value
-FOUR = "1234"  # does, too, and shows that no mark separates groups
-PHONE = "123 456 789"  # is a number, too, but not where all cells are like it
+_POINT, _COMMA = "point", "comma"  # 12.5, 1,234.5 and 1,234,567; 12,5, 1.234,5 and 1.234.567
+_DOT3, _COMMA3 = "1.234", "1,234"  # fit both, with different values
+_WHOLE = "whole"  # 123 and 1 234 and 1'234 fit both, with the same value
+_FOUR = "1234"  # does, too, and shows that no mark separates groups
+_PHONE = "123 456 789"  # is a number, too, but not where all cells are like it
+_PHONE_NUMBER = rf"^\+?[0-9]{{2,3}}(?:{_SPACE}[0-9]{{3}}){{2,3}}$"
 _MANY = 20  # of so many numbers with three decimals, one ends in 0 and would be written shorter
-_MOST_UNITS = 64  # that are not known; with more of them, they are words and no units
-
-_PATTERNS = {mark: cell_pattern(body_pattern(mark)) for mark in (".", ",")}
-_PHONE = rf"^\+?[0-9]{{2,3}}(?:[{BLANKS}][0-9]{{3}}){{2,3}}$"
-_LONE_DOT = r"^[-+]?[1-9][0-9]{0,2}\.[0-9]{3}$"
+_MOST_UNITS = 64  # that are not well known; with more of them, they are words and no units
+_BY_MARK = {mark: _cell_pattern(mark) for mark in (".", ",")}
 
 
 class Written(NamedTuple):
@@ -59,91 +373,66 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NumberLook:
+class NumberLook(CellLook):
     """What all cells of a column, or of a part of its rows, look like as numbers.
 
     The decimal mark is decided by all rows together. A cell that has only one reading is evidence:
-    ``12.5``, ``1,234.5``, ``1,234,567`` and ``0.123`` for the point, ``12,5``, ``1.234,5``,
-    ``1.234.567`` and ``0,123`` for the comma. The mark with more evidence is that of the column;
-    cells that contradict it are bad. Without evidence, ``1,234`` is one thousand and ``1.234`` is
-    between one and two (programs write so). But ``1.234`` is one thousand where it is money
-    (``1.234 €``), which has no thousandths, and where twenty numbers or more are like it and all
-    others are whole and below 1000: of so many numbers with three decimals one would end in 0 and
-    be written shorter. `remarks` says where this was a guess.
-
-    Numbers all of which are like ``612 345 678`` or ``+49 170 123 456`` are those of telephones.
-
-    Units count as part of the number where they are known or where most cells have the same
-    one; see `riskad.tables.formats.units`.
+    ``12.5``, ``1,234.5`` and ``0.123`` for the point, ``12,5``, ``1.234,5`` and ``0,123`` for the
+    comma. The mark with more evidence is that of the column; cells that contradict it are bad.
+    Without evidence, ``1,234`` is one thousand and ``1.234`` is between one and two (programs write
+    so). But ``1.234`` is one thousand where it is money (``1.234 €``), which has no thousandths,
+    and where twenty numbers or more are like it and all others are whole and below 1000. `remarks`
+    says where this was a guess. Numbers all like ``612 345 678`` are those of telephones.
 
     Attributes
     ----------
-    tallies
-        Cells that may be numbers, by how they are written.
-    others
-        Cells that are not numbers in any way.
-    n_gaps
-        Blank cells and those with a word for nothing.
-    n_parentheses, n_trailing
-        Cells like (5) and 5-.
+    n_parentheses
+        Cells like (5).
     first_code
         Row and text of the first whole number with leading zeros, which is a code ('007').
-    many_units
-        Whether there are too many words behind numbers to be units.
     given
         What a person said about the numbers, see `as_given`.
 
     >>> look = NumberLook.of(pl.Series(["1.234,50 €", "12 €", "n/a", "?", "call us"]))
-    >>> look.n_good, look.n_gaps, look.n_bad, look.first_bad
+    >>> look.n_good, look.n_blank, look.n_bad, look.first_bad
     (2, 2, 1, (5, 'call us'))
     >>> look.format().describe()
     'numbers with decimal comma, in €'
-    >>> parts = NumberLook.of(pl.Series(["1.234"])).joined(NumberLook.of(pl.Series(["1,5"]), 2))
-    >>> parts.format().read(pl.Series(["1.234"]))[0].to_list()
-    [1234.0]
     """
 
-    tallies: dict[Written, Tally] = field(default_factory=dict)
-    others: Tally | None = None
-    n_gaps: int = 0
     n_parentheses: int = 0
-    n_trailing: int = 0
-    first_code: tuple[int, str] | None = None
-    many_units: bool = False
+    first_code: Cell | None = None
     given: NumberFormat | None = None
 
     @classmethod
     def of(cls, column: pl.Series, first_row: int = 1) -> NumberLook:
         """Look at all cells of a column, the first of which is in row `first_row`."""
-        column = as_column_of_texts(column)
+        column = categories_as_texts(column)
         if column.dtype == pl.Boolean:  # yes and no, though a cast would do
-            other: pl.Series | None = column.is_not_null()
-            values = column.cast(pl.Float64).set(column.is_not_null(), None)
-        else:
-            values, other = plain_numbers(column)
+            return cls(*tally_filled(column, first_row))
+        values, other = _plain_numbers(column)
         look = _look_at_plain(column, values, first_row)
         if other is None:
             return look
-        rows = other.arg_true()
-        rest = column.gather(rows)
-        if column.dtype != pl.String:
-            return look.joined(cls(others=tally_cells(rest, rows + first_row)))
-        return look.joined(_look_at_dressed(rest, rows + first_row))
+        if column.dtype == pl.String:
+            rows = other.arg_true()
+            return look.joined(_look_at_dressed(_clean(column.gather(rows)), rows + first_row))
+        return look.joined(cls(tally_filled(column.set(~other, None), first_row)[0]))
 
     def joined(self, other: NumberLook) -> NumberLook:
         """Return what the cells of both look like together."""
-        codes = [each for each in (self.first_code, other.first_code) if each]
+        tallies = self._joined_tallies(other)
+        unknown = [way for way in tallies if way and not _is_unit(way.suffix)]
+        if len({way.suffix for way in unknown}) > _MOST_UNITS:  # so that a look stays small
+            for way in unknown:
+                tallies[None] = tallies.pop(way).joined(tallies.get(None))
         return NumberLook(
-            self.tallies
-            | {way: tally.joined(self.tallies.get(way)) for way, tally in other.tallies.items()},
-            join_tallies(self.others, other.others),
-            self.n_gaps + other.n_gaps,
+            tallies,
+            self.n_blank + other.n_blank,
             self.n_parentheses + other.n_parentheses,
-            self.n_trailing + other.n_trailing,
-            min(codes, default=None),
-            self.many_units or other.many_units,
+            min(filter(None, (self.first_code, other.first_code)), default=None),
             self.given or other.given,
-        )._bounded()
+        )
 
     def as_given(self, given: NumberFormat) -> NumberLook:
         """Return the look where a person's word settles the decimal mark and adds to the units.
@@ -154,309 +443,206 @@ class NumberLook:
         """
         return replace(self, given=given)
 
-    def _bounded(self) -> NumberLook:
-        """Give up on units where there are too many, so that a look stays small."""
-        unknown = [way for way in self.tallies if not is_unit(way.suffix)]
-        many = self.many_units or len({way.suffix for way in unknown}) > _MOST_UNITS
-        if not many or not unknown:
-            return self
-        others = self.others
-        for way in unknown:
-            others = join_tallies(others, self.tallies[way])
-        known = {way: tally for way, tally in self.tallies.items() if is_unit(way.suffix)}
-        return replace(self, tallies=known, others=others, many_units=True)
-
     @property
     def codes(self) -> bool:
         """Whether whole numbers with leading zeros occur, which are codes."""
         return self.first_code is not None
 
+    @property
+    def n_measured(self) -> int:
+        """How many cells are a number and a word behind it, be that a unit or not."""
+        return sum(tally.n for way, tally in self.tallies.items() if way and way.suffix)
+
     @cached_property
-    def _units(self) -> set[str]:
-        counts: dict[str, int] = {}
+    def _measured(self) -> dict[Written, Tally]:
+        """The tallies of numbers with nothing or a unit behind them."""
+        counts: Counter[str] = Counter()
         for way, tally in self.tallies.items():
-            counts[way.suffix] = counts.get(way.suffix, 0) + tally.n
-        units = accepted(counts, sum(counts.values()) + (self.others.n if self.others else 0))
-        said = {suffix.strip(BLANKS) for suffix in self.given.suffixes} if self.given else set()
-        return units | {suffix for suffix in counts if suffix.strip(BLANKS) in said}
+            counts[way.suffix if way else "?"] += tally.n
+        n_filled, _ = counts.total(), counts.pop("?", 0)
+        units = {suffix.strip() for suffix in _accepted_suffixes(counts, n_filled)}
+        units |= {suffix.strip() for suffix in self.given.suffixes} if self.given else set()
+        return {way: n for way, n in self.tallies.items() if way and way.suffix.strip() in units}
+
+    def _of_shape(self, *shapes: str) -> Tally | None:
+        total = None
+        for way, tally in self._measured.items():
+            total = tally.joined(total) if way.shape in shapes else total
+        return total
 
     def _count(self, *shapes: str) -> int:
-        return sum(
-            tally.n
-            for way, tally in self.tallies.items()
-            if way.suffix in self._units and way.shape in shapes
-        )
+        return sum(tally.n for way, tally in self._measured.items() if way.shape in shapes)
 
     @property
     def commas(self) -> int:
         """How many more cells have a decimal comma for sure than have a decimal point."""
-        return self._count(COMMA) - self._count(POINT)
+        return self._count(_COMMA) - self._count(_POINT)
 
     @cached_property
     def _decimal(self) -> str:
         if self.given is not None:
             return self.given.decimal
-        points, commas = self._count(POINT), self._count(COMMA)
-        if points or commas or self._count(COMMA3):
-            return "," if commas > points else "."
-        lone = [way for way in self.tallies if way.shape == DOT3 and way.suffix in self._units]
-        money = bool(lone) and all(is_money(*way[:2]) for way in lone)
-        grouped = self._count(DOT3) >= _MANY and self._count(WHOLE) and not self._count(FOUR)
+        if self._count(_POINT, _COMMA, _COMMA3):
+            return "," if self.commas > 0 else "."
+        lone = [way for way in self._measured if way.shape == _DOT3]
+        money = bool(lone) and all(_is_money(way.prefix, way.suffix) for way in lone)
+        grouped = self._count(_DOT3) >= _MANY and self._count(_WHOLE) and not self._count(_FOUR)
         return "," if money or grouped else "."
 
-    def _is_good(self, way: Written) -> bool:
-        bad = (COMMA if self._decimal == "." else POINT, "" if self._has_other_shapes else PHONE)
-        return way.suffix in self._units and way.shape not in bad
-
     @cached_property
-    def _has_other_shapes(self) -> bool:
-        return any(way.shape != PHONE for way in self.tallies if way.suffix in self._units)
-
-    @cached_property
-    def n_good(self) -> int:
-        """How many cells hold numbers, written as `format` says."""
-        return sum(tally.n for way, tally in self.tallies.items() if self._is_good(way))
-
-    @cached_property
-    def _bad(self) -> Tally | None:
-        bad = self.others
-        for way, tally in self.tallies.items():
-            if not self._is_good(way):
-                bad = join_tallies(bad, tally)
-        return bad
-
-    @property
-    def n_measured(self) -> int:
-        """How many cells are a number and a word behind it, be that a unit or not."""
-        return sum(tally.n for way, tally in self.tallies.items() if way.suffix)
-
-    @property
-    def n_bad(self) -> int:
-        """How many cells hold something else."""
-        return self._bad.n if self._bad else 0
-
-    @property
-    def first_bad(self) -> tuple[int, str] | None:
-        """The first row, with its text, that holds something else."""
-        return (self._bad.row, self._bad.cell) if self._bad else None
+    def _good(self) -> dict[Written, Tally]:
+        phones = all(way.shape == _PHONE for way in self._measured)
+        bad = (_COMMA if self._decimal == "." else _POINT, _PHONE if phones else "")
+        return {way: tally for way, tally in self._measured.items() if way.shape not in bad}
 
     def format(self) -> NumberFormat | None:
         """Return how the numbers are written, or None if less than half of the cells hold any."""
         if self.n_good == 0 or self.n_good < self.n_bad:
             return None
-        good = {way: tally for way, tally in self.tallies.items() if self._is_good(way)}
-        longest = max((tally.longest for tally in good.values()), key=by_length)
-        prefixes, suffixes = (_most_frequent(good, side) for side in (0, 1))
-        style = "()" if self.n_parentheses else "5-" if self.n_trailing else "-"
+        around: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        for way, tally in self._good.items():
+            around[0][way.prefix] += tally.n
+            around[1][way.suffix] += tally.n
+        prefixes, suffixes = (
+            tuple(sorted(filter(None, counts), key=lambda affix: (-counts[affix], affix)))
+            for counts in around
+        )
+        longest = max((tally.longest for tally in self._good.values()), key=lambda s: (len(s), s))
         return NumberFormat(
             self._decimal,
-            group_mark(longest, self._decimal),
+            _group_mark(longest, self._decimal),
             prefixes,
             suffixes,
-            style,
-            shown_places(longest, self._decimal, is_money(*_first_of(prefixes, suffixes))),
+            "()" if self.n_parentheses else "-",
+            _places(longest, self._decimal, (*prefixes, "")[0], (*suffixes, "")[0]),
         )
 
     def remarks(self) -> list[str]:
         """Say, in sentences, what was a guess and what looks wrong."""
-        found = self.format()
-        if found is None:
+        numbers = self.format()
+        if numbers is None:
             return []
-        said = [self._remark_on_marks(found), self._remark_on_units(), self._remark_on_codes()]
-        return [remark for remark in said if remark]
-
-    def _remark_on_marks(self, found: NumberFormat) -> str:
-        losing, name = (COMMA, "comma") if self._decimal == "." else (POINT, "point")
-        if n_losing := self._count(losing):
-            first = self._first(losing)
-            return (
-                f"{quoted(first.cell)} in row {first.row:,} has a decimal {name}, unlike most: "
-                f"{say_count(n_losing, 'such cell')} cannot be read."
+        remarks = []
+        losing, name = (_COMMA, "comma") if self._decimal == "." else (_POINT, "point")
+        unsettled = self._of_shape(_DOT3, _COMMA3)
+        if lost := self._of_shape(losing):
+            remarks.append(
+                f"{quoted(lost.cell)} in row {lost.row:,} has a decimal {name}, unlike most: "
+                f"{say_count(lost.n, 'such cell')} cannot be read."
             )
-        settled = self.given is not None or self._count(POINT, COMMA)
-        if settled or not self._count(DOT3, COMMA3):
-            return ""
-        cell = self._first(DOT3, COMMA3).cell
-        value = found.read(pl.Series([cell]))[0][0]
-        other = "1.234,5" if self._decimal == "." else "1,234.5"
-        return (
-            f"{quoted(cell)} has two readings and no row settles which: it is read as "
-            f"{value:.10g}. Say kind 'number:{other}' for the other one."
-        )
-
-    def _remark_on_units(self) -> str:
+        elif unsettled and self.given is None and not self._count(_POINT, _COMMA):
+            value = numbers.read(pl.Series([unsettled.cell]))[0][0]
+            other = "1.234,5" if self._decimal == "." else "1,234.5"
+            remarks.append(
+                f"{quoted(unsettled.cell)} has two readings and no row settles which: it is read "
+                f"as {value:.10g}. Say kind 'number:{other}' for the other one."
+            )
         units: dict[str, Tally] = {}
-        for way, tally in self.tallies.items():
-            if self._is_good(way):
-                unit = unit_of(way.prefix, way.suffix)
-                units[unit] = tally.joined(units.get(unit))
-        if len(units) < 2:
-            return ""
-        ranked = sorted(units.values(), key=lambda tally: (-tally.n, tally.row))
-        shown = ", ".join(
-            f"{quoted(each.cell)} in {say_count(each.n, 'row')}" for each in ranked[:4]
-        )
-        more = f" and {len(ranked) - 4} more" if len(ranked) > 4 else ""
-        return f"Units are mixed: {shown}{more}; the numbers are taken as they are written."
-
-    def _remark_on_codes(self) -> str:
-        if self.first_code is None:
-            return ""
-        row, code = self.first_code
-        return f"{quoted(code)} in row {row:,} has leading zeros, as codes have them."
-
-    def _first(self, *shapes: str) -> Tally:
-        found = [
-            tally
-            for way, tally in self.tallies.items()
-            if way.suffix in self._units and way.shape in shapes
-        ]
-        return min(found, key=lambda tally: tally.row)
-
-
-def _first_of(*affixes: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple((*each, "")[0] for each in affixes)
-
-
-def _most_frequent(tallies: dict[Written, Tally], side: int) -> tuple[str, ...]:
-    """Return the prefixes (side 0) or suffixes (side 1), the most frequent first."""
-    counts: dict[str, int] = {}
-    for way, tally in tallies.items():
-        counts[way[side]] = counts.get(way[side], 0) + tally.n
-    return tuple(sorted((each for each in counts if each), key=lambda each: (-counts[each], each)))
+        for way, tally in self._good.items():
+            words = way.prefix.split() + way.suffix.split()[_scale(way.suffix) != 1 :]
+            unit = " ".join(_SAME_UNIT.get(word.casefold(), word.casefold()) for word in words)
+            units[unit] = tally.joined(units.get(unit))
+        if len(units) > 1:
+            ranked = sorted(units.values(), key=lambda tally: (-tally.n, tally.row))
+            shown = [f"{quoted(unit.cell)} in {say_count(unit.n, 'row')}" for unit in ranked]
+            more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
+            remarks.append(
+                f"Units are mixed: {', '.join(shown[:4])}{more}; the numbers are taken as they are "
+                "written."
+            )
+        if self.first_code is not None:
+            row, code = self.first_code
+            remarks.append(f"{quoted(code)} in row {row:,} has leading zeros, as codes have them.")
+        return remarks
 
 
 def _look_at_plain(column: pl.Series, values: pl.Series, first_row: int) -> NumberLook:
-    """Look at the cells that a cast reads; nulls are gaps."""
-    n = len(values) - values.null_count()
-    n_gaps = column.null_count()
-    if column.dtype.is_float():
-        n_gaps += int(column.is_nan().sum())
-    filled = values.is_not_null()
-    if not n:
-        return NumberLook(n_gaps=n_gaps)
-    if column.dtype != pl.String:
-        return NumberLook(
-            {Written("", "", WHOLE): _plain_tally(column, filled, first_row)}, None, n_gaps
-        )
-    dots = column.str.contains(".", literal=True) & filled
-    lone = _lone_dots(column, values, dots)
-    four = (values.abs() >= 1000).fill_null(False) & ~dots
-    whole = filled & ~dots & ~four
-    ways = ((WHOLE, whole), (FOUR, four), (POINT, dots & ~lone), (DOT3, lone))
-    tallies = {
-        Written("", "", shape): _plain_tally(column, cells, first_row)
-        for shape, cells in ways
-        if cells.any()
-    }
-    rows = pl.int_range(first_row, first_row + len(column), eager=True)
-    code = _first_code(column, filled, rows)
-    return NumberLook(tallies, n_gaps=n_gaps, first_code=code)
+    """Look at the cells that a cast reads; nulls are blank."""
+    numbers, n_blank = values.is_not_null(), len(column) - int(filled(column).sum())
+    if not numbers.any():
+        return NumberLook(n_blank=n_blank)
+    shapes, code = {_WHOLE: numbers}, None
+    if column.dtype == pl.String:
+        dots = column.str.contains(".", literal=True) & numbers
+        lone = dots & (values.abs() < 1000) & column.str.len_bytes().is_between(5, 8)
+        places = lone.arg_true()
+        alone = column.gather(places).str.contains(r"^[-+]?[1-9][0-9]{0,2}\.[0-9]{3}$")
+        lone = lone.scatter(places, alone)
+        four = (values.abs() >= 1000).fill_null(False) & ~dots
+        whole = numbers & ~dots & ~four
+        shapes = {_WHOLE: whole, _FOUR: four, _POINT: dots & ~lone, _DOT3: lone}
+        rows = pl.int_range(first_row, first_row + len(column), eager=True)
+        code = _first_code(column, numbers, rows)
+    tallies = {}
+    for shape, cells in shapes.items():
+        if n := int(cells.sum()):
+            row = int(cells.arg_max() or 0)
+            tallies[Written("", "", shape)] = Tally(n, first_row + row, str(column[row]))
+    return NumberLook(tallies, n_blank, first_code=code)
 
 
-def _plain_tally(column: pl.Series, cells: pl.Series, first_row: int) -> Tally:
-    """Count cells that a cast reads, in none of which marks between groups can be seen."""
-    row = cells.arg_max() or 0
-    return Tally(int(cells.sum()), first_row + row, str(column[row]), "")
-
-
-def _lone_dots(column: pl.Series, values: pl.Series, dots: pl.Series) -> pl.Series:
-    """Find cells like 1.234, by their size and length where these say already that they are not."""
-    length = column.str.len_bytes()
-    likely = dots & length.is_between(5, 8) & (values.abs() < 1000)
-    if not likely.any():
-        return likely
-    places = likely.arg_true()
-    return likely.scatter(places, column.gather(places).str.contains(_LONE_DOT))
-
-
-def _first_code(cells: pl.Series, filled: pl.Series, rows: pl.Series) -> tuple[int, str] | None:
-    zeros = (cells.str.starts_with("0") & filled).arg_true()
+def _first_code(cells: pl.Series, numbers: pl.Series, rows: pl.Series) -> Cell | None:
+    zeros = (cells.str.starts_with("0") & numbers).arg_true()
     codes = zeros.filter(cells.gather(zeros).str.contains("^0[0-9]+$"))
     return (rows[codes[0]], cells[codes[0]]) if len(codes) else None
 
 
-def _look_at_dressed(texts: pl.Series, rows: pl.Series) -> NumberLook:
-    """Look at the cells that a cast does not read."""
-    cells = clean(texts)
-    point, comma = (fit(cells, _PATTERNS[mark]) for mark in ".,")
-    fits = point | comma
-    rest, rest_rows = cells.filter(~fits), rows.filter(~fits)
-    gaps = is_gap(rest)
-    look = NumberLook(
-        others=tally_cells(rest.filter(~gaps), rest_rows.filter(~gaps)),
-        n_gaps=int(gaps.sum()),
-        first_code=_first_code(cells, fits, rows),
+def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
+    """Look at the cells that a cast does not read: count them by what stands around their digits."""
+    by_point, by_comma = (_fit(cells, _BY_MARK[mark]) for mark in ".,")
+    fits = by_point | by_comma
+    blank = ~fits
+    blank = blank.scatter(blank.arg_true(), are_blank(cells.filter(blank)))
+    cell, length, both = (
+        pl.col("cell"),
+        pl.col("cell").str.len_chars(),
+        pl.col("by_point", "by_comma"),
     )
-    if not fits.any():
-        return look
-    frame = pl.DataFrame({"cell": cells, "row": rows, "point": point, "comma": comma})
-    return look.joined(_count_ways(_group_ways(frame.filter(fits))))
-
-
-def _group_ways(frame: pl.DataFrame) -> pl.DataFrame:
-    """Count cells by what stands before and behind the digits, and by their shape."""
-    cell = pl.col("cell")
-    shape = (
-        pl.when(~pl.col("comma"))
-        .then(pl.lit(POINT))
-        .when(~pl.col("point"))
-        .then(pl.lit(COMMA))
-        .when(cell.str.contains(",", literal=True))
-        .then(pl.lit(COMMA3))
-        .when(cell.str.contains(r"[0-9]\.[0-9]"))
-        .then(pl.lit(DOT3))
-        .when(cell.str.contains(_PHONE))
-        .then(pl.lit(PHONE))
-        .when(cell.str.contains("[0-9]{4}"))
-        .then(pl.lit(FOUR))
-        .otherwise(pl.lit(WHOLE))
-    )
-    length = cell.str.len_chars()
-    return (
-        frame.select(
-            cell,
-            "row",
-            before=cell.str.extract("^([^0-9]*)"),
-            after=cell.str.extract("([^0-9]*)$"),
-            shape=shape,
+    frame = pl.DataFrame({"cell": cells, "row": rows, "by_point": by_point, "by_comma": by_comma})
+    either = pl.any_horizontal(both)
+    groups = (
+        frame.filter(~blank)
+        .group_by(
+            either.alias("number"),
+            pl.when(either).then(cell.str.extract("^([^0-9]*)")).alias("before"),
+            pl.when(either).then(cell.str.extract("([^0-9]*)$")).alias("after"),
+            pl.when(either)
+            .then(
+                pl.when(~pl.col("by_comma"))
+                .then(pl.lit(_POINT))
+                .when(~pl.col("by_point"))
+                .then(pl.lit(_COMMA))
+                .when(cell.str.contains(",", literal=True))
+                .then(pl.lit(_COMMA3))
+                .when(cell.str.contains(r"[0-9]\.[0-9]"))
+                .then(pl.lit(_DOT3))
+                .when(cell.str.contains(_PHONE_NUMBER))
+                .then(pl.lit(_PHONE))
+                .when(cell.str.contains("[0-9]{4}"))
+                .then(pl.lit(_FOUR))
+                .otherwise(pl.lit(_WHOLE))
+            )
+            .alias("shape"),
         )
-        .group_by("before", "after", "shape")
         .agg(
-            n=pl.len(),
-            row=pl.col("row").first(),
-            cell=cell.first(),
-            longest=cell.filter(length == length.max()).max(),
+            pl.len(),
+            pl.col("row").first(),
+            cell.first().alias("first"),
+            cell.filter(length == length.max()).max().alias("longest"),
         )
     )
-
-
-def _count_ways(groups: pl.DataFrame) -> NumberLook:
-    """Join groups that differ in signs and in how many blanks they have."""
-    before, after, minus = pl.col("before"), pl.col("after"), f"[{re.escape(MINUS)}]"
-    prefix = (
-        before.str.replace_all(f"[{re.escape(SIGNS)}(]", "")
-        .str.strip_chars_start(BLANKS)
-        .str.replace(f"[{BLANKS}]+$", " ")
-    )
-    point = prefix.str.ends_with(".") & ~prefix.is_in(list(CURRENCIES))  # that of $.50
-    groups = groups.with_columns(
-        prefix=pl.when(point | prefix.str.ends_with(","))
-        .then(prefix.str.strip_chars_end(",." + BLANKS))
-        .otherwise(prefix),
-        suffix=after.str.replace(rf"{minus}?\)?$", "")
-        .str.strip_chars_end(BLANKS)
-        .str.replace(f"^[{BLANKS}]+", " "),
-        parentheses=before.str.contains("(", literal=True),
-        trailing=after.str.contains(f"{minus}$"),
-    )
-    tallies: dict[Written, Tally] = {}
-    for group in groups.iter_rows(named=True):
-        way = Written(group["prefix"], group["suffix"], group["shape"])
-        tally = Tally(group["n"], group["row"], group["cell"], group["longest"])
-        tallies[way] = tally.joined(tallies.get(way))
-    return NumberLook(
-        tallies,
-        n_parentheses=int(groups.filter("parentheses")["n"].sum()),
-        n_trailing=int(groups.filter("trailing")["n"].sum()),
-    )
+    tallies: dict[Any, Tally] = {}
+    n_parentheses = 0
+    for number, before, after, shape, *tally in groups.iter_rows():
+        if not number:
+            tallies[None] = Tally(*tally[:3])
+            continue
+        n_parentheses += tally[0] if "(" in before else 0
+        prefix = re.sub(f"{_SPACE}+$", " ", re.sub(rf"{_SIGN}|\(", "", before).lstrip(SPACES))
+        if prefix.endswith((",", ".")) and prefix not in _CURRENCIES:  # the point of $.50
+            prefix = prefix.rstrip(",." + SPACES)
+        suffix = re.sub(rf"[{re.escape(_MINUS)}]?\)?$", "", after).rstrip(SPACES)
+        way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), shape)
+        tallies[way] = Tally(*tally).joined(tallies.get(way))
+    code = _first_code(cells, fits, rows)
+    return NumberLook(tallies, int(blank.sum()), n_parentheses, code)

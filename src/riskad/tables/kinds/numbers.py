@@ -13,7 +13,7 @@ from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Number, S
 from riskad.tables.cells import LARGEST, Value, WrittenNumber
 from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
-from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.formats.numbers import NumberFormat
 from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
 from riskad.tables.readers import FlagReader, NumberReader
 from riskad.tables.sketches import Numbers

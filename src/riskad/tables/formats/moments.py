@@ -495,7 +495,10 @@ _WEEKDAY = re.compile(r"(?i)(?:mo|tu|we|th|fr|sa|su|di|mi|do|so|lu|ma|me|je|ve|s
 # The order of day and month, where both are numbers, is that in which they are tried.
 _DATES = {
     pattern: re.compile(_plan(("date", pattern))[0])
-    for pattern in ["%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m.%d.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y\n    ", "%d. %m. %Y", "%d %m %Y", "%d.%m.%y", "%m.%d.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d", "%Y-%m", "%Y/%m\n    ", "%m/%Y", "%m-%Y", "%d %b %Y", "%d. %b %Y", "%d-%b-%Y", "%d/%b/%Y", "%d.%b.%Y", "%d%b%Y", "%d-%b-%y", "%d %b %y", "%b %d, %Y\n    ", "%b %d %Y", "%b-%d-%Y", "%Y-%b-%d", "%Y %b %d", "%b %Y", "%b-%Y", "%b-%y", "%d de %b de %Y", "%d of %b %Y"]
+    for pattern in """%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%d.%m.%Y|%m.%d.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y
+    |%d. %m. %Y|%d %m %Y|%d.%m.%y|%m.%d.%y|%d/%m/%y|%m/%d/%y|%d-%m-%y|%m-%d-%y|%y-%m-%d|%Y-%m|%Y/%m
+    |%m/%Y|%m-%Y|%d %b %Y|%d. %b %Y|%d-%b-%Y|%d/%b/%Y|%d.%b.%Y|%d%b%Y|%d-%b-%y|%d %b %y|%b %d, %Y
+    |%b %d %Y|%b-%d-%Y|%Y-%b-%d|%Y %b %d|%b %Y|%b-%Y|%b-%y|%d de %b de %Y|%d of %b %Y""".split("|")
     for pattern in [pattern.strip()]
 }
 
@@ -562,10 +565,11 @@ _YEARS = _NUMBER_LIKE | dict.fromkeys(
     ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0)
 )
 _NAMES = set(
-    ["time", "timestamp", "ts", "date", "datetime", "epoch", "dt", "day", "when", "datum", "zeit", "zeitpunkt", "zeitstempel", "fecha", "hora", "jour", "heure", "created", "updated", "modified"]
+    """time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
+    jour heure created updated modified""".split()
 )
 _DURATION_NAMES = set(
-    ["duration", "elapsed", "runtime", "length", "took", "lap", "dauer", "laufzeit", "durée", "duree", "duración", "duracion"]
+    "duration elapsed runtime length took lap dauer laufzeit durée duree duración duracion".split()
 )
 
 

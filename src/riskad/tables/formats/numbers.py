@@ -34,11 +34,23 @@ _MINUS = "-\u2212\u2013"  # as on the keyboard, as in mathematics, as typesetter
 _GROUP_MARKS = ",.'\u2019" + SPACES  # between the groups of a long number
 # Codes that are also English words (ALL, TOP) are left out.
 _CURRENCIES = frozenset(
-    ["€", "$", "£", "¥", "₹", "₽", "₩", "₺", "₴", "₪", "₫", "₦", "₱", "₿", "฿", "¢", "₡", "₲", "₸", "₮", "₼", "₾", "₵", "US$", "C$", "CA$", "A$", "AU$", "NZ$", "HK$", "S$", "R$", "MX$", "NT$", "zł", "zl", "Kč", "Ft", "lei", "kr", "kr.", "Kr", "Kr.", "Fr", "Fr.", "SFr", "SFr.", "Rs", "Rs.", "Rp", "руб", "руб.", "EUR", "USD", "GBP", "JPY", "CHF", "CAD", "AUD", "NZD", "CNY", "RMB", "HKD", "SGD", "INR", "PKR", "BDT", "LKR", "KRW", "TWD", "THB", "VND", "IDR", "MYR", "PHP", "PLN", "CZK", "HUF", "RON", "BGN", "SEK", "NOK", "DKK", "ISK", "RUB", "UAH", "TRY", "ILS", "AED", "SAR", "QAR", "KWD", "EGP", "ZAR", "NGN", "KES", "GHS", "MAD", "BRL", "MXN", "ARS", "CLP", "COP", "PEN", "UYU", "BTC", "ETH", "Euro", "Euros", "euro", "euros", "Dollar", "dollars", "dollar"]
+    """€ $ £ ¥ ₹ ₽ ₩ ₺ ₴ ₪ ₫ ₦ ₱ ₿ ฿ ¢ ₡ ₲ ₸ ₮ ₼ ₾ ₵ US$ C$ CA$ A$ AU$ NZ$ HK$ S$ R$ MX$ NT$
+    zł zl Kč Ft lei kr kr. Kr Kr. Fr Fr. SFr SFr. Rs Rs. Rp \u0440\u0443\u0431 \u0440\u0443\u0431.
+    EUR USD GBP JPY CHF CAD AUD NZD CNY RMB HKD SGD INR PKR BDT LKR KRW TWD THB VND IDR MYR PHP
+    PLN CZK HUF RON BGN SEK NOK DKK ISK RUB UAH TRY ILS AED SAR QAR KWD EGP ZAR NGN KES GHS MAD
+    BRL MXN ARS CLP COP PEN UYU BTC ETH Euro Euros euro euros Dollar dollars dollar""".split()
 )
 # What a number is counted in; a word that is not here is one where most cells have it.
 _UNITS = frozenset(
-    ["%", "‰", "pp", "bps", "°", "°C", "°F", "°K", "µm", "µg", "µs", "μm", "μg", "μs", "ng", "mg", "g", "kg", "t", "lb", "lbs", "oz", "ton", "tons", "tonnes", "nm", "mm", "cm", "m", "km", "in", "ft", "yd", "mi", "mile", "miles", "m²", "m³", "km²", "cm²", "cm³", "mm²", "ha", "sqm", "sqft", "ft²", "ac", "acre", "acres", "ml", "cl", "dl", "l", "L", "hl", "gal", "bbl", "ns", "ms", "s", "sec", "secs", "second", "seconds", "min", "mins", "minute", "minutes", "h", "hr", "hrs", "hour", "hours", "Std", "d", "day", "days", "Tage", "week", "weeks", "wk", "mo", "month", "months", "yr", "yrs", "year", "years", "Jahre", "km/h", "kmh", "kph", "mph", "m/s", "kn", "knots", "rpm", "K", "C", "F", "W", "kW", "MW", "GW", "Wh", "kWh", "MWh", "GWh", "J", "kJ", "MJ", "cal", "kcal", "V", "mV", "kV", "A", "mA", "Ah", "mAh", "Hz", "kHz", "MHz", "GHz", "Ω", "kΩ", "N", "kN", "Nm", "Pa", "hPa", "kPa", "MPa", "bar", "mbar", "psi", "dB", "dBm", "ppm", "ppb", "mol", "mmol", "mmol/l", "mg/dl", "mg/l", "g/l", "g/cm³", "kg/m³", "U/l", "IU", "lx", "lm", "cd", "B", "KB", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "bit", "kbit/s", "Mbit/s", "Gbit/s", "kbps", "Mbps", "Gbps", "MB/s", "px", "dpi", "pcs", "pc", "Stk", "Stück", "x", "hp", "PS", "bhp", "cc", "ccm", "kVA"]
+    """% ‰ pp bps ° °C °F °K µm µg µs μm μg μs ng mg g kg t lb lbs oz ton tons tonnes
+    nm mm cm m km in ft yd mi mile miles m² m³ km² cm² cm³ mm² ha sqm sqft ft² ac acre acres
+    ml cl dl l L hl gal bbl ns ms s sec secs second seconds min mins minute minutes
+    h hr hrs hour hours Std d day days Tage week weeks wk mo month months yr yrs year years Jahre
+    km/h kmh kph mph m/s kn knots rpm K C F W kW MW GW Wh kWh MWh GWh J kJ MJ cal kcal
+    V mV kV A mA Ah mAh Hz kHz MHz GHz Ω kΩ N kN Nm Pa hPa kPa MPa bar mbar psi dB dBm ppm ppb
+    mol mmol mmol/l mg/dl mg/l g/l g/cm³ kg/m³ U/l IU lx lm cd
+    B KB kB MB GB TB PB KiB MiB GiB TiB bit kbit/s Mbit/s Gbit/s kbps Mbps Gbps MB/s px dpi
+    pcs pc Stk Stück x hp PS bhp cc ccm kVA""".split()
 )
 _FOLDED_UNITS = frozenset(unit.casefold() for unit in _UNITS | _CURRENCIES if len(unit) > 1)
 # Words behind a number that multiply it. K and B are so only without a space before them: 300 K

@@ -488,4 +488,6 @@ class GroupComparison:
         verb = "is" if len(self.columns) == 1 else "are"
         groups = say_count(len(self.groups), "group")
         rest = f"; the {self.dropped:,} smallest are compared with the table"
-        return f"{self.group}: {columns} {verb} compared within {groups}" + rest * (self.dropped > 0)
+        return f"{self.group}: {columns} {verb} compared within {groups}" + rest * (
+            self.dropped > 0
+        )

@@ -55,7 +55,7 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def collect_warnings(*kinds: type[Warning]) -> Iterator[list[Warning]]:
+def catch_kinds(*kinds: type[Warning]) -> Iterator[list[Warning]]:
     """Collect warnings of some kinds; let others pass."""
     collected: list[Warning] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -86,7 +86,7 @@ def saying_once(said: set[str]) -> Iterator[None]:
     >>> [str(warning.message) for warning in caught], sorted(said)
     (['new'], ['known', 'new'])
     """
-    with collect_warnings(ReadingNote) as notes:
+    with catch_kinds(ReadingNote) as notes:
         yield
     for text in map(str, notes):
         if text not in said:
@@ -121,7 +121,6 @@ country: 3 rows with a new value ('NA', 'XX').
         self.values = dict(values or {})
         self.unread = dict(unread or {})
         self.changes = dict(changes or {})
-        super().__init__(self._sentence())
 
     @classmethod
     def of_all(cls, batches: Iterable[NotAsInTraining]) -> NotAsInTraining:
@@ -137,10 +136,9 @@ country: 3 rows with a new value ('NA', 'XX').
                 before, first = merged.unread.get(name, (0, cell))
                 merged.unread[name] = before + n, first
             merged.changes = {**batch.changes, **merged.changes}  # of a column, the first ones
-        merged.args = (merged._sentence(),)
         return merged
 
-    def _sentence(self) -> str:
+    def __str__(self) -> str:
         notes = [
             f"{name}: {say_count(n, 'blank')} filled with the median, where it had none"
             for name, n in self.blanks.items()

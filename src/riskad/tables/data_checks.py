@@ -83,8 +83,8 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
 
     Examples
     --------
-    >>> rows = pl.DataFrame({"age": [*map(float, range(20, 80)), *[-1.0] * 6]})
-    >>> print(*check_data(rows, None, {"age": "number"})[1:])
+    >>> rows = pl.DataFrame({"age": [*range(20, 80), *[-1] * 6], "paid": range(66)})
+    >>> print(*check_data(rows, None, {"age": "number", "paid": "number"}))
     age: -1 in 6 rows, far from all other values: does it stand for a blank? (rows 61, 62, 63, \
 64, 65)
     """
@@ -121,7 +121,8 @@ def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
     """Look for copies of an earlier row, and for copies with contradictory labels.
 
     >>> rows = pl.DataFrame({"x": [5.5, 6.1, 7.2, 6.1], "y": [1, 2, 3, 2]})
-    >>> print(*find_copies(rows, np.array([0, 1, 0, -1])), sep="\\n")
+    >>> for finding in find_copies(rows, np.array([0, 1, 0, -1])):
+    ...     print(finding)
     1 row is a copy of an earlier one in all columns that are learned from (row 4)
     copies of one row are labelled both normal and anomaly: which label is right? (rows 2, 4)
     """

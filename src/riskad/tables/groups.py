@@ -255,7 +255,9 @@ def _medians(x: Floats, of: Integers, n_groups: int) -> Floats:
     return medians
 
 
-def _moments(sizes: Integers, means: Floats, variances: Floats) -> tuple[float, ...]:
+def _moments(
+    sizes: Integers, means: Floats, variances: Floats
+) -> tuple[float, float, float, float]:
     """Return m, tau^2, s^2 and d."""
     some, n = sizes > 0, sizes[sizes > 0].astype(float)
     if not len(n):
@@ -476,9 +478,10 @@ class GroupComparison:
 
     def _features(self, parsed: pl.DataFrame, groups: pl.Series, *, without_itself: bool) -> Floats:
         of = _positions(hash_texts(groups), self.groups)
+        parts: list[NumberByGroup | ShareByGroup] = [*self.numbers, *self.shares]
         features = {
             part.name: part.scores(parsed[part.name], of, without_itself=without_itself)
-            for part in (*self.numbers, *self.shares)
+            for part in parts
         }
         return np.column_stack([features[name] for name in self.columns])
 
@@ -487,7 +490,7 @@ class GroupComparison:
         columns = say_count(len(self.columns), "column")
         verb = "is" if len(self.columns) == 1 else "are"
         groups = say_count(len(self.groups), "group")
-        rest = f"; the {self.dropped:,} smallest are compared with the table"
-        return f"{self.group}: {columns} {verb} compared within {groups}" + rest * (
-            self.dropped > 0
-        )
+        said = f"{self.group}: {columns} {verb} compared within {groups}"
+        if not self.dropped:
+            return said
+        return f"{said}; the {self.dropped:,} smallest are compared with the table"

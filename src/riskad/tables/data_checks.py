@@ -206,7 +206,7 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
         counts = pl.DataFrame([texts, pl.Series("anomalous", anomalous)]).drop_nulls("level")
         counts = counts.group_by("level").agg(pl.len().alias("rows"), pl.col("anomalous").sum())
         alone = (pl.col("anomalous") == pl.col("rows")) & (pl.col("rows") >= _FEWEST)
-        levels = counts.filter(alone).sort("rows", descending=True)["level"]
+        levels = counts.filter(alone).sort(-pl.col("rows").cast(pl.Int64), "level")["level"]
         has_them = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
         names = list_names([repr(level) for level in levels], 3)
         by_value = _auc(has_them, anomalous), f"by what only anomalies have ({names})"

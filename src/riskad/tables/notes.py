@@ -227,7 +227,8 @@ class Shifts:
             if factor is None:
                 continue
             # A wild value of the old unit is not where the new one begins.
-            moved &= (sizes / factor >= before[0] / 2) & (sizes / factor <= 2 * before[-1])
+            as_before = sizes / factor
+            moved = moved & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
             usual, middle = (
                 show_number(float(f"{size:.3g}")) for size in (before[3], np.median(sizes[moved]))
             )

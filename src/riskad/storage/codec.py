@@ -102,7 +102,7 @@ OURS = {
     "Selection": "riskad.decisions.selection",
     "ShallowRAD": "riskad.detectors.shallow",
     "ShareByGroup": "riskad.tables.groups",
-    "Shifts": "riskad.tables.notes",
+    "Shifts": "riskad.tables.shifts",
     "SincePrevious": "riskad.tables.prepared.derived",
     "SmoothScaler": "riskad.detectors.features",
     "StreamSummary": "riskad.detectors.linear.stream_summary",

@@ -27,8 +27,8 @@ from scipy.stats import kstwo, rankdata
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.rows.equal_rows import number_copies
-from riskad.tables.notes import UNIT_FACTORS, factor_between, finite_or_nan
 from riskad.tables.readers import to_seconds
+from riskad.tables.shifts import UNIT_FACTORS, factor_between, finite_or_nan
 from riskad.tables.words import list_names, say_count, show_number
 
 Floats = NDArray[np.float64]
@@ -206,7 +206,7 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
         counts = pl.DataFrame([texts, pl.Series("anomalous", anomalous)]).drop_nulls("level")
         counts = counts.group_by("level").agg(pl.len().alias("rows"), pl.col("anomalous").sum())
         alone = (pl.col("anomalous") == pl.col("rows")) & (pl.col("rows") >= _FEWEST)
-        levels = counts.filter(alone).sort(-pl.col("rows").cast(pl.Int64), "level")["level"]
+        levels = counts.filter(alone).sort("rows", "level", descending=[True, False])["level"]
         has_them = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
         names = list_names([repr(level) for level in levels], 3)
         by_value = _auc(has_them, anomalous), f"by what only anomalies have ({names})"
@@ -271,7 +271,9 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> list[Finding]
         return [Finding(None, words, (row,))]
     findings = []
     for name, (border, row) in changes.items():
-        moved = [c.distances()[border - 1] >= _MOVED for c in columns.values() if c.name != name]
+        moved = [
+            c.distances()[border - 1] >= _MOVED for c in columns.values() if c is not columns[name]
+        ]
         if not moved or np.mean(moved) <= _MANY:
             words = f"its values are others from row {row:,} on: does it mean something else there?"
             findings.append(Finding(name, words, (row,)))
@@ -279,14 +281,12 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> list[Finding]
 
 
 class _ClassCounts:
-    """The class of each cell of a column, and the number of cells of each class in each block."""
+    """Number of cells of each class in each block of rows."""
 
     def __init__(self, column: pl.Series, borders: Integers):
-        self.name, self.borders = column.name, borders
-        self.ordered = column.dtype.is_numeric()
-        self.classes = _quantile_classes(column) if self.ordered else _level_classes(column)
+        self.column, self.borders = column, borders
         n, size = len(borders) - 1, _CLASSES + 2
-        cells = np.repeat(np.arange(n) * size, np.diff(borders)) + self.classes
+        cells = np.repeat(np.arange(n) * size, np.diff(borders)) + _classes(column)
         self.counts = np.bincount(cells, minlength=n * size).reshape(n, size).astype(float)
 
     def distances(self, blocks: slice = slice(None)) -> Floats:
@@ -295,7 +295,7 @@ class _ClassCounts:
         after = before[-1] - before
         before, after = before[:-1], after[:-1]
         gaps = before / before.sum(axis=1, keepdims=True) - after / after.sum(axis=1, keepdims=True)
-        if self.ordered:
+        if self.column.dtype.is_numeric():
             return np.abs(gaps.cumsum(axis=1)).max(axis=1)
         return np.abs(gaps).sum(axis=1) / 2
 
@@ -324,29 +324,28 @@ class _ClassCounts:
         Each row near the border votes for the side where its class is more frequent, with the
         logarithm of the ratio as its weight.
         """
+        classes = _classes(self.column)  # again: those of all columns would take memory
         start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
         before, after = (
             np.bincount(side, minlength=_CLASSES + 2) + 0.5
-            for side in (self.classes[:middle], self.classes[middle:])
+            for side in (classes[:middle], classes[middle:])
         )
         votes = np.log(before / before.sum()) - np.log(after / after.sum())
-        gained = np.concatenate([[0.0], votes[self.classes[start:stop]].cumsum()])
+        gained = np.concatenate([[0.0], votes[classes[start:stop]].cumsum()])
         rows = start + int(gained.argmax())
-        sides = [side for side in (self.classes[:rows], self.classes[rows:]) if len(side)]
+        sides = [side for side in (classes[:rows], classes[rows:]) if len(side)]
         return None if all(np.ptp(side) == 0 for side in sides) else rows
 
 
-def _quantile_classes(column: pl.Series) -> Integers:
-    values = finite_or_nan(column)
-    filled = values[~np.isnan(values)]
-    if not len(filled):
-        return np.zeros(len(values), dtype=np.int64)
-    some = filled[:: len(filled) // _SAMPLE + 1]
-    edges = np.unique(np.quantile(some, np.arange(1, _CLASSES) / _CLASSES))
-    return np.where(np.isnan(values), 0, np.searchsorted(edges, values, side="right") + 1)
-
-
-def _level_classes(column: pl.Series) -> Integers:
+def _classes(column: pl.Series) -> Integers:
+    """The class of each cell, 0 if it is blank."""
+    if column.dtype.is_numeric():
+        values = finite_or_nan(column)
+        filled = values[~np.isnan(values)]
+        some = filled[:: len(filled) // _SAMPLE + 1]
+        quantiles = np.quantile(some, np.arange(1, _CLASSES) / _CLASSES) if len(some) else []
+        above = np.searchsorted(np.unique(quantiles), values, side="right") + 1
+        return np.where(np.isnan(values), 0, above)
     texts = column.cast(pl.String)
     levels = texts.drop_nulls().value_counts(sort=True)[column.name].head(_CLASSES - 1)
     numbers = pl.Series(range(1, len(levels) + 1), dtype=pl.Int64)

@@ -1,13 +1,6 @@
 """What a user is told about rows: how a file was read, and what is not as in training.
 
-`riskad.decisions.drift` tests whether columns have moved by more than chance, and by how much.
-`Shifts` finds two causes that a user can fix, and names them:
-
-- a changed unit. The middle half of a column lies a factor of 60, 100, 1,000, 3,600 or a million
-  away from where it was, with each quartile moved by the same factor, and the middle lies where
-  there was hardly any value before; either for all rows or for those outside the earlier range.
-  Signs and zeros are ignored;
-- blanks in at least 20 % more of the rows than before, by more than chance.
+The command line imports this at its start: nothing here needs NumPy or polars.
 """
 
 from __future__ import annotations
@@ -16,30 +9,12 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import ClassVar, Self
-
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
-from scipy.stats import binom
 
 from riskad.core.checks import DataWarning, enumerate_names
-from riskad.storage.fields import TEXT, Array, Fields, ListOf, State, require
-from riskad.tables.words import say_count, show_number
-
-Floats = NDArray[np.float64]
+from riskad.tables.words import say_count
 
 MOST_NEW_VALUES = 1000
 """Most new values of a column that are distinguished; more would only take memory."""
-
-UNIT_FACTORS = (60.0, 100.0, 1_000.0, 3_600.0, 1e6)
-"""Minutes and hours, cents, thousands and per mil, hours and seconds, millions."""
-
-_LEVELS = (0.005, 0.05, 0.25, 0.5, 0.75, 0.95, 0.995)
-_FEWEST_BEFORE, _FEWEST = 50, 20
-_LEAST_SHARE = 0.1  # of the rows, if not all have moved
-_MORE_BLANKS, _CHANCE = 0.2, 1e-4
 
 
 # --- how a file was read --------------------------------------------------------------------------
@@ -154,130 +129,3 @@ country: 3 rows with a new value ('NA', 'XX').
             notes.append(f"{name}: {say_count(n, 'row')} with a new value ({shown})")
         notes += [sentence.rstrip(".") for each in self.changes.values() for sentence in each]
         return "Not as in training: " + "; ".join(notes) + "."
-
-
-@dataclass(frozen=True, eq=False)
-class Shifts:
-    """Earlier quantiles of each column, and the number of its blank cells.
-
-    >>> before = pl.DataFrame({"amount": np.linspace(30, 50, 200), "age": [40.0] * 200})
-    >>> after = pl.DataFrame({"amount": np.linspace(3000, 5000, 50), "age": [None] * 50})
-    >>> for sentences in Shifts.learn(before).changes(after, first_row=1).values():
-    ...     print(*sentences)
-    amount: usually 40, here 4,000, 100 times as large: has the unit changed? First in row 1.
-    age: 100 % of the cells are blank, where 0 % were. First in row 1.
-    """
-
-    columns: list[str]
-    rows: NDArray[np.int64]
-    blanks: NDArray[np.int64]
-    quantiles: Floats  # of the sizes |x| > 0; NaN if there are too few of them
-
-    _state_fields: ClassVar[Fields] = {
-        "columns": ListOf(TEXT, "columns_"),
-        "rows": Array("i", ("columns_",), low=0),
-        "blanks": Array("i", ("columns_",), low=0),
-        "quantiles": Array("f", ("columns_", len(_LEVELS)), low=0, gaps=True),
-    }
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        require(bool((state["blanks"] <= state["rows"]).all()), "blanks: more than rows")
-        require(len(set(state["columns"])) == len(state["columns"]), "columns: a name twice")
-        known = state["quantiles"][~np.isnan(state["quantiles"]).any(axis=1)]
-        rising = bool((np.diff(known, axis=1) >= 0).all()) and bool((known > 0).all())
-        require(rising, "quantiles: expected sizes in rising order")
-
-    @classmethod
-    def learn(cls, parsed: pl.DataFrame) -> Self:
-        """Summarise the training rows, or a sample of them; null if a cell is blank."""
-        quantiles = np.full((parsed.width, len(_LEVELS)), np.nan)
-        for place, column in enumerate(parsed):
-            sizes = _sizes(column)
-            sizes = sizes[~np.isnan(sizes)]
-            if len(sizes) >= _FEWEST_BEFORE:
-                quantiles[place] = np.quantile(sizes, _LEVELS)
-        blanks = np.array([column.null_count() for column in parsed], dtype=np.int64)
-        rows = np.full(parsed.width, parsed.height, dtype=np.int64)
-        return cls(parsed.columns, rows, blanks, quantiles)
-
-    def changes(self, parsed: pl.DataFrame, first_row: int) -> dict[str, list[str]]:
-        """Sentences by column; `first_row` is the number of the first of these rows."""
-        sentences: dict[str, list[str]] = {}
-        for place, name in enumerate(self.columns):
-            if name in parsed.columns and parsed.height >= _FEWEST:
-                unit = self._new_unit(place, parsed[name], first_row)
-                blanks = self._new_blanks(place, parsed[name], first_row)
-                sentences[name] = [sentence for sentence in (unit, blanks) if sentence]
-        return {name: each for name, each in sentences.items() if each}
-
-    def _new_unit(self, place: int, column: pl.Series, first_row: int) -> str | None:
-        before, sizes = self.quantiles[place], _sizes(column)
-        if np.isnan(before).any():
-            return None
-        present = ~np.isnan(sizes)
-        outside = present & ((sizes < before[0]) | (sizes > before[-1]))
-        for moved in (present, outside):
-            if moved.sum() < max(_FEWEST, _LEAST_SHARE * present.sum()):
-                continue
-            after = np.quantile(sizes[moved], _LEVELS[2:5])
-            if before[1] <= after[1] <= before[5]:
-                continue
-            factor = factor_between(before[2:5], after, near=0.15)
-            if factor is None:
-                continue
-            # A wild value of the old unit is not where the new one begins.
-            as_before = sizes / factor
-            moved = moved & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
-            usual, middle = (
-                show_number(float(f"{size:.3g}")) for size in (before[3], np.median(sizes[moved]))
-            )
-            where = "here"
-            if moved.sum() < 0.9 * present.sum():
-                where = f"in {int(moved.sum()):,} of {say_count(len(sizes), 'row')}"
-            large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
-            return (
-                f"{column.name}: usually {usual}, {where} {middle}, {large}: has the unit "
-                f"changed? First in row {first_row + int(moved.argmax()):,}."
-            )
-        return None
-
-    def _new_blanks(self, place: int, column: pl.Series, first_row: int) -> str | None:
-        n, now = len(column), column.null_count()
-        rows, before = int(self.rows[place]), int(self.blanks[place])
-        if not rows or now / n < before / rows + _MORE_BLANKS:
-            return None
-        if binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
-            return None
-        row = first_row + int(column.is_null().arg_max() or 0)
-        return (
-            f"{column.name}: {100 * now / n:.0f} % of the cells are blank, where "
-            f"{100 * before / rows:.0f} % were. First in row {row:,}."
-        )
-
-
-def factor_between(before: Floats, after: Floats, *, near: float) -> float | None:
-    """The factor by which all quartiles have moved, if it is one between units.
-
-    `near` says how far quartiles may be off the factor, in powers of ten.
-
-    >>> factor_between(np.array([1.0, 2.0, 3.0]), np.array([105.0, 200.0, 310.0]), near=0.1)
-    100.0
-    """
-    factors = np.array([*UNIT_FACTORS, *(1 / factor for factor in UNIT_FACTORS)])
-    off = np.abs(np.log10(after / before)[:, None] - np.log10(factors)).max(axis=0)
-    return float(factors[off.argmin()]) if off.min() <= near else None
-
-
-def finite_or_nan(column: pl.Series) -> Floats:
-    """Numbers, NaN for blanks and infinities."""
-    values = column.cast(pl.Float64).to_numpy()
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def _sizes(column: pl.Series) -> Floats:
-    """|x| of each number, NaN if it is blank, 0 or not a number."""
-    if not column.dtype.is_numeric():
-        return np.full(len(column), np.nan)
-    sizes = np.abs(finite_or_nan(column))
-    return np.where(sizes > 0, sizes, np.nan)

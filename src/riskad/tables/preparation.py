@@ -57,12 +57,13 @@ from riskad.tables.kinds import (
     over_columns,
 )
 from riskad.tables.matrices import Matrix, join_dense, join_sparse
-from riskad.tables.notes import NotAsInTraining, Shifts
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.prepared.base import MEDIAN_ROWS, PreparedColumn, UsedColumn
 from riskad.tables.prepared.derived import medians
 from riskad.tables.prepared.deriving import learn_derived, without_repeats
 from riskad.tables.prepared.learning import Told, learn_column, left_out_unread
 from riskad.tables.readers import TextReader
+from riskad.tables.shifts import Shifts
 from riskad.tables.words import list_names, say_count
 
 __all__ = ["TablePreparer", "find_kinds"]

@@ -8,7 +8,8 @@ import pytest
 
 from riskad.core.checks import InputError
 from riskad.storage import codec
-from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining, Shifts, factor_between
+from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining
+from riskad.tables.shifts import Shifts, factor_between
 
 RNG = np.random.default_rng(0)
 

@@ -271,9 +271,8 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> list[Finding]
         return [Finding(None, words, (row,))]
     findings = []
     for name, (border, row) in changes.items():
-        moved = [
-            c.distances()[border - 1] >= _MOVED for c in columns.values() if c is not columns[name]
-        ]
+        others = [column for other, column in columns.items() if other != name]
+        moved = [column.distances()[border - 1] >= _MOVED for column in others]
         if not moved or np.mean(moved) <= _MANY:
             words = f"its values are others from row {row:,} on: does it mean something else there?"
             findings.append(Finding(name, words, (row,)))
@@ -343,9 +342,10 @@ def _classes(column: pl.Series) -> Integers:
         values = finite_or_nan(column)
         filled = values[~np.isnan(values)]
         some = filled[:: len(filled) // _SAMPLE + 1]
-        quantiles = np.quantile(some, np.arange(1, _CLASSES) / _CLASSES) if len(some) else []
-        above = np.searchsorted(np.unique(quantiles), values, side="right") + 1
-        return np.where(np.isnan(values), 0, above)
+        if not len(some):
+            return np.zeros(len(values), dtype=np.int64)
+        edges = np.unique(np.quantile(some, np.arange(1, _CLASSES) / _CLASSES))
+        return np.where(np.isnan(values), 0, np.searchsorted(edges, values, side="right") + 1)
     texts = column.cast(pl.String)
     levels = texts.drop_nulls().value_counts(sort=True)[column.name].head(_CLASSES - 1)
     numbers = pl.Series(range(1, len(levels) + 1), dtype=pl.Int64)

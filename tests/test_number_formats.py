@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riskad.core.checks import InputError
-from riskad.tables.cells import BLANK_WORDS as GAP_WORDS, are_blank as is_gap, strip_spaces as strip_blanks, without_blanks as without_gaps
-from riskad.tables.formats.numbers import NumberFormat, _clean as clean
-from riskad.tables.formats.numbers import NumberLook
+from riskad.tables.cells import BLANK_WORDS as GAP_WORDS
+from riskad.tables.cells import are_blank as is_gap
+from riskad.tables.cells import strip_spaces as strip_blanks
+from riskad.tables.cells import without_blanks as without_gaps
+from riskad.tables.formats.numbers import NumberFormat, NumberLook
+from riskad.tables.formats.numbers import _clean as clean
 
 NBSP, THIN, NARROW, MINUS = "\u00a0", "\u2009", "\u202f", "\u2212"
 

@@ -10,8 +10,8 @@ from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.tables.cells import as_text
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.kinds.categories import CategoryColumn
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.preparation import TablePreparer
 
 

@@ -40,10 +40,10 @@ from riskad.storage.fields import (
 )
 from riskad.tables.cells import Value, as_text
 from riskad.tables.columns import check_columns
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
 from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.profiling import (
     Fold,
     KindRequest,

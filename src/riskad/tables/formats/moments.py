@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
-from riskad.rows.moment_calendar import DAY, EARLIEST, LATEST
+from riskad.rows.date_features import DAY, EARLIEST, LATEST
 from riskad.storage.fields import Fields, Text
 from riskad.tables.cells import CellFormat, CellLook, Tally, filled, tally_filled, without_blanks
 

@@ -19,7 +19,7 @@ from riskad.core.checks import InputError, quoted
 from riskad.storage.codec import register
 from riskad.storage.fields import NAME, TEXT, Fields, ListOf
 from riskad.tables.cells import BLANK, Value
-from riskad.tables.differences import NotAsInTraining
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.readers import Reader, TextReader, to_seconds
 from riskad.tables.sketches import Numbers, Texts
 from riskad.tables.words import say_count

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from riskad.storage.fields import COUNT, FLAG, TEXT, Fields, ListOf, State, require
 from riskad.tables.cells import BLANK, FEW_ROWS, Value
-from riskad.tables.differences import MOST_NEW_VALUES, NotAsInTraining
 from riskad.tables.kinds.base import Column, ColumnProfile, Feature, LeftOut
 from riskad.tables.kinds.texts import MANY_LEVELS, number_hint, text_kind
+from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining
 from riskad.tables.sketches import Texts
 from riskad.tables.words import say_count, say_distinct
 

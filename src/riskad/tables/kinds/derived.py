@@ -25,8 +25,7 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value
-from riskad.tables.group_counts import GroupCounts
-from riskad.tables.groups import GroupComparison
+from riskad.tables.groups import GroupComparison, GroupCounts
 from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.categories import CategoryColumn
 from riskad.tables.kinds.moments import MomentColumn

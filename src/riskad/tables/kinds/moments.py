@@ -15,9 +15,9 @@ from riskad.rows.date_features import PERIODS, MomentParts
 from riskad.rows.graph_numbers import GraphNumbers
 from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, NUMBER, Fields, State
 from riskad.tables.cells import Value
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.moments import MomentFormat
 from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.readers import MomentReader, to_seconds
 from riskad.tables.words import say_count
 

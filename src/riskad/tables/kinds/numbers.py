@@ -11,10 +11,10 @@ import polars as pl
 
 from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Number, State
 from riskad.tables.cells import LARGEST, Value, WrittenNumber
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.numbers import NumberFormat
 from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.readers import FlagReader, NumberReader
 from riskad.tables.sketches import Numbers
 from riskad.tables.words import say_count

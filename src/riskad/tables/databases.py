@@ -14,16 +14,6 @@ from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
 _WAIT = 60.0  # seconds for another process that writes to the database
-_TABLES = {
-    "SQLite": (
-        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
-    ),
-    "DuckDB": (
-        "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
-        "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
-    ),
-}
 
 
 @contextmanager
@@ -66,6 +56,20 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def table_names(database: Any, duckdb: bool) -> list[str]:
+    """The tables and views of an open database."""
+    query = (
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+    )
+    if duckdb:
+        query = (
+            "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
+            "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        )
+    return [name for (name,) in database.execute(query).fetchall()]
+
+
 def count_rows(place: Place) -> int:
     """How many rows the table has."""
     with _open_table(place) as (database, table):
@@ -93,8 +97,7 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
 def _open_table(place: Place) -> Iterator[tuple[Any, str]]:
     """The database, and the name, quoted, of the table that is named or the only one."""
     with open_database(place, read_only=True) as database:
-        query = _TABLES["DuckDB" if is_duckdb(place) else "SQLite"]
-        tables = [name for (name,) in database.execute(query).fetchall()]
+        tables = table_names(database, is_duckdb(place))
         if not tables:
             raise InputError(f"{place.name!r} holds no table.")
         if place.part is None and len(tables) > 1:

@@ -239,8 +239,8 @@ def _line_of(place: int, data: bytes, lines_before: int) -> int:
 
 
 # --- encodings ------------------------------------------------------------------------------------
-# UTF-16 and UTF-32 are recognised by a byte order mark or by their zeros, UTF-8 by being valid. What
-# is not valid is Windows-1252, which most spreadsheets wrote for decades; Latin-1 is a part of it.
+# UTF-16 and UTF-32 are recognised by a byte order mark or by their zeros, UTF-8 by being valid.
+# What is not valid is Windows-1252, which most spreadsheets wrote for decades; Latin-1 is in it.
 
 _MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
     codecs.BOM_UTF8: "utf-8",
@@ -306,7 +306,9 @@ def _decode(data: bytes, encoding: str, name: str, lines_before: int, why: str) 
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line, byte = _line_of(error.start, data, lines_before), data[error.start]
-        raise InputError(f"{name!r}, line {line}: byte 0x{byte:02x} {why}. {_SAVE_AGAIN}") from error
+        raise InputError(
+            f"{name!r}, line {line}: byte 0x{byte:02x} {why}. {_SAVE_AGAIN}"
+        ) from error
 
 
 class Utf8:

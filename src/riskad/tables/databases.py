@@ -127,7 +127,12 @@ def _sqlite_schema(database: sqlite3.Connection, table: str) -> dict[str, Any]:
                 f"Column {name!r} holds bytes and other values; leave it out by a view of the "
                 "table."
             )
-        polars_types = {"text": pl.String, "blob": pl.Binary, "real": pl.Float64, "integer": pl.Int64}
+        polars_types = {
+            "text": pl.String,
+            "blob": pl.Binary,
+            "real": pl.Float64,
+            "integer": pl.Int64,
+        }
         schema[name] = next((polars_types[t] for t in polars_types if t in types), pl.Null)
     return schema
 
@@ -136,7 +141,7 @@ def _sqlite_frame(rows: list[tuple[Any, ...]], schema: dict[str, Any]) -> pl.Dat
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     series = []
     for (name, type_), cells in zip(schema.items(), columns, strict=True):
-        if type_ == pl.String:
-            cells = [None if cell is None else str(cell) for cell in cells]
-        series.append(pl.Series(name, cells, dtype=type_, strict=False))
+        texts = type_ == pl.String
+        values = [None if v is None else str(v) for v in cells] if texts else list(cells)
+        series.append(pl.Series(name, values, dtype=type_, strict=False))
     return pl.DataFrame(series)

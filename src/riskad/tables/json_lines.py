@@ -122,9 +122,11 @@ def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
         types = frozenset(map(type, values)) - {type(None)}
         if types and types <= {int, float}:
             values = [None if value is None else float(value) for value in values]
-        elif types not in ({str}, {bool}):
+        elif types not in (frozenset({str}), frozenset({bool})):
             values = [
-                value if value is None or type(value) is str else json.dumps(value, ensure_ascii=False)
+                value
+                if value is None or type(value) is str
+                else json.dumps(value, ensure_ascii=False)
                 for value in values
             ]
         columns[key] = values

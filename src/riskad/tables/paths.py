@@ -216,7 +216,7 @@ def first_line(error: BaseException) -> str:
 
 
 def read_blocks(place: Place, size: int) -> Iterator[bytes]:
-    """The bytes of a file, at least `size` at a time, unpacked if its ending says so."""
+    """The bytes of a file, `size` at a time, unpacked if its ending says so."""
     with open(place.path, "rb") as file:
         if not place.packing:
             yield from iter(lambda: file.read(size), b"")
@@ -224,9 +224,9 @@ def read_blocks(place: Place, size: int) -> Iterator[bytes]:
         block = bytearray()
         for part in _unpack(file, place):
             block += part
-            if len(block) >= size:
-                yield bytes(block)
-                block.clear()
+            while len(block) >= size:
+                yield bytes(block[:size])
+                del block[:size]
         yield bytes(block)
 
 

@@ -335,8 +335,8 @@ def test_killed_at_any_moment_and_run_again_every_row_is_there_once(model, place
 
 STEPS = {
     "folder": [("os", "replace", k) for k in range(1, 4)],
-    "sqlite": [("riskad.tables.targets", "_without_ids", k) for k in (1, 2)],
-    "duckdb": [("riskad.tables.targets", "_without_ids", k) for k in (1, 2)],
+    "sqlite": [("polars", "read_ipc", k) for k in (1, 2)],
+    "duckdb": [("polars", "read_ipc", k) for k in (1, 2)],
 }
 
 

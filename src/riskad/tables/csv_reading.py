@@ -37,30 +37,16 @@ _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are f
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a CSV is written, so that another is written like it.
-
-    Attributes
-    ----------
-    separator
-        What stands between fields.
-    encoding, mark
-        Encoding of the text, and the byte order mark before it.
-    decimal_comma
-        Whether numbers have a decimal comma.
-    """
+    """How a CSV is written, so that another is written like it."""
 
     separator: str = ","
     encoding: str = "utf-8"
-    mark: bytes = b""
+    mark: bytes = b""  # the byte order mark
     decimal_comma: bool = False
 
 
 def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     """Read some records at a time; at least one frame, without rows if there are none."""
-    return without_totals(_csv_batches(place), place.name)
-
-
-def _csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     parts, utf8 = _csv_parts(place), Utf8(place.name)
     part = utf8(next(parts, b""), 0)
     parser = _Parser(part, place)
@@ -118,7 +104,7 @@ def _csv_parts(place: Place) -> Iterator[bytes]:
 
 
 class _Parser:
-    """Separator, header and beginning of the rows, by the first part of a file; parses all parts."""
+    """Finds separator, header and first row by the first part of a file, and parses all parts."""
 
     def __init__(self, head: bytes, place: Place):
         self.name = place.name

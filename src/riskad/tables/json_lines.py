@@ -165,7 +165,7 @@ def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
             f"{name!r} has a key {twice[0]!r} and an object whose key would be called the same; "
             "rename one of them."
         )
-    return pl.DataFrame([_simple(column) for column in columns])
+    return pl.DataFrame({column.name: _simple(column) for column in columns})
 
 
 def _simple(column: pl.Series) -> pl.Series:

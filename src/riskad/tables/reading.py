@@ -146,7 +146,7 @@ class Batches:
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
     """The rows of a file in batches, as its reader splits them; at least one."""
     if place.format == "csv":
-        yield from csv_batches(place)
+        yield from without_totals(csv_batches(place), place.name)
     elif place.format == "json":
         yield from json_batches(place)
     elif place.format == "excel":

@@ -48,19 +48,10 @@ def choose_target(
 ) -> Target | None:
     """Return where rows are to be added, or None if a file is to be written.
 
-    Parameters
-    ----------
-    path
-        `scores.sqlite::scored` is a table of a database, and so is one of DuckDB; with `day` it is
-        a folder; anything else is a file.
-    day
-        The column by whose day the rows of a folder are parted.
-    id, since, force
-        The column that names rows; whether rows are added to those there are; whether a table that
-        is there may be replaced.
+    `scores.sqlite::scored` is a table of a database, and so is one of DuckDB; with `day`, a column
+    by whose day rows are parted, it is a folder; anything else is a file. `id` is the column that
+    names rows, `since` adds rows to those there are, `force` replaces a table that is there.
 
-    Examples
-    --------
     >>> choose_target("scored.csv") is None
     True
     >>> choose_target("scores.sqlite::scored").name
@@ -94,14 +85,8 @@ def choose_target(
 class Target(ABC):
     """A place to which the rows of a run are added when all of them are there.
 
-    Parameters
-    ----------
-    name
-        What messages call it.
-    id
-        The column that names the rows; mode "add" needs it.
-    mode
-        "new" if nothing may be there yet, "replace" what is there, or "add" rows to it.
+    `id` is the column that names the rows; `mode` is "new" if nothing may be there yet, "replace"
+    what is there, or "add" rows to it, which needs an id.
     """
 
     def __init__(self, name: str, id: str | None, mode: str):
@@ -135,12 +120,14 @@ class Target(ABC):
         if self.mode != "add" or not frame.height:
             return frame
         check_columns([str(self.id)], frame.columns)
-        new = []
-        for day, rows in self._by_day(frame):
-            if day not in self._ids:
-                self._ids[day] = self._read_ids(day)
-            new.append(_without_ids(rows, str(self.id), self._ids[day]))
-        return pl.concat(new)
+        parts = self._by_day(frame)
+        return pl.concat([self._without(rows, self._ids_of(day)) for day, rows in parts])
+
+    def _without(self, frame: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
+        """The rows whose id, as text, is none of `ids`."""
+        if not len(ids):
+            return frame
+        return frame.filter(~to_text(frame[str(self.id)]).is_in(ids.implode()).fill_null(False))
 
     def _check_ids(self) -> None:
         """Refuse ids that are blank or name two rows: such rows cannot be told from known ones."""
@@ -174,8 +161,8 @@ class Target(ABC):
         """Say before any work whether rows can be added."""
 
     @abstractmethod
-    def _read_ids(self, day: str) -> pl.Series:
-        """The ids, as text, of rows that are there."""
+    def _ids_of(self, day: str) -> pl.Series:
+        """The ids, as text, of rows that were there at the beginning."""
 
     @abstractmethod
     def _take(self) -> None:
@@ -183,10 +170,6 @@ class Target(ABC):
 
     def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         yield "", frame
-
-
-def _without_ids(frame: pl.DataFrame, id: str, ids: pl.Series) -> pl.DataFrame:
-    return frame.filter(~to_text(frame[id]).is_in(ids.implode()).fill_null(False))
 
 
 class DatabaseTarget(Target):
@@ -203,11 +186,10 @@ class DatabaseTarget(Target):
 
     def _check(self) -> None:
         path = check_output_file(self._place.path, force=True)
+        self._ids[""] = _NO_IDS
         if path.exists() and path.stat().st_size:
             with open_database(self._place, read_only=True) as database:
-                columns = self._columns(database)
-            if columns and self.mode == "add":
-                check_columns([str(self.id)], columns)
+                self._ids[""] = self._read_ids(database, self._columns(database))
 
     def _columns(self, database: Any) -> list[str]:
         """The columns of the table; none if it is not there."""
@@ -221,15 +203,15 @@ class DatabaseTarget(Target):
         found = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
         return [column[0] for column in found.description]
 
-    def _read_ids(self, day: str) -> pl.Series:
-        if not self._place.path.exists():
+    def _read_ids(self, database: Any, columns: Sequence[str]) -> pl.Series:
+        if self.mode != "add" or not columns:
             return _NO_IDS
-        with open_database(self._place, read_only=True) as database:
-            return self._ids_in(database) if self._columns(database) else _NO_IDS
-
-    def _ids_in(self, database: Any) -> pl.Series:
+        check_columns([str(self.id)], columns)
         query = f"SELECT CAST({quote_name(str(self.id))} AS VARCHAR) AS id FROM {self._table}"
         return pl.read_database(query, database, schema_overrides={"id": pl.String}).to_series()
+
+    def _ids_of(self, day: str) -> pl.Series:
+        return self._ids[day]
 
     def _take(self) -> None:
         # A connection that is closed before it commits leaves all as it was.
@@ -240,15 +222,13 @@ class DatabaseTarget(Target):
             if there and self.mode == "replace":
                 database.execute(f"DROP TABLE {self._table}")
                 there = []
-            ids = self._ids_in(database) if there else None
+            ids = self._read_ids(database, there)
             for frame in self._spools.get("", ()):
                 if not there:
                     self._create(database, frame)
                     there = frame.columns
                 self._check_columns(there, frame.columns)
-                self._insert(
-                    database, frame if ids is None else _without_ids(frame, str(self.id), ids)
-                )
+                self._insert(database, self._without(frame, ids))
             database.execute("COMMIT")
 
     def _create(self, database: Any, frame: pl.DataFrame) -> None:
@@ -303,16 +283,8 @@ class FolderTarget(Target):
     """A folder of Parquet files by day: `day=2026-11-17/part-….parquet`.
 
     A row is known by its id and its day, so that only the days of new rows are looked at. One that
-    comes again under another day is another row.
-
-    Parameters
-    ----------
-    path
-        The folder, which is made if need be.
-    column
-        The column of dates or times by whose day rows are parted.
-    id, mode
-        See `Target`; "replace" is refused, for it might remove what others put there.
+    comes again under another day is another row. The mode "replace" is refused, for it might remove
+    what others put there.
     """
 
     def __init__(self, path: Path, column: str, id: str | None, mode: str):
@@ -360,14 +332,16 @@ class FolderTarget(Target):
     def _folder(self, day: str) -> Path:
         return self.path / hive_folder("day", day or None)
 
-    def _read_ids(self, day: str) -> pl.Series:
-        ids = [_NO_IDS]
-        for file in _parquet_files(self._folder(day)):
-            check_columns([str(self.id)], parquet_columns(file))
-            with parquet_errors(file):
-                for batch in record_batches(file, 1 << 18, [str(self.id)]):
-                    ids.append(to_text(pl.DataFrame(batch).to_series()).alias("id"))
-        return pl.concat(ids)
+    def _ids_of(self, day: str) -> pl.Series:
+        if day not in self._ids:
+            ids = [_NO_IDS]
+            for file in _parquet_files(self._folder(day)):
+                check_columns([str(self.id)], parquet_columns(file))
+                with parquet_errors(file):
+                    for batch in record_batches(file, 1 << 18, [str(self.id)]):
+                        ids.append(to_text(pl.DataFrame(batch).to_series()).alias("id"))
+            self._ids[day] = pl.concat(ids)
+        return self._ids[day]
 
     def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """The rows of each day; the empty text is the day where it is blank."""

@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import zipfile
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -861,14 +860,10 @@ def test_names_in_errors_notes_and_json_send_nothing_to_the_terminal(folder):
     for name in (HOSTILE, "other"):
         with closing(sqlite3.connect("cards.sqlite")) as database:
             database.execute(f'CREATE TABLE "{name}" (a)')
-        with zipfile.ZipFile("cards.zip", "a") as packed:
-            packed.writestr(f"{name}.csv", "a,a\n1,2\n")
     make_cards().rename({"amount": HOSTILE}).write_csv(f"{HOSTILE}.csv")
     outputs = [
         fail("look", "cards.sqlite"),
         fail("look", f"cards.sqlite::{HOSTILE}?"),
-        fail("look", "cards.zip"),
-        fail("look", f"cards.zip::{HOSTILE}.csv"),
         fail("look", f"no{HOSTILE}.csv"),
         fail("look", f"{HOSTILE}.csv", "--kind", f"{HOSTILE}=ship"),
         fail("look", f"{HOSTILE}.csv", f"--{HOSTILE}", code=2),

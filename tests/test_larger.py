@@ -21,7 +21,7 @@ from riskad.app.fit import fit_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.rows.engine import Threads
-from riskad.tables import labelled, memory
+from riskad.tables import labelled, reading
 from riskad.tables.labelled import LabelColumn
 
 LABELS = LabelColumn("label", ["ok"], ["fraud"])
@@ -211,7 +211,7 @@ def test_fit_writes_all_it_is_asked_for(folder, tmp_path):
 def test_one_file_that_does_not_fit_is_read_some_rows_at_a_time(cards, tmp_path, monkeypatch):
     path = tmp_path / "cards.parquet"
     cards.write_parquet(path, row_group_size=200)
-    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
+    monkeypatch.setattr(reading, "available_memory", lambda: 1000)
     found = json.loads(succeed("fit", path, *SHALLOW, "-o", tmp_path / "m.riskad", "--json"))
     assert found["reading"][0].startswith("1 file, read ")
 

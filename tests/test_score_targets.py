@@ -21,9 +21,8 @@ import riskad
 from riskad.app.model_files import save
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.tables.folder_target import FolderTarget
-from riskad.tables.new_rows import Since
 from riskad.tables.reading import read_batches, read_table
+from riskad.tables.targets import FolderTarget, Since, choose_target
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +90,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_part(model, place, monkeypatch,
     if result.exit_code:
         assert "No space left on device" in result.output
         assert not (place / output).is_file()
-        counts = (place / output / "_riskad.json").exists()  # the next run finishes these
-        assert counts or not list(place.rglob("*.part"))
+        assert not list(place.rglob("*.part"))
         monkeypatch.undo()
         monkeypatch.chdir(place)
         run("score", model, "new.csv", *into)
@@ -275,7 +273,7 @@ def test_a_file_that_is_no_database_is_a_sentence(model, place):
     for name in ("out.sqlite", "out.duckdb"):
         (place / name).write_text("not a database, but something that somebody needs")
         said = score(model, "events.parquet", "-o", f"{name}::scored", "--since", "auto", code=1)
-        assert "says" in said
+        assert "could not be read as" in said
         assert (place / name).read_text().startswith("not a database")
 
 
@@ -295,8 +293,6 @@ def test_two_runs_do_not_mix_in_a_folder(place):
 
 def test_another_run_that_was_quicker_is_seen_in_the_transaction(model, place):
     """Both looked when the table was empty; only one adds the rows."""
-    from riskad.tables.target_choice import choose_target
-
     rows = events(20)
     for kind in ("sqlite", "duckdb"):
         slow = choose_target(f"out.{kind}::scored", id="payment", since=True)
@@ -306,25 +302,6 @@ def test_another_run_that_was_quicker_is_seen_in_the_transaction(model, place):
             with quick.writing():
                 quick.add(quick.lacking(rows))
         assert read_ids(kind, place) == list(range(20))
-
-
-def test_a_list_of_files_that_names_others_is_not_followed(place):
-    """Somebody who can write to the folder cannot make riskad rename files elsewhere."""
-    (place / "out").mkdir()
-    (place / "secret.part").write_text("mine")
-    target = FolderTarget(place / "out", "paid", "payment", "add")
-    for text in (
-        '{"publish": [["../secret.part", "../gone"]]}',
-        '{"publish": [["day=1/../../secret.part", "day=1/part-0.parquet"]]}',
-        '{"publish": [["day=1/part-0.parquet.part"]]}',
-        '{"publish": 3}',
-        "[]",
-        "{",
-    ):
-        (place / "out" / "_riskad.json").write_text(text)
-        with pytest.raises(InputError, match="not what riskad wrote"), target.writing():
-            pass
-    assert (place / "secret.part").read_text() == "mine"
 
 
 # --- kill -9 --------------------------------------------------------------------------------
@@ -350,21 +327,22 @@ def test_killed_at_any_moment_and_run_again_every_row_is_there_once(model, place
         killed += ended == -9
         seconds *= 1 if ended == -9 else 0.8  # the machine is less busy now
         ids = read_ids(kind, place)
-        assert ids == list(range(len(ids)))
+        assert len(ids) == len(set(ids))
+        assert kind == "folder" or ids == list(range(len(ids)))  # one transaction
     assert commands.run(*call) == 0
     assert read_ids(kind, place) == list(range(n))
 
 
 STEPS = {
-    "folder": [("os", "replace", k) for k in range(1, 6)],
-    "sqlite": [("riskad.tables.database_targets", "without_known", k) for k in (1, 2)],
-    "duckdb": [("riskad.tables.database_targets", "without_known", k) for k in (1, 2)],
+    "folder": [("os", "replace", k) for k in range(1, 4)],
+    "sqlite": [("polars", "read_ipc", k) for k in (1, 2)],
+    "duckdb": [("polars", "read_ipc", k) for k in (1, 2)],
 }
 
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_killed_before_each_step_of_writing(model, place, kind, commands):
-    """The steps are: the list of files, each of three names, and the empty list."""
+    """Those of a folder are its files, one for each of three days."""
     call = ["score", model, "events.parquet", *TARGETS[kind], "--since", "auto"]
     events(100).write_parquet("events.parquet")
     for round_, step in enumerate(STEPS[kind]):

@@ -32,8 +32,8 @@ from riskad.serving.queueing import Answer, Job, ScoringThread
 from riskad.serving.rows import _no_key_twice, check_nesting, parse_body
 from riskad.serving.service import Limits, Service
 from riskad.serving.window import Window
-from riskad.tables import json_reading
-from riskad.tables.json_reading import frame_of_objects
+from riskad.tables import json_lines
+from riskad.tables.json_lines import frame_of_objects
 from riskad.tables.reading import read_table
 from riskad.web.guarding import Refusal
 
@@ -293,10 +293,8 @@ def test_cells_that_would_take_minutes_are_refused(cells):
 
 def test_of_keys_that_the_model_does_not_read_no_columns_are_made(served, monkeypatch):
     parsed = []
-    parse = json_reading._parse
-    monkeypatch.setattr(
-        json_reading, "_parse", lambda *said: parsed.append(said[0]) or parse(*said)
-    )
+    parse = json_lines._parse
+    monkeypatch.setattr(json_lines, "_parse", lambda *said: parsed.append(said[0]) or parse(*said))
     rows = [ROW | {f"more {i}": i, "country": i if i % 2 else "XX"} for i in range(40)]
     assert served().post("/score", {"rows": rows})[0] == 200
     assert parsed

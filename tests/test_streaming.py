@@ -23,11 +23,10 @@ from riskad.app.model_files import load, save
 from riskad.app.score import score_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.tables import csv_reading, memory, parquet_reading
+from riskad.tables import csv_reading, reading
 from riskad.tables.labelled import LabelColumn
-from riskad.tables.memory import check_memory
-from riskad.tables.reading import read_batches, read_table
-from riskad.tables.writing import _ParquetThread, open_writer, write_table
+from riskad.tables.reading import check_memory, read_batches, read_table
+from riskad.tables.writing import Spool, open_writer, write_table
 
 COUNTRIES = np.array(["FR", "DE", "XX"])
 
@@ -59,7 +58,7 @@ def model(tmp_path_factory):
 @pytest.fixture
 def small_batches(monkeypatch):
     """Batches of 64 rows, and of some 2,000 bytes of CSV."""
-    monkeypatch.setattr(parquet_reading, "_BATCH_CELLS", 64)
+    monkeypatch.setattr(reading, "_BATCH_CELLS", 64)
     monkeypatch.setattr(csv_reading, "_BATCH_BYTES", 2000)
 
 
@@ -184,15 +183,10 @@ def test_a_failure_leaves_the_file_as_it_was(tmp_path, name, written):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_full_disk_is_an_error_of_the_system():
-    thread = _ParquetThread(Path("/dev/full"))
-
-    def write_much():
-        for _ in range(100):
-            thread.write(make_cards(10_000))
-        thread.close()
-
-    with pytest.raises(OSError, match="No space left"):
-        write_much()
+    with Spool() as spool:
+        spool.add(make_cards(10_000))
+        with pytest.raises(OSError, match="No space left"):
+            spool.write_parquet(Path("/dev/full"))
 
 
 # --- scoring -----------------------------------------------------------------------------
@@ -473,9 +467,9 @@ def test_other_types_with_the_same_meaning_are_accepted(tmp_path, model):
 
 
 SLOW = """
-import signal, riskad.tables.parquet_reading, riskad.app.score
+import signal, riskad.tables.reading, riskad.app.score
 from riskad.cli.main import main
-riskad.tables.parquet_reading._BATCH_CELLS = 64
+riskad.tables.reading._BATCH_CELLS = 64
 plain = riskad.app.score._suspicion
 def slow(batch, scores, id, rows_before):
     if rows_before > 300:
@@ -519,11 +513,11 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkey
     check_memory(path, available=10**9)
     with pytest.raises(InputError, match=r"takes about \d+ MB, and 1 MB are free.*sample"):
         check_memory(path, available=10**6)
-    monkeypatch.setattr(memory, "available_memory", lambda: 10**6)
-    monkeypatch.setattr(csv_reading, "_parse_csv", None)  # it is not even begun
+    monkeypatch.setattr(reading, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(csv_reading._Parser, "parse", None)  # it is not even begun
     monkeypatch.setattr(pl, "read_parquet", None)
     if name.endswith("parquet"):  # fit reads it some rows at a time
-        assert memory.is_larger_than_memory([path])
+        assert reading.is_larger_than_memory([path])
         with pytest.raises(InputError, match="does not fit in memory"):
             read_table(path)
         return
@@ -536,12 +530,12 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkey
 
 def test_where_the_system_does_not_say_nothing_is_refused(tmp_path, monkeypatch):
     make_cards(100).write_csv(tmp_path / "cards.csv")
-    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    monkeypatch.setattr(reading, "available_memory", lambda: None)
     assert read_table(tmp_path / "cards.csv").height == 100
 
 
 def test_free_memory_is_asked_for():
-    free = memory.available_memory()
+    free = reading.available_memory()
     assert free is None or 10**7 < free < 10**14
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from riskad.core.checks import InputError, MissingLibrary
-from riskad.tables import csv_reading, excel_writing
+from riskad.tables import csv_reading, workbooks
 from riskad.tables.columns import check_columns
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.paths import check_readable, check_table_name
@@ -315,7 +315,7 @@ def test_no_text_of_a_workbook_is_a_formula_or_a_link(tmp_path, text):
 
 
 def test_what_a_sheet_cannot_hold(tmp_path, monkeypatch):
-    monkeypatch.setattr(excel_writing, "SHEET_ROWS", 3)
+    monkeypatch.setattr(workbooks, "SHEET_ROWS", 3)
     path = tmp_path / "out.xlsx"
     frame = pl.DataFrame({"a": [1, 2]})
     with pytest.raises(InputError, match=r"so many rows: a sheet of Excel has 4 with its header"):

@@ -11,8 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.results import own_decision, steps_of
 from riskad.app.score import NoRows, ScoreReport, score_table
-from riskad.tables.new_rows import NewRows, Since
-from riskad.tables.targets import Target
+from riskad.tables.targets import NewRows, Since, Target
 
 __all__ = ["score_into"]
 
@@ -33,7 +32,7 @@ def score_into(
     model, batches
         As in `riskad.score_table`.
     target
-        Where the rows go (`riskad.tables.target_choice.choose_target`).
+        Where the rows go (`riskad.tables.targets.choose_target`).
     since
         Which rows to look at; rows that are in the target are left out. None means all rows.
     source, **options

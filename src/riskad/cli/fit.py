@@ -253,9 +253,9 @@ def fit(
 
 def _write_ranked(rows: Any, ranked: Path, data: Sequence[str], force: bool) -> None:
     """Write rows as the table was written, if that can be read again."""
-    from riskad.tables.excel_writing import SHEET_ROWS
     from riskad.tables.paths import check_readable, find_tables
     from riskad.tables.reading import csv_format
+    from riskad.tables.workbooks import SHEET_ROWS
     from riskad.tables.writing import write_table
 
     places = [check_readable(path) for path in find_tables(data) if not is_pipe(path)]
@@ -306,9 +306,8 @@ def _fit(
 ) -> Fit:
     """Fit on a table in memory, or on files of which some rows are read at a time."""
     from riskad.tables.labelled import UnlabelledTable
-    from riskad.tables.memory import is_larger_than_memory
     from riskad.tables.paths import find_tables
-    from riskad.tables.reading import read_table
+    from riskad.tables.reading import is_larger_than_memory, read_table
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")

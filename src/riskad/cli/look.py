@@ -84,9 +84,8 @@ def _checked(page: Path | None, force: bool) -> str | None:
 
 def _read(data: tuple[str, ...]) -> Any:
     """The table, in memory or some rows at a time."""
-    from riskad.tables.memory import is_larger_than_memory
     from riskad.tables.paths import find_tables
-    from riskad.tables.reading import read_batches, read_table
+    from riskad.tables.reading import is_larger_than_memory, read_batches, read_table
 
     paths = find_tables(data)
     return read_batches(paths) if is_larger_than_memory(paths) else read_table(paths[0])

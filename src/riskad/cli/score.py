@@ -126,10 +126,9 @@ def score(
     from riskad.app.score import score_table
     from riskad.app.score_new import score_into
     from riskad.storage.files import together
-    from riskad.tables.excel_writing import check_sheet_rows
-    from riskad.tables.new_rows import Since
     from riskad.tables.reading import csv_format
-    from riskad.tables.target_choice import choose_target
+    from riskad.tables.targets import Since, choose_target
+    from riskad.tables.workbooks import check_sheet_rows
     from riskad.tables.writing import open_writer
 
     named = id  # by the person, who may have misspelled it

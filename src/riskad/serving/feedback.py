@@ -18,7 +18,7 @@ from riskad.labelling.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.labelling.row_hashes import hash_rows
 from riskad.serving.models import ServedModel
 from riskad.serving.rows import check_nesting, parse_body
-from riskad.tables.json_reading import frame_of_objects
+from riskad.tables.json_lines import frame_of_objects
 
 __all__ = ["MOST_LABELS", "Feedback"]
 

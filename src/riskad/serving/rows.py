@@ -11,7 +11,7 @@ import polars as pl
 
 from riskad.app.online import RowScorer
 from riskad.core.checks import InputError
-from riskad.tables.json_reading import frame_of_objects
+from riskad.tables.json_lines import frame_of_objects
 from riskad.web.guarding import Refusal
 
 __all__ = ["check_nesting", "make_frame", "parse_body", "parse_rows"]

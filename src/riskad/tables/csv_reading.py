@@ -1,97 +1,59 @@
 """CSV files, read as text some records at a time, with errors that name the line.
 
 Every column is text: what a person wrote ("007", "1.50") comes out again as it went in, and what a
-column means is decided once, in `riskad.tables.preparation`.
+column means is decided once, in `riskad.tables.preparation`. Encoding, separator, header and a last
+row of totals are found, and a note reports what was decided.
 """
 
 from __future__ import annotations
 
+import codecs
+import csv
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.core.checks import InputError, quoted
-from riskad.tables.csv_encoding import Utf8, check_utf8, find_mark, utf8_blocks
-from riskad.tables.formats.numbers import NumberLook
-from riskad.tables.header import find_header, find_separator, name_columns, split_record
+from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.tables.notes import note
-from riskad.tables.packing import open_bytes
-from riskad.tables.paths import Place, known_separator, nothing_in
-
-__all__ = ["CsvFormat", "csv_batches", "file_blocks", "find_csv_format", "first_line"]
-
+from riskad.tables.paths import (
+    Place,
+    check_is_text,
+    empty_file_error,
+    first_line,
+    known_separator,
+    read_blocks,
+)
 
 _BATCH_BYTES = 1 << 23
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
-_SEPARATOR_LINE = re.compile(r"sep=([,;|\t:^~ ])", re.IGNORECASE)  # written for Excel
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a CSV is written, so that another is written like it.
-
-    Attributes
-    ----------
-    separator
-        What stands between fields.
-    encoding, mark
-        Encoding of the text, and the byte order mark before it.
-    decimal_comma
-        Whether numbers have a decimal comma.
-    """
+    """How a CSV is written, so that another is written like it."""
 
     separator: str = ","
     encoding: str = "utf-8"
-    mark: bytes = b""
+    mark: bytes = b""  # the byte order mark
     decimal_comma: bool = False
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How a CSV is written: its separator, its columns, and where its rows begin."""
-
-    separator: str
-    names: list[str]
-    start: int
-
-    def top(self) -> bytes:
-        """A header line that no reader mistakes; the real names may be blank, twice, or long."""
-        return (self.separator.join(f"c{k}" for k in range(len(self.names))) + "\n").encode()
-
-
-@dataclass(frozen=True)
-class _Csv:
-    """A header line with some records of a CSV, and what messages about them need."""
-
-    data: bytes
-    name: str
-    separator: str
-    n_fields: int
-    lines_before: int = 0
-
-    def line_of(self, position: int) -> int:
-        """Return the number in the file, counted from 1, of the line on which a byte stands."""
-        return self.lines_before + self.data.count(b"\n", 0, position) + 1
-
-
-def csv_batches(file: IO[bytes], name: str, separator: str | None) -> Iterator[pl.DataFrame]:
+def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     """Read some records at a time; at least one frame, without rows if there are none."""
-    parts, utf8 = _csv_parts(file, name), Utf8(name)
+    parts, utf8 = _csv_parts(place), Utf8(place.name)
     part = utf8(next(parts, b""), 0)
-    layout = _find_layout(part, name, separator)
-    top, lines = layout.top(), part.count(b"\n", 0, layout.start)
-    part = part[layout.start :]
+    parser = _Parser(part, place)
+    lines = part.count(b"\n", 0, parser.start)
+    part = part[parser.start :]
     while True:
-        table = _Csv(top + part, name, layout.separator, len(layout.names), lines - 1)
-        frame = _parse_csv(table)
-        frame.columns = layout.names
-        yield frame
+        yield parser.parse(part, lines)
         lines += part.count(b"\n")
         following = next(parts, None)
         if following is None:
@@ -101,189 +63,431 @@ def csv_batches(file: IO[bytes], name: str, separator: str | None) -> Iterator[p
 
 def find_csv_format(place: Place) -> CsvFormat:
     """Return how a CSV is written. It is read until a letter shows its encoding."""
-    with open_bytes(place) as file:
-        encoding, mark = find_mark(file.read(_HEAD_BYTES))
-    utf8, known = Utf8(place.name), known_separator(place.ending)
-    with open_bytes(place) as file:
-        parts = _csv_parts(file, place.name)
-        part = utf8(next(parts, b""), 0)
-        while utf8.encoding is None and (later := next(parts, b"")):
-            utf8(later, 0)
-    layout = _find_layout(part, place.name, known)
-    rows = layout.top() + part[layout.start :]
-    head = _parse_csv(_Csv(rows, place.name, layout.separator, len(layout.names)))
-    commas = sum(NumberLook.of(column).commas for column in head.head(_HEAD_RECORDS))
+    encoding, mark = _find_mark(next(read_blocks(place, _HEAD_BYTES), b""))
+    utf8, parts = Utf8(place.name), _csv_parts(place)
+    part = utf8(next(parts, b""), 0)
+    while utf8.encoding is None and (later := next(parts, b"")):
+        utf8(later, 0)
+    parser = _Parser(part, place)
+    cells = pl.concat(list(parser.parse(part[parser.start :], 0).head(_HEAD_RECORDS)))
+    commas, points = (int(cells.str.contains(mark).sum()) for mark in _DECIMALS)
+    semicolons = parser.separator == ";"
     return CsvFormat(
-        "," if known else layout.separator,
+        "," if known_separator(place.ending) else parser.separator,
         encoding if encoding != "utf-8" else utf8.encoding or encoding,
         mark,
         # Fields are separated by semicolons where the comma is the decimal mark.
-        commas > 0 or (commas == 0 and layout.separator == ";"),
+        commas > points or (commas == points and semicolons),
     )
 
 
-def _csv_parts(file: IO[bytes], name: str) -> Iterator[bytes]:
+# Numbers that show the decimal mark: 12,5 and 1.234,5, but not 1,234; likewise for the point.
+_DECIMALS = [
+    rf"^\D{{0,4}}(\d+{mark}(\d\d?|\d{{4,}})|\d{{1,3}}({other}\d{{3}})+{mark}\d+)\D{{0,4}}$"
+    for mark, other in ((",", r"[.' ]"), (r"\.", "[,' ]"))
+]
+
+
+def _csv_parts(place: Place) -> Iterator[bytes]:
     """Cut a file into parts that end where a record does."""
     rest = b""
-    for block in file_blocks(file, name):
+    for block in text_blocks(place):
         rest += block
         ends = _record_ends(rest)
         if ends.size:
             yield rest[: ends[-1] + 1]
             rest = rest[ends[-1] + 1 :]
         elif len(rest) > _LONGEST_RECORD:
-            raise InputError(f"{name!r} opens a double quote that it never closes.")
+            raise InputError(f"{place.name!r} opens a double quote that it never closes.")
     if rest:
         yield rest
 
 
-def file_blocks(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """The text of a file, some bytes at a time, with line ends of one kind and no wide letters."""
-    blocks = utf8_blocks(iter(lambda: file.read(_BATCH_BYTES), b""), name)
-    first = next(blocks, b"")
-    old = b"\n" not in first  # line ends of the oldest spreadsheets
-    for block in _chained(first, blocks):
-        yield block.replace(b"\r", b"\n") if old else block
+class _Parser:
+    """Finds separator, header and first row by the first part of a file, and parses all parts."""
 
+    def __init__(self, head: bytes, place: Place):
+        self.name = place.name
+        separator = known_separator(place.ending)
+        if not head.strip():
+            raise empty_file_error(self.name)
+        if head.count(b'"') % 2:
+            lines = head[:_HEAD_BYTES].decode(errors="replace").splitlines()
+            self._check_quotes(head, separator or find_separator(lines), lines_before=0)
+        ends = _record_ends(head[:_HEAD_BYTES])
+        ends = ends if ends.size else _record_ends(head)
+        ends = ends[:_HEAD_RECORDS] if ends.size else np.array([len(head) - 1])
+        starts = [0, *(ends[:-1] + 1)]
+        records = [head[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
+        if re.fullmatch(r"sep=([,;|\t:^~ ])", records[0].strip("\r\n"), re.IGNORECASE):
+            # Written for Excel. The lines tell better: it stays when a file is saved with another.
+            records[0] = ""
+        self.separator = separator or find_separator(records)
+        fields = [_split_record(record, self.separator) for record in records]
+        header = find_header(fields)
+        title = records[header]
+        if "\r" in title.strip("\r\n") and '"' not in title:
+            raise InputError(
+                f"The header of {self.name!r} holds a carriage return "
+                f"({quoted(title[-60:].strip())}): the line ends of the file are mixed. Save it "
+                "again with line ends of one kind."
+            )
+        note_skipped([r.strip() for r in records[:header] if r.strip()], "line", self.name)
+        self.columns = name_columns(fields[header], self.name)
+        self.start = int(ends[header]) + 1
 
-def _chained(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from others
+    def parse(self, records: bytes, lines_before: int) -> pl.DataFrame:
+        """Return the rows of some records that `lines_before` lines precede."""
+        # A header line that no reader mistakes; the real names may be blank, twice, or long.
+        top = self.separator.join(f"c{k}" for k in range(len(self.columns))) + "\n"
+        data, lines_before = top.encode() + records, lines_before - 1
+        if data.count(b'"') % 2:  # some readers take the rest of the file for one field
+            self._check_quotes(data, self.separator, lines_before)
+        try:
+            frame = pl.read_csv(data, separator=self.separator, infer_schema=False)
+        except pl.exceptions.PolarsError as error:
+            check_utf8(data, self.name, lines_before)
+            self._check_quotes(data, self.separator, lines_before)
+            self._check_row_lengths(data, lines_before)
+            raise InputError(
+                f"{self.name!r} could not be read as CSV ({first_line(error)})."
+            ) from error
+        # Fewer rows than lines: a field runs over several, or a quote is missing that should end it
+        if b'"' in data and frame.height < data.count(b"\n") - 1:
+            self._check_quotes(data, self.separator, lines_before)
+        # A row with too few fields is filled with nulls at its end, silently.
+        if frame.height and frame[:, -1].null_count():
+            self._check_row_lengths(data, lines_before)
+        frame.columns = self.columns
+        return frame.filter(~pl.all_horizontal(pl.all().is_null())) if frame.width > 1 else frame
 
+    def _check_quotes(self, data: bytes, separator: str, lines_before: int) -> None:
+        """Fail, naming the line, if a double quote neither opens nor closes a field."""
+        mark = re.escape(separator.encode())
+        quoted_field, bare_field = rb'"(?:[^"]++|"")*+"', rb'[^"\n' + mark + rb"]*+"
+        end_of_field = mark + rb"|\r?\n|\Z"
+        fields = rb"(?:(?:%b|%b)(?:%b))*+" % (quoted_field, bare_field, end_of_field)
+        right = re.match(fields, data)
+        place = right.end() if right else 0
+        if place == len(data):
+            return
+        line = _line_of(place, data, lines_before)
+        if data[place : place + 1] == b'"' and not re.match(quoted_field, data[place:]):
+            raise InputError(
+                f"{self.name!r}, line {line} opens a double quote that it never closes; the file "
+                "may be cut short."
+            )
+        raise InputError(
+            f"{self.name!r}, line {line}: a double quote stands inside a field. Put the field in "
+            'double quotes and write the quote twice: "5"" pipe".'
+        )
 
-def _find_layout(data: bytes, name: str, separator: str | None) -> _Layout:
-    """Separator, header and beginning of the rows, by the first part of a file."""
-    if not data.strip():
-        raise nothing_in(name)
-    if data.count(b'"') % 2:
-        lines = data[:_HEAD_BYTES].decode(errors="replace").splitlines()
-        _check_quotes(_Csv(data, name, separator or find_separator(lines), 0))
-    ends = _head_ends(data)
-    starts = [0, *(end + 1 for end in ends[:-1])]
-    records = [data[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
-    if _SEPARATOR_LINE.fullmatch(records[0].strip("\r\n")):
-        records[0] = ""  # the lines tell better: it stays when a file is saved with another
-    separator = separator or find_separator(records)
-    fields = [split_record(record, separator) for record in records]
-    header = find_header(fields)
-    _check_header_line(records[header], name)
-    _note_skipped([record for record in records[:header] if record.strip()], name)
-    return _Layout(separator, name_columns(fields[header], name), ends[header] + 1)
-
-
-def _head_ends(data: bytes) -> list[int]:
-    """Where the first records end; at least one."""
-    ends = _record_ends(data[:_HEAD_BYTES])
-    if not ends.size:
+    def _check_row_lengths(self, data: bytes, lines_before: int) -> None:
+        """Fail, naming the line, if a record has more or fewer fields than the header."""
+        data = data if data.endswith(b"\n") else data + b"\n"
+        text = np.frombuffer(data, dtype=np.uint8)
         ends = _record_ends(data)
-    return [int(end) for end in ends[:_HEAD_RECORDS]] or [len(data) - 1]
-
-
-def _check_header_line(record: str, name: str) -> None:
-    if "\r" in record.strip("\r\n") and '"' not in record:
-        raise InputError(
-            f"The header of {name!r} holds a carriage return ({quoted(record[-60:].strip())}): the "
-            "line ends of the file are mixed. Save it again with line ends of one kind."
-        )
-
-
-def _note_skipped(records: list[str], name: str) -> None:
-    if records:
-        lines = "1 line" if len(records) == 1 else f"{len(records)} lines"
-        note(f"{name!r}: skipped {lines} above the header ({quoted(records[0].strip())}).")
-
-
-def _parse_csv(table: _Csv) -> pl.DataFrame:
-    if table.data.count(b'"') % 2:  # some readers take the rest of the file for one field
-        _check_quotes(table)
-    try:
-        frame = pl.read_csv(table.data, separator=table.separator, infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        raise _explain_csv_error(table, error) from error
-    # Fewer rows than lines: a field runs over several, or a quote is missing that should end it.
-    if b'"' in table.data and frame.height < table.data.count(b"\n") - 1:
-        _check_quotes(table)
-    # A row with too few fields is filled with nulls at its end, silently.
-    if frame.height and frame[:, -1].null_count():
-        _check_row_lengths(table)
-    return frame.filter(~pl.all_horizontal(pl.all().is_null())) if frame.width > 1 else frame
-
-
-def _explain_csv_error(table: _Csv, error: Exception) -> InputError:
-    """Find out, after reading failed, what a person can mend and on which line."""
-    try:
-        check_utf8(table.data, table.name, table.lines_before)
-        _check_quotes(table)
-        _check_row_lengths(table)
-    except InputError as found:
-        return found
-    return InputError(f"{table.name!r} could not be read as CSV ({first_line(error)}).")
-
-
-def _check_quotes(table: _Csv) -> None:
-    """Fail, naming the line, if a double quote neither opens nor closes a field."""
-    mark = re.escape(table.separator.encode())
-    quoted_field, bare_field = rb'"(?:[^"]++|"")*+"', rb'[^"\n' + mark + rb"]*+"
-    end_of_field = mark + rb"|\r?\n|\Z"
-    fields = rb"(?:(?:%b|%b)(?:%b))*+" % (quoted_field, bare_field, end_of_field)
-    right = re.match(fields, table.data)
-    place = right.end() if right else 0
-    if place == len(table.data):
-        return
-    line = table.line_of(place)
-    if not re.match(quoted_field, table.data[place:]) and table.data[place : place + 1] == b'"':
-        raise InputError(
-            f"{table.name!r}, line {line} opens a double quote that it never closes; the file may "
-            "be cut short."
-        )
-    raise InputError(
-        f"{table.name!r}, line {line}: a double quote stands inside a field. Put the field in "
-        'double quotes and write the quote twice: "5"" pipe".'
-    )
-
-
-def _check_row_lengths(table: _Csv) -> None:
-    """Fail, naming the line, if a record has more or fewer fields than the header."""
-    starts, counts = _count_fields(table.data, table.separator)
-    (wrong,) = np.nonzero((counts != table.n_fields) & (counts > 0))
-    if wrong.size:
-        line, count = table.line_of(int(starts[wrong[0]])), int(counts[wrong[0]])
+        separators = _outside_quotes(text, np.flatnonzero(text == ord(self.separator)))
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        counts = np.diff(np.searchsorted(separators, ends), prepend=0) + 1
+        blank = (ends - starts == 0) | ((ends - starts == 1) & (text[starts] == ord("\r")))
+        (wrong,) = np.nonzero((counts != len(self.columns)) & ~blank)
+        if not wrong.size:
+            return
+        line, count = _line_of(int(starts[wrong[0]]), data, lines_before), int(counts[wrong[0]])
         others = f" (at least {wrong.size - 1:,} more lines like it)" if wrong.size > 1 else ""
-        why = f"A field that contains {table.separator!r} must be in double quotes."
-        if count < table.n_fields:
+        why = f"A field that contains {self.separator!r} must be in double quotes."
+        if count < len(self.columns):
             cut = "the file" if wrong[0] == len(counts) - 1 else "the line"
             why = f"It seems that {cut} was cut short: write out all fields, blank ones too."
         raise InputError(
-            f"{table.name!r}, line {line}: {count} field{'s' * (count != 1)} where the header has "
-            f"{table.n_fields}{others}. {why}"
+            f"{self.name!r}, line {line}: {count} field{'s' * (count != 1)} where the header has "
+            f"{len(self.columns)}{others}. {why}"
         )
-
-
-def _count_fields(data: bytes, separator: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each record of a CSV starts and how many fields it has (0: a blank line)."""
-    data = data if data.endswith(b"\n") else data + b"\n"
-    text = np.frombuffer(data, dtype=np.uint8)
-    ends = _record_ends(data)
-    quotes = np.flatnonzero(text == ord('"'))
-    separators = _outside_quotes(np.flatnonzero(text == ord(separator)), quotes)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    counts = np.diff(np.searchsorted(separators, ends), prepend=0) + 1
-    blank = (ends - starts == 0) | ((ends - starts == 1) & (text[starts] == ord("\r")))
-    return starts, np.where(blank, 0, counts)
 
 
 def _record_ends(data: bytes) -> NDArray[np.int64]:
     """Return the places of line ends that are not inside double quotes."""
     text = np.frombuffer(data, dtype=np.uint8)
-    return _outside_quotes(np.flatnonzero(text == ord("\n")), np.flatnonzero(text == ord('"')))
+    return _outside_quotes(text, np.flatnonzero(text == ord("\n")))
 
 
-def _outside_quotes(positions: NDArray[np.int64], quotes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Keep the positions before which an even number of double quotes stands."""
-    even: NDArray[np.bool_] = np.searchsorted(quotes, positions) % 2 == 0
-    return positions[even]
+def _outside_quotes(text: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Keep the places before which an even number of double quotes stands."""
+    quotes = np.flatnonzero(text == ord('"'))
+    even: NDArray[np.bool_] = np.searchsorted(quotes, places) % 2 == 0
+    return places[even]
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
-    return str(error).strip().splitlines()[0]
+def _line_of(place: int, data: bytes, lines_before: int) -> int:
+    """The number in the file, counted from 1, of the line on which a byte stands."""
+    return lines_before + data.count(b"\n", 0, place) + 1
+
+
+# --- encodings ------------------------------------------------------------------------------------
+# UTF-16 and UTF-32 are recognised by a byte order mark or by their zeros, UTF-8 by being valid.
+# What is not valid is Windows-1252, which most spreadsheets wrote for decades; Latin-1 is in it.
+
+_MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+_WINDOWS = "cp1252"
+_SAVE_AGAIN = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')."
+
+
+def text_blocks(place: Place) -> Iterator[bytes]:
+    """The text of a file, some bytes at a time, with line ends of one kind.
+
+    A byte order mark is taken off, and UTF-16 and UTF-32 become UTF-8; `Utf8` does the rest.
+    """
+    blocks = read_blocks(place, _BATCH_BYTES)
+    first = next(blocks, b"")
+    check_is_text(first, place.name)
+    encoding, mark = _find_mark(first)
+    blocks = itertools.chain([first[len(mark) :]], blocks)
+    if encoding != "utf-8":
+        blocks = _recode(blocks, encoding, place.name)
+    first = next(blocks)
+    oldest = b"\n" not in first  # line ends of the oldest spreadsheets
+    for block in itertools.chain([first], blocks):
+        yield block.replace(b"\r", b"\n") if oldest else block
+
+
+def _find_mark(start: bytes) -> tuple[str, bytes]:
+    """The encoding of a file that begins so, and its byte order mark."""
+    for mark, encoding in _MARKS.items():
+        if start.startswith(mark):
+            return encoding, mark
+    sample = start[:4096]
+    zeros = [sample[k::2].count(0) / max(len(sample) // 2, 1) for k in (0, 1)]
+    if max(zeros) > 0.6 and min(zeros) < 0.1:  # text of the West: every other byte is zero
+        return ("utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"), b""
+    return "utf-8", b""
+
+
+def _recode(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        for block in blocks:
+            yield decoder.decode(block).encode()
+        decoder.decode(b"", final=True)
+    except UnicodeError as error:
+        raise InputError(
+            f"{name!r} begins as {encoding[:6].upper()} and goes on as something else, or was cut "
+            f"short. {_SAVE_AGAIN}"
+        ) from error
+
+
+def check_utf8(data: bytes, name: str, lines_before: int) -> None:
+    """Fail, naming line and byte, if `data` is not UTF-8."""
+    _decode(data, "utf-8", name, lines_before, "is not UTF-8, which the rest of the file is")
+
+
+def _decode(data: bytes, encoding: str, name: str, lines_before: int, why: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line, byte = _line_of(error.start, data, lines_before), data[error.start]
+        raise InputError(
+            f"{name!r}, line {line}: byte 0x{byte:02x} {why}. {_SAVE_AGAIN}"
+        ) from error
+
+
+class Utf8:
+    """Recodes the parts of a file by the first that is not plain ASCII.
+
+    Later parts of a file in UTF-8 are not looked at: who parses them finds what is not.
+    `encoding` is what was decided, None while all was plain ASCII.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self.encoding: str | None = None
+
+    def __call__(self, data: bytes, lines_before: int) -> bytes:
+        """The part as UTF-8; `lines_before` are for messages."""
+        if self.encoding == "utf-8" or data.isascii():
+            return data
+        if self.encoding is None:
+            self.encoding = self._find(data, lines_before)
+        if self.encoding == "utf-8":
+            return data
+        why = "is neither UTF-8 nor Windows-1252"
+        return _decode(data, _WINDOWS, self._name, lines_before, why).encode()
+
+    def _find(self, data: bytes, lines_before: int) -> str:
+        try:
+            data.decode()
+            return "utf-8"
+        except UnicodeDecodeError as error:
+            text = data.decode(errors="replace")
+            beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
+            if beyond_ascii > 2 * text.count("\ufffd"):  # most such letters are UTF-8
+                check_utf8(data, self._name, lines_before)
+            note(
+                f"{self._name!r} was read as Windows-1252: byte 0x{data[error.start]:02x} on line "
+                f"{_line_of(error.start, data, lines_before)} is not UTF-8. If letters look wrong, "
+                "save it again as UTF-8."
+            )
+            return _WINDOWS
+
+
+# --- where a table begins, in a CSV or a sheet ----------------------------------------------------
+
+_NUMBER_OR_DATE = re.compile(r"\s*[-+(]?\s*[$€£]?\s*\d")
+_YEAR = re.compile(r"\s*(19|20)\d\d\s*")
+
+
+def _split_record(record: str, separator: str) -> list[str]:
+    """The fields of a record, which may span several lines; none if it is blank."""
+    record = record.strip("\r\n")
+    if not record:
+        return []
+    try:
+        return next(csv.reader([record], delimiter=separator))
+    except csv.Error:  # a carriage return outside quotes, or a very long field
+        return record.split(separator)
+
+
+def find_separator(records: Sequence[str]) -> str:
+    """The separator that cuts the header into most fields, and most records into equally many.
+
+    Only separators with which half of the records have one length count, if there is one. The
+    comma, which occurs in numbers and in texts, comes last; without any separator it is the comma.
+
+    >>> find_separator(["name;paid", "Ann;1,50", "Bob;2,25"])
+    ';'
+    """
+
+    def rank(separator: str) -> tuple[bool, int, int]:
+        fields = [_split_record(record, separator) for record in records]
+        sizes = Counter(len(each) for each in fields if len(each) > 1)
+        times = max(sizes.values(), default=0)
+        half = 2 * times >= sum(map(bool, fields))
+        return half and times > 0, len(fields[find_header(fields)]), times
+
+    best = max(";\t|,", key=rank)
+    return best if rank(best)[2] else ","
+
+
+def find_header(records: Sequence[Sequence[str]]) -> int:
+    """The position of the record that names the columns, below titles or remarks.
+
+    These have at most half as many cells as most records, begin at the left, and are above a record
+    of names. In doubt the first record that is not blank is the header.
+
+    >>> find_header([["Report of March"], [], ["card", "paid", "shop"], ["007", "1.5", "A"]])
+    2
+    """
+    filled = {
+        i: cells
+        for i, record in enumerate(records)
+        if any(cells := [bool(cell.strip()) for cell in record])
+    }
+    first = min(filled, default=0)
+    sizes = Counter(len(cells) for cells in filled.values())
+    usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
+    if usual < 2 or sizes[usual] < 2:
+        return first
+    for i, cells in filled.items():
+        record = records[i]
+        names = not any(_NUMBER_OR_DATE.match(c) and not _YEAR.fullmatch(c) for c in record)
+        if len(record) == usual and 2 * sum(cells) > usual and names:
+            return i
+        remark = record[0].startswith("#") and len(record) != usual
+        if not remark and not (cells[0] and sum(cells) <= max(usual // 2, 1)):
+            break
+    return first
+
+
+def note_skipped(above: Sequence[str], kind: str, file: str) -> None:
+    """Report lines or rows above the header, if there are some."""
+    if above:
+        lines = f"1 {kind}" if len(above) == 1 else f"{len(above)} {kind}s"
+        note(f"{file!r}: skipped {lines} above the header ({quoted(above[0])}).")
+
+
+def name_columns(header: Sequence[str], file: str) -> list[str]:
+    """Names that exist and differ: `column_3` for a missing one, `paid_2` for a second.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     name_columns(["paid", "", "paid"], "cards.csv")
+    ['paid', 'column_2', 'paid_2']
+    """
+    if header and all(_is_number(title) for title in header):
+        raise InputError(
+            f"The first line of {file!r} holds only numbers ({enumerate_names(header, 4)}); "
+            "it must name the columns. Add a header line."
+        )
+    names: dict[str, None] = {}
+    taken, blank, twice = set(header), list[str](), list[str]()
+    for place, title in enumerate(header, 1):
+        name = title
+        if not title.strip() or title in names:
+            base = title if title.strip() else f"column_{place}"
+            numbered = (f"{base}_{k}" for k in itertools.count(2))
+            name = next(n for n in itertools.chain([base], numbered) if n not in taken)
+            taken.add(name)
+            if title.strip():
+                twice.append(f"{quoted(title)} is now {quoted(name)}")
+            else:
+                blank.append(name)
+        names[name] = None
+    if blank:
+        columns = "a column" if len(blank) == 1 else f"{len(blank)} columns"
+        note(f"{file!r} has {columns} without a name: called {enumerate_names(blank)}.")
+    if twice:
+        more = f" and {len(twice) - 4} more" if len(twice) > 4 else ""
+        note(f"{file!r} has columns of the same name: the later {', '.join(twice[:4])}{more}.")
+    return list(names)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# --- a row of totals at the end -------------------------------------------------------------------
+
+_TOTAL = re.compile(
+    r"\s*(grand |sub|sub-| )?(total|totals|sum|sums|summe|gesamt|gesamtsumme|insgesamt|somme|suma|"
+    r"totale|totaal|summa|razem|celkem|toplam|合计|总计|合計|итого)\s*[:.]?\s*",
+    re.IGNORECASE,
+)
+_COMPARED_ROWS = 1000
+
+
+def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.DataFrame]:
+    """Leave out a last row that is clearly one of totals; report a doubtful one.
+
+    It is clear if the row, and no other, begins with such a word, and is blank in a column that is
+    filled in all earlier rows.
+    """
+    frames = iter(frames)
+    last = next(frames)
+    before = last.clear()
+    for frame in frames:
+        yield last
+        before = last.tail(_COMPARED_ROWS) if last.height else before
+        last = frame
+    rows = pl.concat([before, last[:-1].tail(_COMPARED_ROWS)])
+    cells = ["" if cell is None else str(cell) for row in last.tail(1).rows() for cell in row]
+    place = next((k for k, cell in enumerate(cells) if cell.strip()), 0)
+    word = cells[place] if cells and rows.height and rows.width > 1 else ""
+    if _TOTAL.fullmatch(word) and word not in rows[:, place]:
+        blank = [column for cell, column in zip(cells, rows, strict=True) if not cell.strip()]
+        start = f"{name!r}: the last row, {word.strip()!r},"
+        if any(not column.null_count() for column in blank):
+            note(f"{start} is one of totals and was left out.")
+            last = last[:-1]
+        else:
+            note(f"{start} was kept; if it is one of totals, delete it.")
+    yield last

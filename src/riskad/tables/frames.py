@@ -9,8 +9,6 @@ import polars as pl
 
 from riskad.core.checks import InputError, enumerate_names
 
-__all__ = ["as_polars", "is_frame"]
-
 
 def is_frame(table: Any) -> bool:
     """Whether `as_polars` takes it: a table in memory of polars, pandas, Arrow or DuckDB.

@@ -1,75 +1,61 @@
-"""Which files are tables: their names, their endings, and those that a folder or pattern means."""
+"""Where a table is: a file, what its name says about it, and its bytes, unpacked.
+
+`cards.csv.gz` is a packed text, `cards.xlsx::March` a sheet, `cards.sqlite::payments` a table of a
+database, `-` standard input, and `scored/day=2026-11-17/` a folder whose name is a column.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import sys
 import tempfile
 import weakref
-import zipfile
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, unquote
 
-from riskad.core.checks import InputError, enumerate_names
+from riskad.core.checks import InputError, MissingLibrary
 from riskad.rows.parquet_files import find_parquet
 from riskad.storage.files import check_input_file
-
-__all__ = [
-    "DATABASES",
-    "PIPE",
-    "READABLE",
-    "WRITABLE",
-    "Place",
-    "check_is_text",
-    "check_readable",
-    "check_table_name",
-    "file_of",
-    "find_tables",
-    "is_duckdb",
-    "known_separator",
-    "nothing_in",
-]
 
 PIPE = "-"
 """Standard input or output, in place of a path."""
 
-_FORMATS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".xlsx": "excel",
-    ".sqlite": "database",
-    ".sqlite3": "database",
-    ".duckdb": "database",
-    ".db": "database",
+_ENDINGS = {
+    "csv": (".csv", ".tsv", ".txt"),
+    "json": (".jsonl", ".ndjson"),
+    "parquet": (".parquet", ".pq"),
+    "excel": (".xlsx",),
+    "database": (".sqlite", ".sqlite3", ".duckdb", ".db"),
 }
-DATABASES = tuple(ending for ending, kind in _FORMATS.items() if kind == "database")
-_TEXTS = tuple(ending for ending, kind in _FORMATS.items() if kind in ("csv", "json"))
-_PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
-READABLE = (*_FORMATS, *(text + packing for text in _TEXTS for packing in _PACKINGS), ".zip")
+_FORMATS = {ending: format for format, endings in _ENDINGS.items() for ending in endings}
+_PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+_TEXTS = (*_ENDINGS["csv"], *_ENDINGS["json"])
+DATABASES = _ENDINGS["database"]
+READABLE = (*_FORMATS, *(text + packing for text in _TEXTS for packing in _PACKINGS))
 WRITABLE = (".csv", ".tsv", ".xlsx", ".parquet", ".pq")
-_INSIDE = "::"  # between a file and the sheet, table or member that is meant
+_INSIDE = "::"  # between a file and the sheet or table in it
 _MAGIC = {
     b"PAR1": ".parquet",
     b"SQLite format 3\0": ".sqlite",
     b"\x1f\x8b": ".gz",
-    b"BZh": ".bz2",
-    b"\xfd7zXZ\0": ".xz",
     b"\x28\xb5\x2f\xfd": ".zst",
-    b"PK\x03\x04": ".zip",
+    b"PK\x03\x04": ".xlsx",
 }
+# Few: 4 bytes of Zstandard may become 128 KB.
+_PACKED_BYTES = 1 << 13
+_SAMPLE_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a table is: a file, what its ending says, and the sheet, table or member in it."""
+    """Where a table is: a file, what its ending says, and the sheet or table in it."""
 
     path: Path
     ending: str
@@ -99,16 +85,16 @@ def check_table_name(
     for ending in sorted(endings, key=len, reverse=True):
         if path.name.lower().endswith(ending):
             return path, ending
-    listed = [each for each in endings if each == ".zip" or not each.endswith(_PACKINGS)]
-    packed = " (text also packed: .csv.gz, .csv.zst, ...)" if len(listed) < len(endings) else ""
+    plain = [ending for ending in endings if not ending.endswith(tuple(_PACKINGS))]
+    packed = " (text also packed: .csv.gz, .csv.zst, ...)" if len(plain) < len(endings) else ""
     raise InputError(
         f"{path.name!r} is no kind of table that riskad knows: the name must end in one of "
-        f"{', '.join(listed)}{packed}. Another program can save it as CSV."
+        f"{', '.join(plain)}{packed}. Another program can save it as CSV."
     )
 
 
 def file_of(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """The file, and the sheet, table or member in it that is meant.
+    """The file, and the sheet or table in it that is meant.
 
     >>> file_of("cards.xlsx::March")
     (PosixPath('cards.xlsx'), 'March')
@@ -117,19 +103,19 @@ def file_of(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
     return (Path(path), None) if not mark or Path(path).exists() else (Path(file), part)
 
 
-def find_tables(given: Iterable[str | os.PathLike[str]]) -> list[Path]:
+def find_tables(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """The files that are meant: a folder means the Parquet files in it, a pattern what it matches.
 
     >>> find_tables(["cards.csv"])
     [PosixPath('cards.csv')]
     """
-    found: list[Path] = []
-    for item in given:
-        path = Path(item)
+    files: list[Path] = []
+    for name in names:
+        path = Path(name)
         inside = file_of(path)[1] is not None
-        plain = inside or path.is_file() or not (path.is_dir() or glob.has_magic(str(item)))
-        found += [path] if plain else find_parquet(item)
-    return found
+        plain = inside or path.is_file() or not (path.is_dir() or glob.has_magic(str(name)))
+        files += [path] if plain else find_parquet(name)
+    return files
 
 
 def check_readable(path: str | os.PathLike[str] | Place) -> Place:
@@ -141,37 +127,14 @@ def check_readable(path: str | os.PathLike[str] | Place) -> Place:
     path, part = file_of(path)
     path, ending = check_table_name(check_input_file(path), READABLE)
     if path.stat().st_size == 0:
-        raise nothing_in(path.name)
-    if ending.endswith(".zip"):
-        part = _member(path, part)
-        ending = f"{check_table_name(part, _TEXTS)[1]}.zip"
+        raise empty_file_error(path.name)
     place = Place(path, ending, part, path.name)
-    if part is not None and not place.packing and place.format not in ("excel", "database"):
+    if part is not None and place.format not in ("excel", "database"):
         raise InputError(
-            f"{path.name!r} holds one table: leave out {_INSIDE + part!r}. Only workbooks, "
-            "databases and zip archives hold several."
+            f"{path.name!r} holds one table: leave out {_INSIDE + part!r}. Only workbooks and "
+            "databases hold several."
         )
     return place
-
-
-def _member(path: Path, part: str | None) -> str:
-    """The file in a zip archive that is named, or the only one."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info.filename for info in archive.infolist() if not info.is_dir()]
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path.name!r} could not be unpacked as zip ({error}).") from error
-    members = [member for member in members if not member.startswith("__MACOSX/")]
-    if part in members or (part is None and len(members) == 1):
-        return part or members[0]
-    if not members:
-        raise nothing_in(path.name)
-    holds = "1 file" if len(members) == 1 else f"{len(members)} files"
-    missing = "" if part is None else f", and no {part!r}"
-    raise InputError(
-        f"{path.name!r} holds {holds} ({enumerate_names(members, 4)}){missing}; say which is "
-        f"meant: {path.name}{_INSIDE}{members[0]}"
-    )
 
 
 def _standard_input() -> Place:
@@ -185,59 +148,52 @@ def _standard_input() -> Place:
         path = Path(file.name)
         try:
             shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+            file.flush()
+            place = Place(path, _ending_by_content(path), name="standard input")
         except BaseException:
             path.unlink()
             raise
-    name = "standard input"
-    place = Place(path, _ending_of(path, name), name=name)
     weakref.finalize(place, path.unlink, missing_ok=True)
     return place
 
 
-def _ending_of(path: Path, name: str) -> str:
-    """The ending that a file should have, by its first bytes."""
+def _ending_by_content(path: Path) -> str:
     with open(path, "rb") as file:
         start = file.read(4096)
-    try:
-        if not start:
-            raise nothing_in(name)
-        found = next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), None)
-        if found in _PACKINGS and not (found == ".zip" and _is_workbook(path)):
-            raise InputError(
-                f"What comes through {name} is packed ({found}). Give the path of the file, or "
-                "unpack it before the pipe."
-            )
-    except InputError:
-        path.unlink()
-        raise
-    if found is not None:
-        return ".xlsx" if found == ".zip" else found
+    if not start:
+        raise empty_file_error("standard input")
+    ending = _ending_by_magic(start)
+    if ending in _PACKINGS:
+        raise InputError(
+            f"What comes through standard input is packed ({ending}). Give the path of the file, "
+            "or unpack it before the pipe."
+        )
+    if ending is not None:
+        return ending
     return ".jsonl" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else ".csv"
+
+
+def _ending_by_magic(start: bytes) -> str | None:
+    return next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), None)
 
 
 def check_is_text(start: bytes, name: str) -> None:
     """Fail if a file that should be text begins as another kind of file does."""
-    found = next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), None)
-    if found is not None:
-        what = ".xlsx (a workbook) or .zip" if found == ".zip" else found
+    ending = _ending_by_magic(start)
+    if ending is not None:
+        kind = f"{ending} or .zip" if ending == ".xlsx" else ending
         raise InputError(
-            f"{name!r} is no text: its first bytes are those of a {what} file. Give it that ending."
+            f"{name!r} is no text: its first bytes are those of a {kind} file. Give it that "
+            "ending, or unpack it."
         )
-
-
-def _is_workbook(path: Path) -> bool:
-    """Whether a zip archive is an Excel workbook."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "xl/workbook.xml" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
 
 
 def is_duckdb(place: Place) -> bool:
     """Whether a database is one of DuckDB, by its first bytes, else by its ending."""
-    with open(place.path, "rb") as file:
-        start = file.read(16)
+    start = b""
+    if place.path.is_file():
+        with open(place.path, "rb") as file:
+            start = file.read(16)
     return start[8:12] == b"DUCK" or (place.ending == ".duckdb" and not start.startswith(b"SQLite"))
 
 
@@ -246,6 +202,100 @@ def known_separator(ending: str) -> str | None:
     return "\t" if "tsv" in ending else None
 
 
-def nothing_in(name: str) -> InputError:
+def empty_file_error(name: str) -> InputError:
     """The error about a file without content."""
     return InputError(f"{name!r} is empty: there is no header line and no row in it.")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+# --- bytes ------------------------------------------------------------------------------------
+
+
+def read_blocks(place: Place, size: int) -> Iterator[bytes]:
+    """The bytes of a file, `size` at a time, unpacked if its ending says so."""
+    with open(place.path, "rb") as file:
+        if not place.packing:
+            yield from iter(lambda: file.read(size), b"")
+            return
+        block = bytearray()
+        for part in _unpack(file, place):
+            block += part
+            while len(block) >= size:
+                yield bytes(block[:size])
+                del block[:size]
+        yield bytes(block)
+
+
+def unpacked_size(place: Place) -> float:
+    """Bytes of a file when unpacked, by its first ones."""
+    size = place.path.stat().st_size
+    if not place.packing:
+        return size
+    unpacked = 0
+    with open(place.path, "rb") as file:
+        for part in _unpack(file, place):
+            unpacked += len(part)
+            if unpacked > _SAMPLE_BYTES:
+                break
+        return size * unpacked / max(file.tell(), 1)
+
+
+def _unpack(file: IO[bytes], place: Place) -> Iterator[bytes]:
+    """Unpack frame after frame; one that is damaged or cut short is an `InputError`."""
+    new_frame, library_error = _unpacker(place.packing)
+    frame = None
+    try:
+        while packed := file.read(_PACKED_BYTES):
+            while packed:
+                frame = frame or new_frame()
+                yield frame.decompress(packed)
+                packed = frame.unused_data if frame.eof else b""
+                frame = None if frame.eof else frame
+        if frame is not None:
+            raise EOFError("the file ended before its last frame did")
+    except (library_error, EOFError) as error:
+        kind = _PACKINGS[place.packing]
+        raise InputError(f"{place.name!r} could not be unpacked as {kind} ({error}).") from error
+
+
+def _unpacker(packing: str) -> tuple[Any, type[Exception]]:
+    """What makes an unpacker for one frame, and the error that it raises."""
+    if packing == ".gz":
+        return lambda: zlib.decompressobj(wbits=31), zlib.error  # 31: with the header of gzip
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingLibrary(
+            "Reading .zst files needs zstandard: pip install 'riskad[zstd]'."
+        ) from error
+    return lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+
+
+# --- folders whose names are columns, as Hive, Spark and DuckDB write them ------------------------
+
+_HIVE_FOLDER = re.compile(r"([^\W\d]\w*)=(.+)", re.ASCII)
+_HIVE_BLANK = "__HIVE_DEFAULT_PARTITION__"
+
+
+def hive_columns(path: Path) -> dict[str, str | None]:
+    """Return the columns that the folders of a file name.
+
+    >>> hive_columns(Path("scored/day=2026-11-17/shop=a%2Fb/part.parquet"))
+    {'day': '2026-11-17', 'shop': 'a/b'}
+    """
+    matches = (_HIVE_FOLDER.fullmatch(part) for part in path.parts[:-1])
+    values = {match[1]: unquote(match[2]) for match in matches if match is not None}
+    return {name: None if value == _HIVE_BLANK else value for name, value in values.items()}
+
+
+def hive_folder(name: str, value: str | None) -> str:
+    """Return the name of the folder for rows that have a value.
+
+    >>> hive_folder("day", "2026-11-17"), hive_folder("shop", "a/b")
+    ('day=2026-11-17', 'shop=a%2Fb')
+    """
+    return f"{name}={_HIVE_BLANK if value is None else quote(value, safe=' ')}"

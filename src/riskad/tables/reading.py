@@ -9,31 +9,37 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 
 from riskad.core.checks import InputError, describe_column_difference
-from riskad.rows.parquet_files import Paths
-from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format
-from riskad.tables.database_reading import sqlite_batches
-from riskad.tables.duckdb_reading import duckdb_batches
-from riskad.tables.excel_reading import excel_table
-from riskad.tables.hive import with_hive_columns
-from riskad.tables.json_reading import json_batches
-from riskad.tables.memory import check_place, estimate_rows
+from riskad.rows.parquet_files import (
+    ENDINGS,
+    ParquetSchema,
+    Paths,
+    empty_batch,
+    parquet_errors,
+    record_batches,
+)
+from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format, without_totals
+from riskad.tables.databases import count_rows, database_batches
+from riskad.tables.json_lines import json_batches
 from riskad.tables.notes import ReadingNote, saying_once
-from riskad.tables.packing import open_bytes
-from riskad.tables.parquet_reading import parquet_batches, parquet_types
-from riskad.tables.paths import Place, check_readable, is_duckdb, known_separator
-from riskad.tables.totals import without_totals
+from riskad.tables.paths import Place, check_readable, first_line, hive_columns, unpacked_size
+from riskad.tables.workbooks import read_sheet
 
-__all__ = ["Batches", "csv_format", "read_batches", "read_table"]
+__all__ = ["csv_format", "is_larger_than_memory", "read_batches", "read_table"]
 
+# Large enough that the cost of a batch does not show, small enough to forget.
+_BATCH_CELLS = 1 << 19
 # Products of a matrix equal those over the whole table to the last bit, if batches are multiples of
 # the block size of BLAS.
 _BATCH_MULTIPLE = 64
+# Peak of `riskad fit` over the size of the table, as measured on tables of numbers and of texts.
+_MEMORY_OF_A_FIT = 8
+_UNPACKED_SHEET = 4  # bytes in memory over bytes in a workbook, which is compressed
 
 
 def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
@@ -51,9 +57,9 @@ def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
     ``-``                    Standard input, in any of these formats.
     ======================== ==================================================================
 
-    Text may be compressed: `.gz`, `.bz2`, `.xz`, `.zst`, `.zip`. Completely blank rows are left
-    out, and so is a last row of totals. A `riskad.tables.notes.ReadingNote` reports what was
-    decided about a file (an encoding, lines above the header, names of columns).
+    Text may be compressed: `.gz`, `.zst`. Completely blank rows are left out, and so is a last row
+    of totals. A `riskad.tables.notes.ReadingNote` reports what was decided about a file (an
+    encoding, lines above the header, names of columns).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -63,7 +69,7 @@ def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
     [('007', '1.50'), ('008', None)]
     """
     place = check_readable(path)
-    check_place(place)
+    check_memory(place)
     with saying_once(set()):
         return pl.concat(_frames(place))
 
@@ -87,113 +93,68 @@ def read_batches(paths: Paths | Sequence[Place]) -> Batches:
     [[('007', '1.50'), ('008', None)]]
     """
     several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    files = [_Batches(check_readable(path)) for path in several]
-    return files[0] if len(files) == 1 else _Chained(files, _common_schema(files))
+    return Batches([check_readable(path) for path in several])
 
 
 def csv_format(places: Sequence[Place]) -> CsvFormat:
     """Return how CSV files are written; the usual format if they differ, or are no CSV."""
     with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says it
         formats = {
-            find_csv_format(each) if each.format == "csv" else CsvFormat() for each in places
+            find_csv_format(place) if place.format == "csv" else CsvFormat() for place in places
         }
     return formats.pop() if len(formats) == 1 else CsvFormat()
 
 
-def _frames(place: Place) -> Iterator[pl.DataFrame]:
-    """The rows of a file in batches, as its reader splits them."""
-    if place.format == "csv":
-        with open_bytes(place) as file:
-            rows = csv_batches(file, place.name, known_separator(place.ending))
-            yield from without_totals(rows, place.name)
-    elif place.format == "json":
-        yield from json_batches(place)
-    elif place.format == "excel":
-        yield from without_totals([excel_table(place)], place.name)
-    elif place.format == "parquet":
-        yield from (with_hive_columns(frame, place.path) for frame in parquet_batches(place.path))
-    else:
-        yield from (duckdb_batches if is_duckdb(place) else sqlite_batches)(place)
+class Batches:
+    """The rows of one or several files in batches; each pass reads the files again."""
 
-
-class Batches(Protocol):
-    """The rows of a table in batches."""
+    def __init__(self, places: Sequence[Place]):
+        self._places = places
+        self._notes: set[str] = set()  # so that each is reported in one pass only
+        with saying_once(self._notes):
+            self._schema = _common_schema(places) if len(places) > 1 else None
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
-        """Read the table."""
+        for place in self._places:
+            batches = _multiples(_frames(place))
+            while True:
+                with saying_once(self._notes):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                if self._schema is not None:
+                    batch = batch.select(self._schema.names()).cast(self._schema)
+                yield batch
 
     def about_rows(self) -> float:
         """About how many rows there are, by the first ones and the size of the files."""
+        return sum(map(self._about_rows, self._places))
+
+    def _about_rows(self, place: Place) -> float:
+        if place.format in ("parquet", "database"):
+            return _count_rows(place)
+        with saying_once(self._notes):
+            first = next(_frames(place))
+        if place.format == "excel" or not first.height:
+            return first.height
+        some = first.head(1_000)
+        csv = place.format == "csv"
+        text = some.write_csv(quote_style="never") if csv else some.write_ndjson()
+        return unpacked_size(place) * some.height / len(text.encode())
 
 
-@dataclass(frozen=True)
-class _Batches:
-    """The rows of a file in batches."""
-
-    place: Place
-    said: set[str] = field(default_factory=set)
-
-    def __iter__(self) -> Iterator[pl.DataFrame]:
-        frames = _multiples(_frames(self.place))
-        while True:
-            with saying_once(self.said):
-                frame = next(frames, None)
-            if frame is None:
-                return
-            yield frame
-
-    def about_rows(self) -> float:
-        """About how many rows there are."""
-        return estimate_rows(self.place, next(iter(self)))
-
-    def schema(self) -> pl.Schema:
-        """The columns and their types."""
-        if self.place.format == "parquet":
-            empty = pl.DataFrame(schema=parquet_types(self.place.path))
-            return with_hive_columns(empty, self.place.path).schema
-        return next(iter(self)).schema
-
-
-@dataclass(frozen=True)
-class _Chained:
-    """The rows of several files, one after the other."""
-
-    files: Sequence[_Batches]
-    schema: pl.Schema
-
-    def __iter__(self) -> Iterator[pl.DataFrame]:
-        for file in self.files:
-            for batch in file:
-                yield batch.select(self.schema.names()).cast(self.schema)
-
-    def about_rows(self) -> float:
-        """About how many rows there are."""
-        return sum(file.about_rows() for file in self.files)
-
-
-def _common_schema(files: Sequence[_Batches]) -> pl.Schema:
-    """The columns that all files have, with types that fit the values of each file."""
-    first, *others = files
-    schema = first.schema()
-    for file in others:
-        found = file.schema()
-        if set(found) != set(schema):
-            raise InputError(
-                f"{file.place.name!r} has other columns than {first.place.name!r}:\n"
-                + describe_column_difference(schema.names(), found.names())
-            )
-        for name, there in found.items():
-            here = schema[name]
-            if here.is_numeric() and there.is_numeric() and here != there:
-                schema[name] = pl.Float64()
-            elif here == pl.Null:
-                schema[name] = there
-            elif there not in (here, pl.Null):
-                raise InputError(
-                    f"Column {name!r} is {here} in {first.place.name!r} and {there} in "
-                    f"{file.place.name!r}. Write the files with one type for each column."
-                )
-    return schema
+def _frames(place: Place) -> Iterator[pl.DataFrame]:
+    """The rows of a file in batches, as its reader splits them; at least one."""
+    if place.format == "csv":
+        yield from without_totals(csv_batches(place), place.name)
+    elif place.format == "json":
+        yield from json_batches(place)
+    elif place.format == "excel":
+        yield from without_totals([read_sheet(place)], place.name)
+    elif place.format == "parquet":
+        yield from _parquet_batches(place.path)
+    else:
+        yield from database_batches(place)
 
 
 def _multiples(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -207,3 +168,141 @@ def _multiples(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         rest = both[whole:]
     if rest is not None:
         yield rest
+
+
+def _common_schema(places: Sequence[Place]) -> pl.Schema:
+    """The columns that all files have, with types that fit the values of each file."""
+    first, *others = places
+    schema = next(_frames(first)).schema
+    for place in others:
+        found = next(_frames(place)).schema
+        if set(found) != set(schema):
+            raise InputError(
+                f"{place.name!r} has other columns than {first.name!r}:\n"
+                + describe_column_difference(schema.names(), found.names())
+            )
+        for name, there in found.items():
+            here = schema[name]
+            if here.is_numeric() and there.is_numeric() and here != there:
+                schema[name] = pl.Float64()
+            elif here == pl.Null:
+                schema[name] = there
+            elif there not in (here, pl.Null):
+                raise InputError(
+                    f"Column {name!r} is {here} in {first.name!r} and {there} in {place.name!r}. "
+                    "Write the files with one type for each column."
+                )
+    return schema
+
+
+# --- Parquet --------------------------------------------------------------------------------------
+
+
+def _parquet_batches(path: Path) -> Iterator[pl.DataFrame]:
+    """The rows of a file in batches, the first without rows; its folders may be columns, too."""
+    with parquet_errors(path):
+        schema = ParquetSchema.of(path)
+        folders = {name: v for name, v in hive_columns(path).items() if name not in schema.types}
+        columns = [pl.lit(value, dtype=pl.String).alias(name) for name, value in folders.items()]
+        yield _from_arrow(empty_batch(path)).with_columns(columns)
+        size = max(_BATCH_CELLS // max(len(schema.types), 1), 1)
+        for batch in record_batches(path, size, threads=True):
+            yield _from_arrow(batch).with_columns(columns)
+
+
+def _from_arrow(batch: Any) -> pl.DataFrame:
+    try:
+        return cast(pl.DataFrame, pl.from_arrow(batch))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise InputError(
+            f"a column has a type that is not understood ({first_line(error)}). "
+            "Write it as numbers, text or dates."
+        ) from error
+
+
+# --- whether a table fits in memory, estimated without reading all of it --------------------------
+
+
+def is_larger_than_memory(paths: Sequence[Path]) -> bool:
+    """Whether tables should be read in batches: several files, or one that does not fit.
+
+    This needs Parquet; of several files all must be Parquet.
+    """
+    others = [path.name for path in paths if path.suffix.lower() not in ENDINGS]
+    if len(paths) == 1:
+        return not others and _memory_shortage(check_readable(paths[0])) is not None
+    if others:
+        raise InputError(
+            f"Several files are read as one table if they are Parquet, which {others[0]!r} is not. "
+            "Give one file, or write them as Parquet."
+        )
+    return True
+
+
+def check_memory(path: str | os.PathLike[str] | Place, available: int | None = None) -> None:
+    """Fail if fitting on the table needs more memory than available, without reading all of it.
+
+    `available` is in bytes; None asks the system, and checks nothing if it does not answer.
+    """
+    place = check_readable(path)
+    shortage = _memory_shortage(place, available)
+    if shortage is not None:
+        needed, free = (f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:,.0f} MB" for n in shortage)
+        remedy = "Take a sample of the unlabelled rows, with all labelled ones"
+        if place.format != "parquet":
+            remedy += "; or save it as Parquet, which riskad.fit_table reads some rows at a time"
+        raise InputError(
+            f"{place.name!r} does not fit in memory: fitting on it takes about {needed}, and "
+            f"{free} are free. {remedy}. Scoring has no such limit."
+        )
+
+
+def _memory_shortage(place: Place, available: int | None = None) -> tuple[int, int] | None:
+    """Bytes that a fit needs and available bytes, if these are fewer."""
+    available = available_memory() if available is None else available
+    if available is None:
+        return None
+    if place.format in ("parquet", "database"):  # by the first rows
+        first = next((frame for frame in _frames(place) if frame.height), None)
+        size = 0.0 if first is None else first.estimated_size() / first.height * _count_rows(place)
+    else:  # text takes what it takes on disk
+        size = unpacked_size(place) * (_UNPACKED_SHEET if place.format == "excel" else 1)
+    needed = int(_MEMORY_OF_A_FIT * size)
+    return None if needed <= available else (needed, available)
+
+
+def _count_rows(place: Place) -> int:
+    if place.format == "database":
+        return count_rows(place)
+    return sum(ParquetSchema.of(place.path).group_rows)
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still use, if the system reports them."""
+    free = [_free_memory(), _free_in_container()]
+    return min((each for each in free if each is not None), default=None)
+
+
+def _free_memory() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text()
+        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
+    except (OSError, IndexError, ValueError):
+        pass
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all there is: at most
+    except (OSError, ValueError):
+        return None
+
+
+def _free_in_container() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counts = (folder / "memory.stat").read_text().split()
+        cached = int(counts[counts.index("inactive_file") + 1])  # files, let go when need be
+        return max(limit - used + cached, 0)
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return None

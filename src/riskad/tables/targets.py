@@ -1,82 +1,93 @@
-"""Where scored rows are added to rows that are there already: all rows of a run, or none.
+"""Scored rows into a table of a database, or into a folder of Parquet files by day, each row once.
 
-Rows wait in a spool, outside of the target, until all of them are scored. Then the target takes
-them in one step. A process that ends before that step, in whatever way, leaves the target as it
-was; one that ends after it has done its work. A row is known by its `id`: in mode "add" rows whose
-id is there already are left out, so that a second run adds what is missing, each row once.
+Rows wait on the disk until all of them are scored. Then a database takes them in one transaction,
+and a folder gets one complete file for each day. A row is known by its `id`: in mode "add" rows
+whose id is there already are left out. So after a kill, at whatever moment, the same command adds
+what is missing.
 """
 
 from __future__ import annotations
 
-import tempfile
+import os
+import re
+import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from riskad.core.checks import InputError, describe_column_difference
+from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
+from riskad.rows.parquet_files import ENDINGS, parquet_columns, parquet_errors, record_batches
+from riskad.storage.files import atomic_path, check_output_file, together
 from riskad.tables.columns import check_columns, to_text
-from riskad.tables.writing import disk_errors
+from riskad.tables.databases import open_database, quote_name, table_names
+from riskad.tables.paths import DATABASES, Place, file_of, hive_columns, hive_folder, is_duckdb
+from riskad.tables.writing import Spool
 
-__all__ = ["MODES", "Spool", "Target", "check_same_columns", "without_known"]
+try:
+    import fcntl
+except ImportError:  # Windows: there is no lock that goes with the process
+    fcntl = None  # type: ignore[assignment]
 
-MODES = ("new", "replace", "add")
+_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
+_NO_IDS = pl.Series("id", [], dtype=pl.String)
 
 
-class Spool:
-    """Frames that wait on the disk, in their order, each under a key."""
+def choose_target(
+    path: str | os.PathLike[str],
+    day: str | None = None,
+    *,
+    id: str | None = None,
+    since: bool = False,
+    force: bool = False,
+) -> Target | None:
+    """Return where rows are to be added, or None if a file is to be written.
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="riskad-score-", ignore_cleanup_errors=True
+    `scores.sqlite::scored` is a table of a database, and so is one of DuckDB; with `day`, a column
+    by whose day rows are parted, it is a folder; anything else is a file. `id` is the column that
+    names rows, `since` adds rows to those there are, `force` replaces a table that is there.
+
+    >>> choose_target("scored.csv") is None
+    True
+    >>> choose_target("scores.sqlite::scored").name
+    'scores.sqlite::scored'
+    """
+    mode = "add" if since else "replace" if force else "new"
+    file, table = file_of(path)
+    ending = file.suffix.lower()
+    if day is not None:
+        if table is not None or ending:
+            raise InputError(
+                f"Rows are parted by day into a folder, and {str(path)!r} looks like a file. Name "
+                "a folder, or leave day='...' out."
+            )
+        return FolderTarget(Path(path), day, id, mode)
+    if ending in DATABASES:
+        if not table:
+            raise InputError(
+                f"{str(path)!r} is a database; say into which table to write: {file.name}::scored"
+            )
+        return DatabaseTarget(Place(file, ending, table, f"{file.name}::{table}"), id, mode)
+    if since:
+        raise InputError(
+            f"since='...' adds rows to those that are there, and {str(path)!r} is a file, which is "
+            "written whole. Write to a table (scores.sqlite::scored, scores.duckdb::scored), or "
+            "name the column of dates by which to part a folder: day='COLUMN'."
         )
-        self._keys: list[str] = []
-
-    def add(self, frame: pl.DataFrame, key: str = "") -> None:
-        """Keep a frame."""
-        with disk_errors():
-            frame.write_ipc(self._path(len(self._keys)))
-        self._keys.append(key)
-
-    def __iter__(self) -> Iterator[pl.DataFrame]:
-        return map(self._read, range(len(self._keys)))
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys, each once, in order."""
-        return sorted(set(self._keys))
-
-    def of(self, key: str) -> Iterator[pl.DataFrame]:
-        """Return the frames under a key."""
-        return (self._read(k) for k, each in enumerate(self._keys) if each == key)
-
-    def close(self) -> None:
-        """Forget all frames."""
-        self._folder.cleanup()
-
-    def _read(self, k: int) -> pl.DataFrame:
-        return pl.read_ipc(self._path(k))
-
-    def _path(self, k: int) -> Path:
-        return Path(self._folder.name, f"{k:06}.ipc")
+    return None
 
 
 class Target(ABC):
-    """A place to which the rows of a run are added in one step.
+    """A place to which the rows of a run are added when all of them are there.
 
-    Parameters
-    ----------
-    name
-        What messages call it.
-    id
-        The column that names the rows; mode "add" needs it.
-    mode
-        "new" if nothing may be there yet, "replace" what is there, or "add" rows to it.
+    `id` is the column that names the rows; `mode` is "new" if nothing may be there yet, "replace"
+    what is there, or "add" rows to it, which needs an id.
     """
-
-    _spool: Spool
 
     def __init__(self, name: str, id: str | None, mode: str):
         if mode == "add" and id is None:
@@ -85,42 +96,45 @@ class Target(ABC):
                 "model knows of none. Say which it is: id='COLUMN'."
             )
         self.name, self.id, self.mode = name, id, mode
-
-    @abstractmethod
-    def check(self) -> None:
-        """Say before any work whether rows can be added."""
-
-    @abstractmethod
-    def lacking(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of a frame that are not there yet."""
-
-    @abstractmethod
-    def take(self, frames: Spool) -> None:
-        """Add all frames in one step."""
+        self._ids: dict[str, pl.Series] = {}  # of the rows that are there, by day
 
     @contextmanager
     def writing(self) -> Iterator[Target]:
         """Add what is given to `add` when the block succeeds."""
-        self.check()
-        self._spool = Spool()
-        try:
+        self._check()
+        with ExitStack() as self._stack:
+            self._spools: dict[str, Spool] = {}
             yield self
             self._check_ids()
-            self.take(self._spool)
-        finally:
-            self._spool.close()
+            self._take()
 
     def add(self, frame: pl.DataFrame) -> None:
         """Keep a frame until the block ends."""
-        self._spool.add(frame)
+        for day, rows in self._by_day(frame):
+            if day not in self._spools:
+                self._spools[day] = self._stack.enter_context(Spool())
+            self._spools[day].add(rows)
+
+    def lacking(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of a frame that are not there yet."""
+        if self.mode != "add" or not frame.height:
+            return frame
+        check_columns([str(self.id)], frame.columns)
+        parts = self._by_day(frame)
+        return pl.concat([self._without(rows, self._ids_of(day)) for day, rows in parts])
+
+    def _without(self, frame: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
+        """The rows whose id, as text, is none of `ids`."""
+        if not len(ids):
+            return frame
+        return frame.filter(~to_text(frame[str(self.id)]).is_in(ids.implode()).fill_null(False))
 
     def _check_ids(self) -> None:
         """Refuse ids that are blank or name two rows: such rows cannot be told from known ones."""
         if self.mode != "add":
             return
-        assert self.id is not None
-        nothing = pl.Series("id", [], dtype=pl.String)
-        ids = pl.concat([nothing, *(to_text(each[self.id]).alias("id") for each in self._spool)])
+        frames = (frame for spool in self._spools.values() for frame in spool)
+        ids = pl.concat([_NO_IDS, *(to_text(each[str(self.id)]).alias("id") for each in frames)])
         if ids.null_count():
             raise InputError(
                 f"Column {self.id!r} is blank in {ids.null_count():,} rows, which cannot be told "
@@ -134,23 +148,345 @@ class Target(ABC):
                 "id='COLUMN'."
             )
 
+    def _check_columns(self, there: Sequence[str], columns: Sequence[str]) -> None:
+        if set(there) != set(columns):
+            raise InputError(
+                f"{self.name!r} has other columns than the rows that would be added; write to "
+                "another place, or score with the same options as before.\n"
+                + describe_column_difference(there, columns)
+            )
 
-def without_known(frame: pl.DataFrame, id: str, known: pl.Series) -> pl.DataFrame:
-    """Return the rows whose id, as text, is not known.
+    @abstractmethod
+    def _check(self) -> None:
+        """Say before any work whether rows can be added."""
 
-    >>> without_known(pl.DataFrame({"id": [1, 2, 3]}), "id", pl.Series(["2"]))["id"].to_list()
-    [1, 3]
+    @abstractmethod
+    def _ids_of(self, day: str) -> pl.Series:
+        """The ids, as text, of rows that were there at the beginning."""
+
+    @abstractmethod
+    def _take(self) -> None:
+        """Add all frames that wait."""
+
+    def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+        yield "", frame
+
+
+class DatabaseTarget(Target):
+    """A table of SQLite or DuckDB.
+
+    DuckDB keeps the types of the rows; SQLite has dates and times as ISO 8601 text, yes and no as 1
+    and 0.
     """
-    check_columns([id], frame.columns)
-    ids = to_text(frame[id])
-    return frame.filter(~ids.is_in(known.implode()).fill_null(False)) if len(known) else frame
+
+    def __init__(self, place: Place, id: str | None, mode: str):
+        super().__init__(place.name, id, mode)
+        self._place, self._duckdb = place, is_duckdb(place)
+        self._table = quote_name(str(place.part))
+
+    def _check(self) -> None:
+        path = check_output_file(self._place.path, force=True)
+        self._ids[""] = _NO_IDS
+        if path.exists() and path.stat().st_size:
+            with open_database(self._place, read_only=True) as database:
+                self._ids[""] = self._read_ids(database, self._columns(database))
+
+    def _columns(self, database: Any) -> list[str]:
+        """The columns of the table; none if it is not there."""
+        if str(self._place.part).lower() not in map(str.lower, table_names(database, self._duckdb)):
+            return []
+        if self.mode == "new":
+            raise InputError(
+                f"{self.name!r} exists already and was left as it is. Add rows that it lacks by "
+                "since='auto', replace it with force=True, or name another table."
+            )
+        found = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
+        return [column[0] for column in found.description]
+
+    def _read_ids(self, database: Any, columns: Sequence[str]) -> pl.Series:
+        if self.mode != "add" or not columns:
+            return _NO_IDS
+        check_columns([str(self.id)], columns)
+        query = f"SELECT CAST({quote_name(str(self.id))} AS VARCHAR) AS id FROM {self._table}"
+        return pl.read_database(query, database, schema_overrides={"id": pl.String}).to_series()
+
+    def _ids_of(self, day: str) -> pl.Series:
+        return self._ids[day]
+
+    def _take(self) -> None:
+        # A connection that is closed before it commits leaves all as it was.
+        with open_database(self._place, read_only=False) as database:
+            # Rows that another process has added since are seen: no third one can write now.
+            database.execute("BEGIN" if self._duckdb else "BEGIN IMMEDIATE")
+            there = self._columns(database)
+            if there and self.mode == "replace":
+                database.execute(f"DROP TABLE {self._table}")
+                there = []
+            ids = self._read_ids(database, there)
+            for frame in self._spools.get("", ()):
+                if not there:
+                    self._create(database, frame)
+                    there = frame.columns
+                self._check_columns(there, frame.columns)
+                self._insert(database, self._without(frame, ids))
+            database.execute("COMMIT")
+
+    def _create(self, database: Any, frame: pl.DataFrame) -> None:
+        cut = [name for name in (str(self._place.part), *frame.columns) if "\0" in name]
+        if cut:
+            raise InputError(
+                f"The names {enumerate_names(cut)} hold a zero byte, which {self.name!r} cannot; "
+                "rename them, or write to a file such as Parquet."
+            )
+        if self._duckdb:
+            database.register("rows_to_add", frame.clear().to_arrow())
+            database.execute(f"CREATE TABLE {self._table} AS SELECT * FROM rows_to_add")
+        else:
+            columns = (f"{quote_name(each.name)} {_sqlite_type(each.dtype)}" for each in frame)
+            database.execute(f"CREATE TABLE {self._table} ({', '.join(columns)})")
+
+    def _insert(self, database: Any, frame: pl.DataFrame) -> None:
+        if self._duckdb:
+            database.register("rows_to_add", frame.to_arrow())
+            database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
+            return
+        nested = [column.name for column in frame if column.dtype.is_nested()]
+        if nested:
+            raise InputError(
+                f"Columns {enumerate_names(nested)} hold lists or structures, which {self.name!r} "
+                "cannot; write to DuckDB or to Parquet."
+            )
+        names, places = ", ".join(map(quote_name, frame.columns)), ", ".join("?" * frame.width)
+        rows = pl.DataFrame([_sqlite_values(column) for column in frame]).iter_rows()
+        database.executemany(f"INSERT INTO {self._table} ({names}) VALUES ({places})", rows)
 
 
-def check_same_columns(there: Sequence[str], frame: pl.DataFrame, name: str) -> None:
-    """Refuse rows with other columns than those that are there."""
-    if set(there) != set(frame.columns):
-        raise InputError(
-            f"{name!r} has other columns than the rows that would be added; write to another "
-            "place, or score with the same options as before.\n"
-            + describe_column_difference(there, frame.columns)
+def _sqlite_type(dtype: pl.DataType) -> str:
+    if dtype.is_integer() or dtype == pl.Boolean:
+        return "INTEGER"
+    if dtype.is_numeric():
+        return "REAL"
+    return "BLOB" if dtype == pl.Binary else "TEXT"
+
+
+def _sqlite_values(column: pl.Series) -> pl.Series:
+    if column.dtype == pl.Boolean:
+        return column.cast(pl.Int64)
+    if column.dtype in (pl.Binary, pl.Null) or column.dtype.is_integer():
+        return column
+    if column.dtype.is_numeric():
+        return column.cast(pl.Float64).fill_nan(None)
+    return to_text(column)
+
+
+class FolderTarget(Target):
+    """A folder of Parquet files by day: `day=2026-11-17/part-….parquet`.
+
+    A row is known by its id and its day, so that only the days of new rows are looked at. One that
+    comes again under another day is another row. The mode "replace" is refused, for it might remove
+    what others put there.
+    """
+
+    def __init__(self, path: Path, column: str, id: str | None, mode: str):
+        super().__init__(str(path), id, mode)
+        self.path, self.column = path, column
+
+    @contextmanager
+    def writing(self) -> Iterator[Target]:
+        """Add what is given to `add` when the block succeeds; no other run does meanwhile."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.name!r} is a file; name a folder for rows by day.")
+        self.path.mkdir(exist_ok=True)
+        with open(self.path / "_riskad.lock", "a") as lock:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise InputError(
+                        f"Another run is adding rows to {self.name!r}; wait until it has ended."
+                    ) from None
+            with super().writing() as target:
+                yield target
+
+    def _check(self) -> None:
+        self._clean()
+        if self.mode == "replace":
+            raise InputError(
+                f"{self.name!r} is a folder, and force=True replaces files only. Remove it "
+                "yourself, or add the rows that it lacks by since='auto'."
+            )
+        if self.mode == "new" and _parquet_files(self.path):
+            raise InputError(
+                f"{self.name!r} holds Parquet files already. Add the rows that they lack by "
+                "since='auto', or name another folder."
+            )
+
+    def _clean(self) -> None:
+        """Remove what a run that was killed had not completed, and folders without files."""
+        for part in self.path.glob("day=*/.part-*.part"):
+            part.unlink()
+        for folder in self.path.glob("day=*"):
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _folder(self, day: str) -> Path:
+        return self.path / hive_folder("day", day or None)
+
+    def _ids_of(self, day: str) -> pl.Series:
+        if day not in self._ids:
+            ids = [_NO_IDS]
+            for file in _parquet_files(self._folder(day)):
+                check_columns([str(self.id)], parquet_columns(file))
+                with parquet_errors(file):
+                    for batch in record_batches(file, 1 << 18, [str(self.id)]):
+                        ids.append(to_text(pl.DataFrame(batch).to_series()).alias("id"))
+            self._ids[day] = pl.concat(ids)
+        return self._ids[day]
+
+    def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+        """The rows of each day; the empty text is the day where it is blank."""
+        check_columns([self.column], frame.columns)
+        values = frame[self.column]
+        texts = to_text(values.dt.date() if isinstance(values.dtype, pl.Datetime) else values)
+        texts = texts.str.strip_chars()
+        odd = texts.filter(~texts.str.contains(r"^\d{4}-\d{2}-\d{2}([T ].*)?$") & (texts != ""))
+        if len(odd):
+            raise InputError(
+                f"Rows are parted by the day in column {self.column!r}, and {odd[0]!r} in it is no "
+                "date as 2026-11-17 or 2026-11-17 08:30. Name a column of dates."
+            )
+        days = texts.str.slice(0, 10).fill_null("")
+        for day in days.unique().sort():
+            yield day, frame.filter(days == day)
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Keep a frame until the block ends, day by day."""
+        # Readers take the folders for a column `day`, so there can be no other.
+        if "day" in frame.columns:
+            dates = to_text(frame["day"]).str.strip_chars().fill_null("").str.len_chars() <= 10
+            if self.column != "day" or not dates.all():
+                raise InputError(
+                    "Rows are written into folders such as 'day=2026-11-17', which readers take "
+                    "for a column 'day', and there is another column of that name. Rename it, or "
+                    "part by it if it holds dates."
+                )
+        super().add(frame)
+
+    def _take(self) -> None:
+        """Write a file for each day, and give all of them their names at the end."""
+        run = secrets.token_hex(6)
+        try:
+            with together():
+                for day, spool in sorted(self._spools.items()):
+                    folder = self._folder(day)
+                    columns = [name for name in next(iter(spool)).columns if name != "day"]
+                    for file in _parquet_files(folder)[:1]:
+                        self._check_columns(parquet_columns(file), columns)
+                    folder.mkdir(exist_ok=True)
+                    with atomic_path(folder / f"part-{run}.parquet") as part:
+                        spool.write_parquet(part, columns)
+        finally:
+            self._clean()
+
+
+def _parquet_files(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.rglob("*") if each.suffix in ENDINGS)
+
+
+# --- only rows that are not there yet -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Since:
+    """Which rows to look at: all, or those in which a column has at least some value.
+
+    >>> Since.read("auto"), Since.read("day=2026-11-17")
+    (Since(column=None, value=''), Since(column='day', value='2026-11-17'))
+    """
+
+    column: str | None = None
+    value: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Since:
+        """Return the rule of a spelling."""
+        if text.strip() == "auto":
+            return cls()
+        column, value = (part.strip() for part in text.partition("=")[::2])
+        if not (column and value):
+            raise InputError(
+                f"since={text!r} must be 'auto', for rows that are not there yet, or a column and "
+                "the value from which on to look at rows: day=2026-11-17."
+            )
+        since = cls(column, value)
+        if _DATE.match(value):
+            try:
+                datetime.fromisoformat(value)
+            except ValueError:
+                raise since._refusal(f"there is no day {value!r}") from None
+        return since
+
+    def _refusal(self, why: str) -> InputError:
+        return InputError(
+            f"since='{self.column}={self.value}': {why}. Write numbers as 1234.5 and dates as "
+            "2026-11-17, in the column and here."
         )
+
+    def files(self, paths: Sequence[Path]) -> list[Path]:
+        """Return the files that may hold such rows, by folders such as day=2026-11-16."""
+        days = {path: hive_columns(path).get(self.column or "") for path in paths}
+        return [path for path, day in days.items() if day is None or day >= self.value]
+
+    def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows, without those in which the column is blank."""
+        if self.column is None:
+            return frame
+        check_columns([self.column], frame.columns)
+        values = frame[self.column]
+        try:
+            if values.dtype.is_temporal():
+                return frame.filter(values >= pl.Series([self.value]).str.to_datetime()[0])
+            if values.dtype.is_numeric():
+                return frame.filter(values >= float(self.value))
+        except (ValueError, pl.exceptions.PolarsError):
+            why = f"the column holds {values.dtype}, and {self.value!r} is none"
+            raise self._refusal(why) from None
+        return self._rows_by_text(frame, values.cast(pl.String).str.strip_chars())
+
+    def _rows_by_text(self, frame: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
+        """Compare cells of a CSV, which are all texts, as numbers or dates if they spell these.
+
+        Refuse cells that are not written like the value: they could not be compared with it.
+        """
+        filled = texts.filter((texts != "").fill_null(False))
+        try:
+            least = float(self.value)
+        except ValueError:
+            is_date = filled.str.contains(_DATE.pattern)
+            odd = filled.filter(~is_date if _DATE.match(self.value) else is_date)
+            if len(odd) and not re.fullmatch(r"\d{4}-\d{2}", self.value):  # a month
+                why = f"the column holds {quoted(odd[0])}, which is written otherwise"
+                raise self._refusal(why) from None
+            return frame.filter(texts >= self.value)
+        numbers = texts.cast(pl.Float64, strict=False)
+        if len(filled) and numbers.null_count() == len(numbers):
+            raise self._refusal(f"the column holds {quoted(filled[0])}, which is no number")
+        return frame.filter(numbers >= least)
+
+
+class NewRows:
+    """The rows of a table that a target lacks; can be read repeatedly, with the same rows.
+
+    `skipped` counts the others, once they have been read.
+    """
+
+    def __init__(self, batches: Iterable[pl.DataFrame], since: Since, target: Target):
+        self._batches, self._since, self._target = batches, since, target
+        self.skipped = 0
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        self.skipped = 0
+        for batch in self._batches:
+            new = self._target.lacking(self._since.rows(batch))
+            self.skipped += batch.height - new.height
+            yield new

@@ -5,15 +5,14 @@ from __future__ import annotations
 import io
 import itertools
 import os
-import queue
 import re
 import sys
-import threading
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypeAlias
 
 import polars as pl
 
@@ -21,19 +20,16 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.storage.files import atomic_path
 from riskad.tables.columns import is_flat, to_text
-from riskad.tables.csv_reading import CsvFormat, first_line
-from riskad.tables.excel_writing import check_xlsxwriter, excel_writer
-from riskad.tables.paths import PIPE, check_table_name, known_separator
-
-__all__ = ["check_writable", "disk_errors", "open_writer", "write_table"]
-
+from riskad.tables.csv_reading import CsvFormat
+from riskad.tables.paths import PIPE, check_table_name, first_line, known_separator
+from riskad.tables.workbooks import check_xlsxwriter, excel_writer
 
 # What a spreadsheet may take for a formula, except what can only be a number or a dash.
 _FORMULA = r"^[=+\-@\t\r]"
-_SEPARATORS = ";,\t"
 _NUMBER_LIKE = r"^[-+]?[\d.,' %]*([eE][-+]?\d+)?$"
+_SEPARATORS = ";,\t"
 
-Write = Callable[[pl.DataFrame], None]
+Write: TypeAlias = Callable[[pl.DataFrame], None]
 _PLAIN = CsvFormat()
 
 
@@ -41,15 +37,6 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail, before any work, if no table can be written under this name."""
     if check_table_name(path)[1] == ".xlsx":
         check_xlsxwriter()
-
-
-@contextmanager
-def disk_errors() -> Iterator[None]:
-    """Raise what polars could not write, because the disk is full for one, as an OSError."""
-    try:
-        yield
-    except pl.exceptions.PolarsError as error:
-        raise OSError(f"The table could not be written: {first_line(error)}") from error
 
 
 def write_table(
@@ -80,17 +67,12 @@ def write_table(
     2.0,x;'=1+1;-3
     <BLANKLINE>
     """
-    if str(path) == PIPE:
-        _write_to_pipe(frame, csv)
-        return
-    path, ending = check_table_name(path)
-    with atomic_path(path, force) as part:
-        if ending in _PARQUET:
-            with disk_errors():
-                frame.write_parquet(part)
-        else:
-            with _writer(part, path.name, ending, csv) as write:
-                write(frame)
+    if str(path) != PIPE and check_table_name(path)[1] in _PARQUET:
+        with atomic_path(path, force) as part, disk_errors():
+            frame.write_parquet(part)
+    else:
+        with open_writer(path, force, csv) as write:
+            write(frame)
 
 
 @contextmanager
@@ -129,81 +111,68 @@ def _writer(part: Path, name: str, ending: str, csv: CsvFormat) -> AbstractConte
 
 
 @contextmanager
-def _parquet_writer(part: Path) -> Iterator[Write]:
-    """Feed polars' writer, which asks for frames, from a queue: the caller keeps its own thread."""
-    writer = _ParquetThread(part)
+def disk_errors() -> Iterator[None]:
+    """Raise what polars could not write, because the disk is full for one, as an OSError."""
     try:
-        yield writer.write
-    except BaseException:
-        writer.close(failed=True)
-        raise
-    writer.close()
+        yield
+    except pl.exceptions.PolarsError as error:
+        raise OSError(f"The table could not be written: {first_line(error)}") from error
 
 
-class _ParquetThread:
-    """A thread in which frames become one Parquet file; the first frame says the columns."""
+class Spool:
+    """Frames that wait on the disk, in their order, until all of them are there.
 
-    def __init__(self, path: Path):
-        self._path = path
-        self._frames: queue.Queue[pl.DataFrame | BaseException | None] = queue.Queue(1)
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+    >>> with Spool() as spool:
+    ...     for n in range(2):
+    ...         spool.add(pl.DataFrame({"n": [n]}))
+    ...     [frame.rows() for frame in spool]
+    [[(0,)], [(1,)]]
+    """
 
-    def write(self, frame: pl.DataFrame) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, args=(frame.schema,), daemon=True)
-            self._thread.start()
-        self._put(frame)
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(
+            prefix=".riskad-", dir=folder, ignore_cleanup_errors=True
+        )
+        self._paths: list[Path] = []
 
-    def close(self, failed: bool = False) -> None:
-        """Wait for the file to be complete; if the work failed, only for it to be let go."""
-        if self._thread is None:
-            return
-        self._put(_Abandoned() if failed else None)
-        self._thread.join()
-        if self._error is not None and not failed:
-            raise self._error
+    def __enter__(self) -> Spool:
+        return self
 
-    def _put(self, item: pl.DataFrame | BaseException | None) -> None:
-        while self._thread is not None and self._thread.is_alive():
-            try:
-                return self._frames.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-        if self._error is not None and not isinstance(item, BaseException):
-            raise self._error
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
 
-    def _run(self, schema: pl.Schema) -> None:
-        from polars.io.plugins import register_io_source
+    def add(self, frame: pl.DataFrame) -> None:
+        """Keep a frame."""
+        path = Path(self._folder.name, f"{len(self._paths):06}.ipc")
+        with disk_errors():
+            # Packed files are read; others would be mapped, and count as memory of this process.
+            frame.write_ipc(path, compression="lz4")
+        self._paths.append(path)
 
-        try:
-            with disk_errors():
-                register_io_source(self._received, schema=schema).sink_parquet(self._path)
-        except BaseException as error:
-            self._error = error
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return map(pl.read_ipc, self._paths)
 
-    def _received(self, *_: Any) -> Iterator[pl.DataFrame]:
-        while (item := self._frames.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+    def write_parquet(self, path: Path, columns: Sequence[str] | None = None) -> None:
+        """Write all frames, or some columns of them, as one Parquet file, some rows at a time."""
+        rows = pl.scan_ipc(self._paths, glob=False)
+        with disk_errors():
+            (rows if columns is None else rows.select(columns)).sink_parquet(path)
 
 
-class _Abandoned(Exception):
-    """What was to be written is not wanted any more."""
+@contextmanager
+def _parquet_writer(part: Path) -> Iterator[Write]:
+    with Spool(part.parent) as spool:
+        yield spool.add
+        spool.write_parquet(part)
 
 
 @contextmanager
 def _csv_writer(part: Path, name: str, csv: CsvFormat) -> Iterator[Write]:
     with open(part, "wb") as file:
-
-        def write(frame: pl.DataFrame) -> None:
-            _write_csv(frame, file, name, csv, header=file.tell() == 0)
-
-        yield write
+        yield lambda frame: _write_csv(frame, file, name, csv, header=file.tell() == 0)
 
 
-def _write_to_pipe(frame: pl.DataFrame, csv: CsvFormat, header: bool = True) -> None:
+def _write_to_pipe(frame: pl.DataFrame, csv: CsvFormat, header: bool) -> None:
     """Write rows by Python, which knows a reader that went away; polars calls it an error."""
     text = io.BytesIO()
     _write_csv(frame, text, "standard output", csv, header)
@@ -235,35 +204,30 @@ def _write_csv(
 
 
 def _without_formulas(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
-    """Put a ' before text that a spreadsheet would run."""
+    """Put a ' before text that a spreadsheet would run, in cells and in names of columns."""
     kinds = (pl.String, pl.Categorical, pl.Enum)
     texts = [column.cast(pl.String) for column in frame if column.dtype in kinds]
-    frame = frame.with_columns(_quoted(each, separator) for each in texts)
-    for name, quoted in zip(
-        frame.columns, _quoted(pl.Series(frame.columns, dtype=pl.String), separator), strict=True
-    ):
+    frame = frame.with_columns(_quote_formulas(each, separator) for each in texts)
+    names = frame.columns
+    for name, quoted in zip(names, _quote_formulas(pl.Series(names), separator), strict=True):
         if quoted != name:
-            frame = frame.rename({name: _free(quoted, frame.columns)})
+            while quoted in frame.columns:
+                quoted = f"'{quoted}"
+            frame = frame.rename({name: quoted})
     return frame
 
 
-def _quoted(texts: pl.Series, separator: str) -> pl.Series:
+def _quote_formulas(texts: pl.Series, separator: str) -> pl.Series:
     runs = texts.str.contains(_FORMULA) & ~texts.str.contains(_NUMBER_LIKE)
     texts = texts.zip_with(~runs.fill_null(False), "'" + texts) if runs.any() else texts
     # Quotes keep a cell together only where the separator is ours: another one splits lines anew.
     others = _SEPARATORS.replace(separator, "")
-    split = re.compile(rf'([{others}\r\n]"*)([=+\-@][^{others}\r\n]*)')
     places = texts.str.contains(rf'[{others}\r\n]"*[=+\-@]').fill_null(False).arg_true()
     if not len(places):
         return texts
-    return texts.scatter(places, [split.sub(_quote_piece, texts[place]) for place in places])
+    piece = re.compile(rf'([{others}\r\n]"*)([=+\-@][^{others}\r\n]*)')
 
+    def quote(match: re.Match[str]) -> str:
+        return match[0] if re.match(_NUMBER_LIKE, match[2]) else f"{match[1]}'{match[2]}"
 
-def _quote_piece(found: re.Match[str]) -> str:
-    return found[0] if re.match(_NUMBER_LIKE, found[2]) else f"{found[1]}'{found[2]}"
-
-
-def _free(name: str, columns: Sequence[str]) -> str:
-    while name in columns:
-        name = f"'{name}"
-    return name
+    return texts.scatter(places, [piece.sub(quote, texts[place]) for place in places])

@@ -8,20 +8,17 @@ type may turn up late.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
 import polars as pl
 
 from riskad.core.checks import InputError, quoted
-from riskad.tables.csv_encoding import Utf8, check_utf8
-from riskad.tables.csv_reading import file_blocks
-from riskad.tables.packing import open_bytes
-from riskad.tables.paths import Place, nothing_in
+from riskad.tables.csv_reading import Utf8, check_utf8, text_blocks
+from riskad.tables.paths import Place, empty_file_error
 
-__all__ = ["frame_of_objects", "json_batches"]
-
-_PLAIN: Mapping[frozenset[type], Any] = {
+_TYPES: Mapping[frozenset[type], Any] = {
     frozenset({int}): pl.Int64,
     frozenset({float}): pl.Float64,
     frozenset({int, float}): pl.Float64,
@@ -36,13 +33,22 @@ def json_batches(place: Place) -> Iterator[pl.DataFrame]:
     """Read some lines at a time; the columns are those of all lines."""
     schema: dict[str, pl.DataType] = {}
     for frame in _frames(place):
-        for name, there in frame.schema.items():
-            schema[name] = _common(schema.get(name, pl.Null()), there)
+        for name, dtype in frame.schema.items():
+            schema[name] = _common(schema.get(name, pl.Null()), dtype)
     if not schema:
-        raise nothing_in(place.name)
+        raise empty_file_error(place.name)
     for frame in _frames(place):
         missing = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
         yield frame.with_columns(missing).select(list(schema)).cast(pl.Schema(schema))
+
+
+def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:
+    """A type that holds what both hold."""
+    if here == there or there == pl.Null:
+        return here
+    if here == pl.Null:
+        return there
+    return pl.Float64() if here.is_numeric() and there.is_numeric() else pl.String()
 
 
 def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pl.DataFrame:
@@ -62,18 +68,18 @@ def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
     >>> frame_of_objects([{"paid": 1, "shop": {"city": "Gent"}}], ["shop.city"]).rows()
     [('Gent',)]
     """
-    found: dict[str, pl.Series] = {}
+    plain: dict[str, pl.Series] = {}
     for name in columns:
         values = [row.get(name) for row in rows]
-        dtype = _PLAIN.get(frozenset(map(type, values)) - {type(None)})
+        dtype = _TYPES.get(frozenset(map(type, values)) - {type(None)})
         if dtype is None or (dtype == pl.Int64 and not _fits(values)):
             break  # objects, lists or values of several types
         if dtype != pl.Null or any(name in row for row in rows):
-            found[name] = pl.Series(name, values, dtype=dtype)
+            plain[name] = pl.Series(name, values, dtype=dtype)
         elif any(type(value) is dict for row in rows for value in row.values()):
             break  # the column may be inside an object
     else:
-        return pl.DataFrame(found)
+        return pl.DataFrame(plain)
     # A column may be inside an object: "shop.city" is of the key "shop". Other keys might be others
     # in each row, and polars would make a column of each.
     keys = {
@@ -89,35 +95,18 @@ def _fits(values: Sequence[int | None]) -> bool:
     return all(v is None or -_LARGEST_INT <= v < _LARGEST_INT for v in values)
 
 
-def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:
-    """A type that holds what both hold."""
-    if here == there or there == pl.Null:
-        return here
-    if here == pl.Null:
-        return there
-    return pl.Float64() if here.is_numeric() and there.is_numeric() else pl.String()
-
-
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
     """The lines of a file, some at a time, with the columns that these have."""
-    utf8, lines = Utf8(place.name), 0
-    with open_bytes(place) as file:
-        for part in _parts(file, place.name):
-            yield _flat(_parse(utf8(part, lines), place.name, lines), place.name)
-            lines += part.count(b"\n")
-
-
-def _parts(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Cut a file where a line ends."""
-    rest = b""
-    for block in file_blocks(file, name):
+    utf8, lines, rest = Utf8(place.name), 0, b""
+    for block in text_blocks(place):
         rest += block
         end = rest.rfind(b"\n") + 1
         if rest[:end].strip():
-            yield rest[:end]
+            yield _flat(_parse(utf8(rest[:end], lines), place.name, lines), place.name)
+            lines += rest.count(b"\n", 0, end)
             rest = rest[end:]
     if rest.strip():
-        yield rest
+        yield _flat(_parse(utf8(rest, lines), place.name, lines), place.name)
 
 
 def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
@@ -125,52 +114,44 @@ def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
         return pl.read_ndjson(data, infer_schema_length=None)
     except pl.exceptions.PolarsError:
         check_utf8(data, name, lines_before)
-        return _parse_slowly(data, name, lines_before)
-
-
-def _parse_slowly(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
-    """Parse line by line what polars refuses: a mistake, which is named, or values of all kinds."""
+    # Line by line: there is a mistake, which is named, or values of several kinds.
+    rows = list(_objects(data, name, lines_before))
     columns: dict[str, list[Any]] = {}
-    rows = [row for row in _objects(data, name, lines_before) if row is not None]
     for key in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(key) for row in rows]
-        kinds = {type(value) for value in values if value is not None}
-        if kinds <= {int, float} and kinds:
-            columns[key] = [None if value is None else float(value) for value in values]
-        elif len(kinds) != 1 or kinds & {dict, list}:
-            columns[key] = [_as_text(value) for value in values]
-        else:
-            columns[key] = values
+        types = frozenset(map(type, values)) - {type(None)}
+        if types and types <= {int, float}:
+            values = [None if value is None else float(value) for value in values]
+        elif types not in (frozenset({str}), frozenset({bool})):
+            values = [
+                value
+                if value is None or type(value) is str
+                else json.dumps(value, ensure_ascii=False)
+                for value in values
+            ]
+        columns[key] = values
     return pl.DataFrame(columns, strict=False)
 
 
-def _objects(data: bytes, name: str, lines_before: int) -> Iterator[dict[str, Any] | None]:
+def _objects(data: bytes, name: str, lines_before: int) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(data.decode().split("\n"), lines_before + 1):
         if not line.strip():
             continue
+        start = f"{name!r}, line {number}: {quoted(line.strip(), 40)} is"
         try:
-            found = json.loads(line)
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{name!r}, line {number}: {quoted(line.strip(), 40)} is not JSON ({error}). Each "
-                'line must be an object such as {"paid": 1.5}; the file may be cut short.'
+                f"{start} not JSON ({error}). Each line must be an object such as "
+                '{"paid": 1.5}; the file may be cut short.'
             ) from error
-        if not isinstance(found, dict):
-            raise InputError(
-                f"{name!r}, line {number}: {quoted(line.strip(), 40)} is no object. Each line must "
-                'name its values: {"paid": 1.5}.'
-            )
-        yield found
-
-
-def _as_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
+        if not isinstance(row, dict):
+            raise InputError(f'{start} no object. Each line must name its values: {{"paid": 1.5}}.')
+        yield row
 
 
 def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Columns of one value in each cell."""
+    """Columns of numbers of two types, yes/no and text, one value in each cell."""
     columns: list[pl.Series] = []
     for column in frame:
         if column.dtype == pl.Struct:
@@ -178,10 +159,7 @@ def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
             columns += [each.rename(f"{column.name}.{each.name}") for each in inner]
         else:
             columns.append(column)
-    names = [column.name for column in columns]
-    twice = (
-        [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
-    )
+    twice = [key for key, n in Counter(column.name for column in columns).items() if n > 1]
     if twice:
         raise InputError(
             f"{name!r} has a key {twice[0]!r} and an object whose key would be called the same; "
@@ -191,8 +169,7 @@ def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _simple(column: pl.Series) -> pl.Series:
-    """Numbers of two types, yes/no and text; all that is nested as JSON text."""
-    if column.dtype.is_nested():
+    if column.dtype.is_nested():  # as JSON text
         wrapped = pl.DataFrame({"v": column}).to_struct().struct.json_encode()
         text = wrapped.str.strip_prefix('{"v":').str.strip_suffix("}")
         return text.set(column.is_null(), None).alias(column.name)

@@ -1,0 +1,147 @@
+"""Tables of SQLite and DuckDB databases, some rows at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, cast
+
+import polars as pl
+
+from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.tables.paths import Place, first_line, is_duckdb
+
+_BATCH_CELLS = 1 << 19
+_WAIT = 60.0  # seconds for another process that writes to the database
+
+
+@contextmanager
+def open_database(place: Place, read_only: bool) -> Iterator[Any]:
+    """Open a connection to SQLite, which commits nothing by itself, or to DuckDB."""
+    if is_duckdb(place):
+        library = "DuckDB"
+        try:
+            import duckdb
+        except ImportError as error:
+            raise MissingLibrary(
+                "DuckDB files need duckdb: pip install 'riskad[duckdb]'. Or use SQLite or Parquet."
+            ) from error
+        errors: tuple[type[Exception], ...] = (duckdb.Error,)
+    else:
+        library, errors = "SQLite", (sqlite3.Error, UnicodeDecodeError)  # names may be damaged, too
+    try:
+        if library == "DuckDB":
+            # A view may name any file or address; a database that somebody sent reads only itself.
+            alone: dict[str, Any] = {"enable_external_access": "false"}
+            connection: Any = duckdb.connect(str(place.path), read_only=read_only, config=alone)
+        else:
+            address = place.path.absolute().as_uri() + ("?mode=ro" if read_only else "")
+            connection = sqlite3.connect(address, uri=True, timeout=_WAIT, isolation_level=None)
+        with closing(connection):
+            yield connection
+    except errors as error:
+        verb = "read" if read_only else "written"
+        raise InputError(
+            f"{place.name!r} could not be {verb} as {library} ({first_line(error)})."
+        ) from error
+
+
+def quote_name(name: str) -> str:
+    """A name as SQL writes it, whatever it holds.
+
+    >>> print(quote_name('the "best" table'))
+    "the ""best"" table"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def table_names(database: Any, duckdb: bool) -> list[str]:
+    """The tables and views of an open database."""
+    query = (
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+    )
+    if duckdb:
+        query = (
+            "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
+            "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        )
+    return [name for (name,) in database.execute(query).fetchall()]
+
+
+def count_rows(place: Place) -> int:
+    """How many rows the table has."""
+    with _open_table(place) as (database, table):
+        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def database_batches(place: Place) -> Iterator[pl.DataFrame]:
+    """Read the rows of a table or view in batches; at least one, without rows if there are none."""
+    with _open_table(place) as (database, table):
+        if is_duckdb(place):
+            rows = database.table(table)
+            reader = rows.to_arrow_reader(max(_BATCH_CELLS // len(rows.columns), 1))
+            yield cast(pl.DataFrame, pl.from_arrow(reader.schema.empty_table()))
+            for batch in reader:
+                yield cast(pl.DataFrame, pl.from_arrow(batch))
+            return
+        schema = _sqlite_schema(database, table)
+        cursor = database.execute(f"SELECT * FROM {table}")
+        yield _sqlite_frame([], schema)
+        while cells := cursor.fetchmany(max(_BATCH_CELLS // len(schema), 1)):
+            yield _sqlite_frame(cells, schema)
+
+
+@contextmanager
+def _open_table(place: Place) -> Iterator[tuple[Any, str]]:
+    """The database, and the name, quoted, of the table that is named or the only one."""
+    with open_database(place, read_only=True) as database:
+        tables = table_names(database, is_duckdb(place))
+        if not tables:
+            raise InputError(f"{place.name!r} holds no table.")
+        if place.part is None and len(tables) > 1:
+            raise InputError(
+                f"{place.name!r} holds {len(tables)} tables ({enumerate_names(tables)}); say which "
+                f"is meant: {place.name}::{tables[0]}"
+            )
+        if place.part is not None and place.part not in tables:
+            raise InputError(
+                f"{place.name!r} has no table {place.part!r}; its tables are "
+                f"{enumerate_names(tables)}."
+            )
+        yield database, quote_name(place.part or tables[0])
+
+
+def _sqlite_schema(database: sqlite3.Connection, table: str) -> dict[str, Any]:
+    """Types that hold all values of each column: in SQLite each value has a type of its own."""
+    names = [each[0] for each in database.execute(f"SELECT * FROM {table} LIMIT 0").description]
+    if len(set(names)) < len(names):
+        raise InputError(f"{table} has columns of the same name: {enumerate_names(names)}.")
+    schema: dict[str, Any] = {}
+    for name in names:
+        query = f"SELECT DISTINCT typeof({quote_name(name)}) FROM {table}"
+        types = {type_ for (type_,) in database.execute(query)} - {"null"}
+        if "blob" in types and len(types) > 1:
+            raise InputError(
+                f"Column {name!r} holds bytes and other values; leave it out by a view of the "
+                "table."
+            )
+        polars_types = {
+            "text": pl.String,
+            "blob": pl.Binary,
+            "real": pl.Float64,
+            "integer": pl.Int64,
+        }
+        schema[name] = next((polars_types[t] for t in polars_types if t in types), pl.Null)
+    return schema
+
+
+def _sqlite_frame(rows: list[tuple[Any, ...]], schema: dict[str, Any]) -> pl.DataFrame:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    series = []
+    for (name, type_), cells in zip(schema.items(), columns, strict=True):
+        texts = type_ == pl.String
+        values = [None if v is None else str(v) for v in cells] if texts else list(cells)
+        series.append(pl.Series(name, values, dtype=type_, strict=False))
+    return pl.DataFrame(series)

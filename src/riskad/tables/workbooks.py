@@ -1,0 +1,324 @@
+"""Excel workbooks, read and written.
+
+Every cell is read as text, except for columns of decimal numbers. Text that is written stays text:
+no cell becomes a formula or a link.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.tables.columns import to_text
+from riskad.tables.csv_reading import find_header, name_columns, note_skipped
+from riskad.tables.profiling import Look
+from riskad.tables.notes import note
+from riskad.tables.paths import Place, empty_file_error, first_line
+from riskad.tables.readers import MomentReader
+
+_HEAD_ROWS = 200
+_MIDNIGHT = r" 00:00:00$"
+_TIME = r"^1899-12-3[01] "  # the day zero of Excel, which a time of day carries
+# The rectangle up to the last cell is held in memory, and may be far larger than the file.
+_MOST_CELLS, _MOST_PER_FILLED = 1 << 22, 100
+_CHUNK = 1 << 20
+_TAG = re.compile(
+    rb"<(?:\w+:)?(row|c)(?=[\s/>])"
+    rb"(?:[^<]*?\sr\s*=\s*[\"']([A-Z]{0,4})([0-9]{1,9})[\"'])?[^<>]*?(/?)>"
+)
+_TAG_START = re.compile(rb"<(?:\w+:)?(row|c)\s")
+
+
+def read_sheet(place: Place) -> pl.DataFrame:
+    """Read a sheet: the one that is named, or the first that has cells.
+
+    A date is written as 2025-03-27 18:14:00, a formula as its last result; an error such as #DIV/0!
+    is blank. A column of decimal numbers stays one: as text, 1.234 could mean a thousand.
+    """
+    workbook = _open(place)
+    sheet, raw = _find_sheet(workbook, place)
+    raw = raw.select(column for column in raw if column.null_count() < raw.height)
+    rows = [[cell or "" for cell in row] for row in raw.head(_HEAD_ROWS).rows()]
+    header = find_header(rows)
+    above = [" ".join(filter(None, row)) for row in rows[:header] if any(row)]
+    note_skipped(above, "row", place.name)
+    frame = _with_decimals(raw[header + 1 :], workbook, sheet, place)
+    frame.columns = name_columns(rows[header], place.name)
+    frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
+    return frame.select(_without_zero_times(column) for column in frame)
+
+
+def _open(place: Place) -> Any:
+    try:
+        import fastexcel
+    except ImportError as error:
+        raise MissingLibrary(
+            "Reading Excel files needs fastexcel: pip install 'riskad[excel]'. Or save the sheet "
+            "as CSV."
+        ) from error
+    damage = (fastexcel.FastExcelError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+    try:
+        _check_extent(place)
+        return fastexcel.read_excel(place.path)
+    except damage as error:
+        raise InputError(
+            f"{place.name!r} could not be read as an Excel workbook ({first_line(error)}). It may "
+            "be damaged or have a password: save it anew, or as CSV."
+        ) from error
+
+
+def _check_extent(place: Place) -> None:
+    """Refuse a workbook with a filled cell far beyond the others: few bytes, but much memory."""
+    with zipfile.ZipFile(place.path) as book:
+        for part in book.namelist():
+            if not part.endswith(".xml"):
+                continue
+            with book.open(part) as file:
+                last_row, last_column, n_filled = _extent(file)
+            if last_row * last_column > max(_MOST_CELLS, _MOST_PER_FILLED * n_filled):
+                raise InputError(
+                    f"{place.name!r} has cells up to row {last_row:,} and column {last_column:,}, "
+                    f"but only {n_filled:,} are filled. Delete the cells that lie far from the "
+                    "others (Ctrl+End in Excel goes to the last one), or save the sheet as CSV."
+                )
+
+
+def _extent(file: IO[bytes]) -> tuple[int, int, int]:
+    """The last row and column with a filled cell, and how many cells are filled.
+
+    A row or cell without a number follows the one before it.
+    """
+    row = column = last_row = last_column = n_filled = 0
+    rest = b""
+    while chunk := file.read(_CHUNK):
+        text = rest + chunk
+        end = max(text.rfind(b"<"), 0)
+        rest = text[end:]
+        if len(rest) > _CHUNK:  # a long text
+            if _TAG_START.match(rest):
+                raise zipfile.BadZipFile("a tag without an end")
+            rest = b""
+        for tag, letters, digits, empty in _TAG.findall(text, 0, end):
+            row = int(digits) if digits else row + (tag == b"row")
+            if tag == b"row":
+                column = 0
+                continue
+            column = _column_number(letters) if letters else column + 1
+            if not empty:
+                n_filled += 1
+                last_row, last_column = max(row, last_row), max(column, last_column)
+    return last_row, last_column, n_filled
+
+
+@functools.cache
+def _column_number(letters: bytes) -> int:
+    """The number of a column.
+
+    >>> _column_number(b"A"), _column_number(b"XFD")
+    (1, 16384)
+    """
+    return functools.reduce(lambda number, letter: 26 * number + letter - 64, letters, 0)
+
+
+def _find_sheet(workbook: Any, place: Place) -> tuple[str, pl.DataFrame]:
+    """The sheet that is meant; if none is named and several have cells, a note says so."""
+    names = workbook.sheet_names
+    if place.part is not None and place.part not in names:
+        raise InputError(
+            f"{place.name!r} has no sheet {place.part!r}; its sheets are {enumerate_names(names)}."
+        )
+    sheets = {
+        name: frame
+        for name in ([place.part] if place.part is not None else names)
+        if (frame := _load(workbook, name, place, dtypes="string")).height
+    }
+    if not sheets:
+        raise empty_file_error(place.name if place.part is None else f"{place.name}::{place.part}")
+    first, *others = sheets
+    if others:
+        note(
+            f"{place.name!r} has {len(sheets)} sheets: {first!r} was read. For another write "
+            f"{place.name}::{others[0]}"
+        )
+    return first, sheets[first]
+
+
+def _load(workbook: Any, sheet: str, place: Place, **options: Any) -> pl.DataFrame:
+    import fastexcel
+
+    try:
+        frame: pl.DataFrame = workbook.load_sheet(sheet, header_row=None, **options).to_polars()
+    except fastexcel.FastExcelError as error:
+        raise InputError(
+            f"Sheet {sheet!r} of {place.name!r} could not be read ({first_line(error)}). Save it "
+            "anew, or as CSV."
+        ) from error
+    return frame
+
+
+def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str, place: Place) -> pl.DataFrame:
+    """Replace texts that show numbers with a point by the numbers, where all cells are numbers."""
+    decimals = [
+        column.name
+        for column in body
+        if column.str.contains(".", literal=True).any()
+        and column.cast(pl.Float64, strict=False).null_count() == column.null_count()
+    ]
+    if not decimals:
+        return body
+    above = workbook.load_sheet(sheet, header_row=None, n_rows=0).total_height - body.height
+    typed = _load(workbook, sheet, place, skip_rows=above, schema_sample_rows=None)
+    return body.with_columns(typed[name] for name in decimals if typed[name].dtype == pl.Float64)
+
+
+def _without_zero_times(column: pl.Series) -> pl.Series:
+    """Days without a time, and times without a day."""
+    if column.dtype != pl.String:
+        return column
+    column = column.str.replace(_TIME, "")
+    days = column.str.contains(_MIDNIGHT)
+    return column.str.replace(_MIDNIGHT, "") if days.any() and days.all() else column
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+SHEET_ROWS = 1_048_575
+"""How many rows a sheet holds below its header."""
+
+_COLUMNS, _TEXT = 16_384, 32_767  # that a sheet holds, and letters of a cell
+_EXACT = 10**15  # numbers from here on lose digits in Excel
+_FIRST_YEAR = 1900
+
+
+def check_xlsxwriter() -> None:
+    """Fail if the library that writes workbooks is not installed."""
+    try:
+        import xlsxwriter  # noqa: F401
+    except ImportError as error:
+        raise MissingLibrary(
+            "Writing Excel files needs xlsxwriter: pip install 'riskad[excel]'. Or write CSV."
+        ) from error
+
+
+def check_sheet_rows(frames: Iterable[pl.DataFrame], name: str) -> None:
+    """Fail if there are more rows than a sheet holds."""
+    n_rows = 0
+    for frame in frames:
+        n_rows += frame.height
+        if n_rows > SHEET_ROWS:
+            raise InputError(
+                f"{name!r} cannot hold so many rows: a sheet of Excel has {SHEET_ROWS + 1:,} with "
+                "its header. Write to a name that ends in .csv or .parquet."
+            )
+
+
+@contextmanager
+def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], None]]:
+    """Give a function that takes frames; the workbook is written when the block succeeds.
+
+    All rows together tell whether a column of texts holds numbers or dates.
+    """
+    frames: list[pl.DataFrame] = []
+
+    def keep(frame: pl.DataFrame) -> None:
+        frames.append(frame)
+        check_sheet_rows(frames, name)
+
+    yield keep
+    _write_sheet(pl.concat(frames), part, name)
+
+
+def _write_sheet(frame: pl.DataFrame, part: Path, name: str) -> None:
+    import xlsxwriter
+    from xlsxwriter.exceptions import XlsxWriterException
+
+    if frame.width > _COLUMNS:
+        raise InputError(
+            f"{name!r} cannot hold {frame.width:,} columns: a sheet of Excel has at most "
+            f"{_COLUMNS:,}. Write to a name that ends in .csv or .parquet."
+        )
+    cells = pl.DataFrame([_as_cells(column) for column in frame])
+    for column in cells.select(pl.col(pl.String)):
+        longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
+        if max(longest, len(column.name)) > _TEXT:
+            raise InputError(
+                f"{name!r} cannot hold the {longest:,} characters of a cell of column "
+                f"{column.name!r}: Excel takes {_TEXT:,}. Write to a name that ends in .csv."
+            )
+    # Rows go to the disk as they come.
+    options = {"constant_memory": True, "nan_inf_to_errors": True, "use_zip64": True}
+    book = xlsxwriter.Workbook(part, options)
+    sheet = book.add_worksheet()
+    sheet.freeze_panes(1, 0)
+    sheet.autofilter(0, 0, cells.height, cells.width - 1)
+    bold = book.add_format({"bold": True})
+    for place, title in enumerate(cells.columns):
+        sheet.write_string(0, place, title, bold)
+    writers = [_cell_writer(book, sheet, column.dtype) for column in cells]
+    for row, values in enumerate(cells.iter_rows(), 1):
+        for place, (value, write) in enumerate(zip(values, writers, strict=True)):
+            if value is not None:
+                write(row, place, value)
+    try:
+        book.close()
+    except XlsxWriterException as error:  # a full disk, for one
+        raise OSError(f"{name!r} could not be written: {error}") from error
+
+
+def _cell_writer(book: Any, sheet: Any, dtype: pl.DataType) -> Callable[[int, int, Any], Any]:
+    if dtype == pl.Boolean:
+        return sheet.write_boolean
+    if dtype == pl.String:
+        return sheet.write_string
+    if not dtype.is_temporal():
+        return sheet.write_number
+    format = "yyyy-mm-dd" if dtype == pl.Date else "yyyy-mm-dd hh:mm:ss"
+    style = book.add_format({"num_format": format})
+    return lambda row, place, value: sheet.write_datetime(row, place, value, style)
+
+
+def _as_cells(column: pl.Series) -> pl.Series:
+    """What Excel keeps as it is: numbers, yes and no, dates since 1900; all else as text."""
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return _from_texts(column.cast(pl.String))
+    if column.dtype.is_numeric() and not column.dtype.is_decimal():
+        column = column.fill_nan(None) if column.dtype.is_float() else column
+        return column if column.dtype.is_float() or _is_exact(column) else to_text(column)
+    dated = column.dtype in (pl.Date, pl.Datetime) and not getattr(column.dtype, "time_zone", None)
+    if column.dtype == pl.Boolean or (dated and _is_recent(column)):
+        return column
+    return to_text(column)
+
+
+def _from_texts(texts: pl.Series) -> pl.Series:
+    """Numbers or dates, where every text is one and none is a code such as 007; else the texts."""
+    look = Look.of(texts, 1)
+    number = look.number.format() if look.number and not look.number.codes else None
+    if number is not None and not (number.prefixes or number.suffixes):
+        numbers = number.read(texts)[0]
+        if _is_exact(numbers) and numbers.null_count() == texts.null_count():
+            return numbers.alias(texts.name)
+    moment = look.moment.format() if look.moment and not look.moment.ambiguous else None
+    if moment is not None and moment.kind in ("date", "datetime") and not moment.zone:
+        moments = MomentReader(moment).typed(moment.read(texts)[0])
+        if moments.null_count() == texts.null_count() and _is_recent(moments):
+            return moments.alias(texts.name)
+    return texts
+
+
+def _is_exact(numbers: pl.Series) -> bool:
+    ends: list[Any] = [numbers.min() or 0, numbers.max() or 0]
+    return all(-_EXACT < each < _EXACT for each in ends)
+
+
+def _is_recent(moments: pl.Series) -> bool:
+    return bool((moments.dt.year() >= _FIRST_YEAR).all())

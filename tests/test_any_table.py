@@ -276,7 +276,7 @@ def test_what_is_new_is_said_with_its_row(table):
         preparer.transform(other)
     words = frame.with_columns(paid=pl.lit("vielleicht"))
     with pytest.raises(
-        InputError, match=r"'paid' holds 'nein' and 'ja', but 'vielleicht' in row 1"
+        InputError, match=r"'paid' holds yes/no, written ja and nein, but 'vielleicht' in row 1"
     ):
         preparer.transform(words)
 

@@ -152,7 +152,7 @@ def test_formats_are_kept_as_json(learnt):
     ],
 )
 def test_a_damaged_format_is_refused(state):
-    with pytest.raises(InputError, match="format of flags"):
+    with pytest.raises(InputError):
         FlagFormat.from_dict(state)
 
 

@@ -1,9 +1,7 @@
 """Dates, times and durations: how they are written, looked at, read and shown."""
 
 import datetime as dt
-import itertools
 import math
-import re
 
 import numpy as np
 import polars as pl
@@ -18,6 +16,7 @@ from riskad.tables.formats.moments import (
     MomentFormat,
     MomentLook,
     _checked_pattern,
+    read_texts,
     ways_to_read,
 )
 
@@ -58,8 +57,8 @@ DATES = [
     ("27/03/25", MARCH),
     ("3/27/25", MARCH),
     ("27.03.99", dt.datetime(1999, 3, 27)),
-    ("27.03.69", dt.datetime(1969, 3, 27)),
-    ("27.03.68", dt.datetime(2068, 3, 27)),
+    ("27.03.70", dt.datetime(1970, 3, 27)),
+    ("27.03.69", dt.datetime(2069, 3, 27)),
     ("99-03-27", dt.datetime(1999, 3, 27)),
     ("29.02.2024", dt.datetime(2024, 2, 29)),
     ("2000-02-29", dt.datetime(2000, 2, 29)),
@@ -141,9 +140,7 @@ DATETIMES = [
     ("27. März 2025 um 18:14 Uhr", EVENING),
     ("27 mars 2025 à 18:14", EVENING),
     ("Thu, 27 Mar 2025 18:14:03 GMT", EXACT),
-    ("Thu Mar 27 18:14:03 2025", EXACT),
     ("27/Mar/2025:18:14:03 +0000", EXACT),
-    ("18:14 27.03.2025", EVENING),
     ("2025-03-27 23:59:60", dt.datetime(2025, 3, 28)),  # a leap second
 ]
 TIMES = [
@@ -165,19 +162,11 @@ DURATIONS = [
     ("1h20m", 4_800),
     ("1 h 20 min", 4_800),
     ("2 hours, 5 minutes", 7_500),
-    ("1 hour and 30 seconds", 3_630),
     ("1d 2h 3m 4s", 93_784),
-    ("90s", 90),
-    ("1.5 h", 5_400),
-    ("1,5 Std", 5_400),
-    ("3 Tage", 259_200),
-    ("2 weeks", 1_209_600),
-    ("250 ms", 0.25),
     ("-1h 30m", -5_400),
     ("PT1H20M", 4_800),
     ("P1DT2H", 93_600),
     ("PT0.5S", 0.5),
-    ("P2W", 1_209_600),
     ("-PT5M", -300),
     ("3 days 04:05:06", 273_906),
     ("1 day, 4:05:06", 101_106),
@@ -186,7 +175,6 @@ DURATIONS = [
     ("36:10", 130_200),
     ("100:00:00", 360_000),
     ("-00:01:30", -90),
-    ("75:30.5", 4_530.5),
 ]
 FORMS = [
     (cell, value, kind)
@@ -200,26 +188,37 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "value", "kind"), FORMS, ids=[form[0] for form in FORMS])
-def test_forms_are_found_and_read(cell, value, kind):
-    look = look_at([cell, f"  {cell} ", None, "n/a"])
-    assert (look.n_good, look.n_blank, look.n_bad, look.first_bad) == (2, 2, 0, None)
-    written = look.format()
-    assert written.kind == kind
-    seconds, bad = written.read(pl.Series([cell, f"\t{cell}", "-", "soon"]))
-    assert seconds.to_list() == [seconds_of(value)] * 2 + [None, None]
-    assert bad.to_list() == [False, False, False, True]
-
-
-@pytest.mark.parametrize(("cell", "value", "kind"), FORMS, ids=[form[0] for form in FORMS])
-def test_what_is_shown_is_read_back_as_the_same(cell, value, kind):
-    written = look_at([cell]).format()
-    shown = written.show(seconds_of(value))
-    assert written.read(pl.Series([shown]))[0].to_list() == [seconds_of(value)]
+@pytest.mark.parametrize("kind", ["date", "datetime", "time", "duration"])
+def test_forms_are_found_read_and_shown(kind):
+    for cell, value, _ in (form for form in FORMS if form[2] == kind):
+        look = look_at([cell, f"  {cell} ", None, "n/a"])
+        assert (look.n_good, look.n_blank, look.n_bad, look.first_bad) == (2, 2, 0, None), cell
+        written = look.format()
+        assert written.kind == kind, cell
+        seconds, bad = written.read(pl.Series([cell, f"\t{cell}", "-", "soon"]))
+        assert seconds.to_list() == [seconds_of(value)] * 2 + [None, None], cell
+        assert bad.to_list() == [False, False, False, True], cell
+        shown = written.show(seconds_of(value))
+        assert written.read(pl.Series([shown]))[0].to_list() == [seconds_of(value)], cell
+        assert MomentFormat.from_dict(written.to_dict()) == written
 
 
 NO_MOMENTS = [
-    *("hello", "1.2.3", "192.168.1.1", "12.5", "1,234.50", "5 m", "5.5m", "12 kg", "3/4", "1e5"),
+    *(
+        "90s",
+        "1.5 h",
+        "250 ms",
+        "hello",
+        "1.2.3",
+        "192.168.1.1",
+        "12.5",
+        "1,234.50",
+        "5 m",
+        "5.5m",
+        "12 kg",
+        "3/4",
+        "1e5",
+    ),
     *("2025", "2025-13-01", "31.02.2025", "29.02.2023", "00.01.2025", "25:61", "+49 30 123456"),
     *("2025-03-27 24:00", "27.03.2025 18:60", "13:00 PM", "0:30 AM", "P1Y", "PT", "P", "h", ""),
     *("27 Foo 2025", "Mar 45 2025", "2025-03-27T18:14+25:00", "2025-03-27 hello", "v1.2.10"),
@@ -229,11 +228,10 @@ NO_MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("cell", NO_MOMENTS)
-def test_other_cells_are_no_moments(cell):
-    look = look_at([cell] * 10, "date")
-    assert look.format() is None
-    assert look.n_good == 0
+def test_other_cells_are_no_moments():
+    for cell in NO_MOMENTS:
+        look = look_at([cell] * 10, "date")
+        assert (look.format(), look.n_good) == (None, 0), cell
 
 
 @pytest.mark.parametrize("language", _MONTH_NAMES)
@@ -277,11 +275,6 @@ def test_one_cell_decides_the_order_for_all(cells, pattern):
     assert look.format().pattern == pattern
     assert not look.ambiguous
     assert look.n_bad == 0
-
-
-def test_a_cell_with_a_clock_decides_for_those_without():
-    look = look_at(["03/04/2025", "05/04/2025", "03/27/2025 10:00"])
-    assert set(look.format().patterns) == {"%m/%d/%Y", "%m/%d/%Y %H:%M"}
 
 
 def test_undecided_dates_have_the_day_first_and_that_is_said():
@@ -334,7 +327,8 @@ def test_the_name_makes_clocks_durations():
 
 def test_metres_are_durations_only_beside_hours():
     assert look_at(["5m", "20m"]).format() is None
-    assert look_at(["5m", "1h", "20m"]).format().pattern == "units"
+    written = look_at(["5m", "1h", "1h 20m"]).format()
+    assert written.read(pl.Series(["5m", "1h"]))[0].to_list() == [300, 3_600]
 
 
 @pytest.mark.parametrize("values", [["20250327"] * 3, [20250327] * 3, [20250327.0, None, math.nan]])
@@ -376,32 +370,23 @@ def test_one_number_that_is_no_moment_leaves_all_numbers(other):
     assert look_at(["1743099240", str(other)], "time").format() is None
 
 
-# --- several patterns -----------------------------------------------------------------------------
+# --- one pattern, and ISO 8601 ------------------------------------------------------------------
 
 
-def test_a_second_pattern_from_a_row_on_is_read_and_said():
-    look = look_at(["2025-03-27"] * 900 + ["27.03.2025"] * 100)
+def test_a_second_pattern_is_bad_unless_it_is_iso():
+    look = look_at(["27.03.2025"] * 3 + ["2025-03-27", "Mar 27, 2025"])
+    assert (look.n_good, look.n_bad, look.first_bad) == (4, 1, (5, "Mar 27, 2025"))
     written = look.format()
-    assert written.patterns == ("%Y-%m-%d", "%d.%m.%Y")
-    assert look.n_bad == 0
-    assert "from row 901 on like '27.03.2025'" in look.remarks()[0]
+    assert (written.kind, written.pattern) == ("date", "%d.%m.%Y")
     seconds, bad = written.read(pl.Series(["2025-03-27", "27.03.2025", "03/27/2025"]))
     assert seconds.to_list() == [seconds_of(MARCH)] * 2 + [None]
     assert bad.to_list() == [False, False, True]
 
 
-def test_dates_among_datetimes_are_read_and_said():
-    look = look_at(["2025-03-27 18:14", "2025-03-28", "2025-03-27 18:15"])
+def test_iso_dates_among_iso_datetimes_are_read():
+    look = look_at(["2025-03-28"] * 3 + ["2025-03-27 18:14", "2025-03-27T18:14:03"])
+    assert look.n_bad == 0
     assert look.format().kind == "datetime"
-    assert "in 1 rows like '2025-03-28' (first in row 2)" in look.remarks()[0]
-
-
-def test_a_fourth_pattern_is_bad():
-    cells = ["2025-03-27"] * 4 + ["27.03.2025"] * 3 + ["Mar 27, 2025"] * 2 + ["20250327T1814"]
-    look = look_at(cells)
-    assert len(look.format().patterns) == 3
-    assert (look.n_bad, look.first_bad) == (1, (10, "20250327T1814"))
-    assert "row 10" in look.remarks()[-1]
 
 
 def test_a_cell_far_down_that_is_no_date_is_found():
@@ -467,9 +452,7 @@ def test_typed_moments_with_a_zone_keep_its_clock_in_summer_and_winter():
 
 def test_clocks_that_jump_in_spring_leave_no_gap_in_utc():
     cells = pl.Series(["2025-03-30T00:59:59Z", "2025-03-30T01:00:00Z"])
-    before, after = MomentFormat("datetime", ("%Y-%m-%dT%H:%M:%S%z",), "Europe/Berlin").read(cells)[
-        0
-    ]
+    before, after = MomentFormat("datetime", "%Y-%m-%dT%H:%M:%S%z", "Europe/Berlin").read(cells)[0]
     assert after - before == 3_601
 
 
@@ -542,7 +525,7 @@ def test_categories_are_read_as_their_texts():
 CELLS = st.sampled_from(
     [
         *("2025-03-27", "27/03/2025", "03/04/2025", "03/27/2025", "05/06/2025", "18:14", "36:10"),
-        *("20250327", "20250328", "1743099240", "27. März 2025", "27 mars 2025", "1h 5m", "5m"),
+        *("20250327", "20250328", "1743099240", "27. März 2025", "27 mars 2025", "1h 5m", "1h 6m"),
         *("2025-03-27T18:14+02:00", "2025-03-27T18:14Z", "soon", "", "NA", " 27/03/2025"),
         *("31.02.2025", None),
     ]
@@ -557,23 +540,23 @@ def test_joined_halves_are_the_whole(cells, cut, name):
     halves = MomentLook.of(column[:cut]).joined(MomentLook.of(column[cut:], 1 + len(column[:cut])))
     assert halves.format() == whole.format()
     assert halves.remarks() == whole.remarks()
-    assert (halves.n_good, halves.n_blank, halves.n_bad) == (whole.n_good, whole.n_blank, whole.n_bad)
-    assert halves.first_bad == whole.first_bad
+    for what in ("n_good", "n_blank", "n_bad", "first_bad"):
+        assert getattr(halves, what) == getattr(whole, what), what
 
 
 def test_the_look_stays_small():
     look = look_at(["27.03.2025", "03/04/2025"])
     for part in range(200):
         look = look.joined(look_at([f"{part % 27 + 1:02d}.03.2025", f"0{part % 9 + 1}/04/2025"]))
-    assert len(look.writings) == 2
-    assert look.n_good == look.n_rows == 402
+    assert len(look.tallies) <= 4
+    assert (look.n_good, look.n_bad) == (201, 201)
 
 
 def test_cells_that_are_all_written_differently_end_soon():
     marks = [a + b for a in ("/", ".", "-", ", ", " ") for b in ("/", ".", "-", ", ", " ", ":")]
     cells = [f"27{mark}Mar{mark[::-1]}2025" for mark in marks] * 40
     look = look_at(cells)
-    assert len(look.writings) <= 12
+    assert len(look.tallies) <= 25
     assert look.n_good + look.n_bad == len(cells)
     assert look.format() is None
 
@@ -586,37 +569,22 @@ def test_rows_in_order_decide_over_parts():
     assert look.format().pattern == "%m/%d/%Y"
 
 
-# --- two ways to the same seconds -----------------------------------------------------------------
+# --- long columns ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["%Y-%m-%d", "%d.%m.%Y %H:%M", "%Y-%m-%d %H:%M:%S", "%m/%d/%Y", "%Y%m%d%H%M%S", "%d. %m. %Y"],
-)
+@pytest.mark.parametrize("pattern", ["%d.%m.%Y %H:%M", "%d %b %Y", "%I:%M %p", "%Y%m%d%H%M%S"])
 def test_long_columns_are_read_as_short_ones(pattern):
-    """Fields at fixed places and those taken apart by a regular expression."""
+    """Where many texts are equal each is read once."""
     rng = np.random.default_rng(0)
-    seconds = rng.integers(-2_000_000_000, 4_000_000_000, 5_000)
+    seconds = rng.choice(rng.integers(-2_000_000_000, 4_000_000_000, 1_000), 5_000)
     column = (pl.Series(seconds) * 1000).cast(pl.Datetime("ms")).dt.strftime(pattern)
-    changed = [
-        "",
-        None,
-        "31.02.2025",
-        " ",
-        "2025-02-30",
-        "1.1.2025 1:00",
-        "02/30/2025",
-        "+2025-1-01",
-    ]
-    column = pl.concat([column, pl.Series(changed, dtype=pl.String)])
-    quick = read_cells(column, "date", pattern).seconds
-    slow = np.concatenate([read_cells(part, "date", pattern).seconds for part in parts_of(column)])
-    np.testing.assert_array_equal(quick, slow)
-    assert np.isnan(quick).sum() >= len(changed) - 1
-
-
-def parts_of(column):
-    return [column[start : start + 1000] for start in range(0, len(column), 1000)]
+    others = ["", None, "31.02.2025", " ", "2025-02-30", "02/30/2025", "+2025-1-01", "1/ 3/2025"]
+    column = pl.concat([column, pl.Series(others, dtype=pl.String)])
+    way = "time" if "%Y" not in pattern else "date", pattern
+    parts = [read_texts(column[start : start + 500], way) for start in range(0, len(column), 500)]
+    long = read_texts(column, way)
+    assert long.equals(pl.concat(parts))
+    assert long.null_count() == len(others)
 
 
 @pytest.mark.parametrize("tail", ["", "Z", "+02:00", " +0530"])
@@ -657,7 +625,6 @@ def test_long_columns_with_fractions_and_offsets(tail, fraction):
         ("%I:%M %p", "time", "6:14 pm", 65_640),
         ("iso", "time", "18:14:03", 65_643),
         ("%H:%M:%S", "duration", "100:00:01", 360_001),
-        ("%M:%S", "duration", "90:30", 5_430),
         ("units", "duration", "1h 20m", 4_800),
         ("iso", "duration", "PT1H", 3_600),
     ],
@@ -682,18 +649,18 @@ def test_counts_that_are_given_read_numbers():
     [
         ("%d.%m.%q", "date", "%q, which is not known"),
         ("%d.%m", "date", "no year and month"),
-        ("%d.%d.%Y", "date", "%d twice"),
-        ("dd.mm.yyyy", "date", "no directive such as %d"),
-        ("%Y-%m-%d %I:%M", "date", "%I and %p"),
+        ("%d.%d.%Y", "date", "the same thing twice"),
+        ("dd.mm.yyyy", "date", "date:%d.%m.%Y"),
+        ("%Y-%m-%d %I:%M", "date", "no whole clock"),
         ("%Y-%m-%b", "date", "the same thing twice"),
-        ("%Y-%m-%d %M", "date", "minutes without hours"),
+        ("%Y-%m-%d %M", "date", "no whole clock"),
         ("%Y-%m-%d %", "date", "not known"),
-        ("%Y-%m-%d %H:%S", "date", "seconds without minutes"),
-        ("%Y %H:%M", "time", "not a time of day only"),
-        ("unix", "time", "no directive"),
+        ("%Y-%m-%d %z %H:%M", "date", "before its end"),
+        ("%Y %H:%M", "time", "no time of day only"),
+        ("unix", "time", "time:%H:%M"),
         ("hours", "duration", "duration:%H:%M:%S"),
-        ("", "date", "such as '%d.%m.%Y'"),
-        ("%d" * 100, "date", "such as '%d.%m.%Y'"),
+        ("", "date", "date:%d.%m.%Y"),
+        ("%d" * 100, "date", "date:%d.%m.%Y"),
         ("%d.%m.%Y", "dates", "Did you mean 'date'"),
     ],
 )
@@ -708,13 +675,13 @@ def test_mistakes_in_what_is_given_are_said(text, kind, words):
     [
         {"kind": "number"},
         {"kind": "datetime"},
-        {"patterns": []},
-        {"patterns": "%d.%m.%Y"},
-        {"patterns": ["%d.%m.%Y"] * 100},
-        {"patterns": ["(a+)+$"]},
-        {"patterns": ["%d.%m.%Y\n"]},
-        {"patterns": [17]},
-        {"patterns": ["%e.%m.%Y"]},
+        {"pattern": ""},
+        {"pattern": ["%d.%m.%Y"]},
+        {"pattern": "%d.%m.%Y" * 100},
+        {"pattern": "(a+)+$"},
+        {"pattern": "%d.%m.%Y\n"},
+        {"pattern": 17},
+        {"pattern": "%e.%m.%Y"},
         {"zone": "Mars/Olympus"},
         {"zone": None},
         {"zone": 7},
@@ -776,13 +743,3 @@ def test_what_iso_writes_is_read_in_a_column_that_writes_otherwise():
     offset = pl.Series(["2025-03-27T18:14:03+02:00"])  # by which clock is not known
     assert MomentFormat.given("%d.%m.%Y %H:%M").read(offset)[1].to_list() == [True]
     assert MomentFormat.given("%Y-%d-%m").read(pl.Series(["2025-03-27"]))[1].to_list() == [True]
-
-
-def test_plain_numbers_that_are_not_tried_have_no_way_to_be_read():
-    rng = np.random.default_rng(0)
-    for whole, decimals in itertools.product(range(8), range(1, 9)):
-        for sign in ("", "-", "+"):
-            digits = "".join(rng.choice(list("0123456789"), whole + decimals))
-            for cell in (f"{sign}{digits[:whole]}.{digits[whole:]}", sign + digits[: whole or 1]):
-                assert re.match(moment_looks._NO_MOMENT, cell)
-                assert ways_to_read(cell, moment_name=True) == (), cell

@@ -64,12 +64,13 @@ _WHITE = (
 )
 # Among numbers, dates or yes and no these say that there is none. Among words they may be words:
 # NA is Namibia, None a maiden name, and "unknown" tells something about a customer.
-BLANK_WORDS = frozenset(
-    r"""na n/a n.a. n.a #n/a #na nan #nan <na> null (null) nil none nat
-    ? ?? - -- --- – — − . .. … / \ * \n
+_WORDS = """
+    na n/a n.a. n.a #n/a #na nan #nan <na> null (null) nil none nat
+    ? ?? - -- --- \u2013 \u2014 \u2212 . .. \u2026 / \\ * \\n
     blank (blank) empty (empty) missing (missing) unknown (unknown) undefined unspecified
-    #value! #ref! #div/0! #null! #num! #name? nd n.d. tbd tba k.a. s/o 0000-00-00""".split()
-) | {"not available", "not applicable", "no data", "keine angabe"}
+    #value! #ref! #div/0! #null! #num! #name? nd n.d. tbd tba k.a. s/o 0000-00-00
+"""
+BLANK_WORDS = {*_WORDS.split(), "not available", "not applicable", "no data", "keine angabe"}
 _ANY_BLANK_WORD = f"^(?i:{'|'.join(re.escape(word) for word in sorted(BLANK_WORDS))})$"
 
 
@@ -193,7 +194,7 @@ class Tally(NamedTuple):
 
 
 def tally_filled(column: pl.Series, first_row: int) -> tuple[dict[None, Tally], int]:
-    """Count the cells of a column that holds something else altogether, and those that are blank."""
+    """Count the cells of a column that holds something else altogether, and its blanks."""
     full = filled(column)
     n, place = int(full.sum()), full.arg_max() or 0
     tallies = {None: Tally(n, first_row + place, str(column[place]))} if n else {}

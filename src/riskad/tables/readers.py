@@ -54,7 +54,7 @@ class TextReader(Reader):
 
 @dataclass(frozen=True)
 class FormatReader(Reader):
-    """Reads by a format; of `tolerant` readers cells that do not fit count as blank, with a warning.
+    """Reads by a format; for a `tolerant` reader cells that do not fit are blank, with a warning.
 
     A reader is tolerant where a few cells of the training rows did not fit either.
     """

@@ -20,9 +20,9 @@ import polars as pl
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names
 from riskad.tables.columns import to_text
 from riskad.tables.csv_reading import find_header, name_columns, note_skipped
-from riskad.tables.profiling import Look
 from riskad.tables.notes import note
 from riskad.tables.paths import Place, empty_file_error, first_line
+from riskad.tables.profiling import Look
 from riskad.tables.readers import MomentReader
 
 _HEAD_ROWS = 200

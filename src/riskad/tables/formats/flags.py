@@ -24,16 +24,14 @@ from riskad.tables.cells import (
 from riskad.tables.words import say_count
 
 # No and yes; 0 and 1 stay numbers. The more usual pair of those with a word in common comes first.
-PAIRS = tuple(
-    (pair.split("/")[0], pair.split("/")[1])
-    for pair in """
+_PAIRS = """
     no/yes n/y false/true f/t off/on .false./.true. nope/yep nok/ok nein/ja n/j falsch/wahr aus/an
     non/oui n/o faux/vrai no/si no/sí no/sì n/s falso/vero falso/verdadero falso/verdadeiro não/sim
     nao/sim nee/ja nej/ja nei/ja ei/kyllä nie/tak ne/ano nie/áno nem/igen nu/da ne/da
     \u043d\u0435\u0442/\u0434\u0430 hay\u0131r/evet hayir/evet 否/是 いいえ/はい 아니오/예
     ✗/✓ ✘/✔ ☐/☑ ❌/✅
-    """.split()
-) + (("not ok", "ok"),)
+"""
+PAIRS = [(no, yes) for no, yes in (pair.split("/") for pair in _PAIRS.split())]
 # A cross or tick in some rows and nothing in the others.
 MARKS = ("x", "✓", "✔", "☑", "✅", "y", "j")
 _WORDS = sorted({word for pair in PAIRS for word in pair} | set(MARKS))

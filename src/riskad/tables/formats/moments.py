@@ -304,14 +304,14 @@ class MomentFormat(CellFormat):
         ('datetime', 'time')
         """
         check_choice("kind", kind, MOMENT_KINDS)
-        way = "date" if kind == "datetime" else kind
+        if text == "iso" and kind in ("date", "datetime"):
+            return cls("datetime", "%Y-%m-%d %H:%M:%S", "UTC")
         if text == "iso":
-            pattern, zone = {"time": ("%H:%M:%S", ""), "duration": ("units", "")}.get(
-                way, ("%Y-%m-%d %H:%M:%S", "UTC")
-            )
-        else:
-            pattern, zone = _checked_pattern(way, text), ""
-        return cls("datetime" if way == "date" and _has_clock(pattern) else way, pattern, zone)
+            return cls(kind, "units" if kind == "duration" else "%H:%M:%S")
+        pattern = _checked_pattern("date" if kind == "datetime" else kind, text)
+        if kind in ("date", "datetime"):
+            kind = "datetime" if _has_clock(pattern) else "date"
+        return cls(kind, pattern)
 
     @classmethod
     def from_dict(cls, state: Any) -> MomentFormat:
@@ -441,6 +441,11 @@ def _shown_duration(seconds: float, pattern: str) -> str:
 _SAME_AS = {"%e": "%d", "%-d": "%d", "%-m": "%m", "%-H": "%H", "%-I": "%I", "%h": "%b", "%A": "%a"}
 _SAME_AS |= {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y"}
 _SAME_AS |= {"%S.%f": "%S", "%S,%f": "%S", "%S%.f": "%S"}
+_REMEDIES = {
+    "date": "'date:%d.%m.%Y %H:%M', 'date:iso', 'date:unix', 'date:unix ms' or 'date:excel'",
+    "time": "'time:%H:%M' or 'time:%I:%M %p'",
+    "duration": "'duration:%H:%M:%S', 'duration:%H:%M' or 'duration:units' (1h 20m)",
+}
 
 
 def _checked_pattern(kind: str, text: str) -> str:
@@ -452,33 +457,32 @@ def _checked_pattern(kind: str, text: str) -> str:
     pattern = " ".join(text.split())
     for spelled, same in _SAME_AS.items():
         pattern = pattern.replace(spelled, same)
-    if pattern in {"date": _COUNTS, "time": _CLOCKS, "duration": _ISO["duration"]}[kind]:
+    if pattern in {"date": _COUNTS, "time": (), "duration": _ISO["duration"]}[kind]:
         return pattern
     used = _directives(pattern.replace("%B", "%b"))
-    has, hours = set(used), {"H", "I"} & set(used)
-    unknown = [each for each in used if each not in _DIRECTIVES] + [""] * pattern.endswith("%")
-    problems = {
-        "is not known": kind == "duration",
-        "has no directive such as %d": not used,
-        f"has %{(*unknown, '')[0]}, which is not known": bool(unknown),
-        "says the same thing twice": len(used) > len(has)
-        or any(set(two) <= has for two in ("HI", "Yy", "mb")),
-        "has one of %I and %p without the other": ("I" in has) != ("p" in has),
-        "has minutes without hours, or seconds without minutes": ("M" in has and not hours)
-        or ("S" in has and "M" not in has),
-        "is no time of day": kind == "time" and (not hours or bool(has & set("Yymbdaz"))),
-        "has no year and month": kind == "date" and not (has & set("Yy") and has & set("mb")),
-        "is longer than any date": len(pattern) > _LONGEST_CELL,
-    }
-    if problem := next((words for words, is_so in problems.items() if is_so), ""):
-        remedies = {
-            "date": "'date:%d.%m.%Y %H:%M', 'date:iso', 'date:unix', 'date:unix ms' or 'date:excel'",
-            "time": "'time:%H:%M' or 'time:%I:%M %p'",
-            "duration": "'duration:%H:%M:%S', 'duration:%H:%M' or 'duration:units' (1h 20m)",
-        }
-        raise InputError(
-            f"{quoted(f'{kind}:{text}')} {problem}; write for instance {remedies[kind]}."
-        )
+    has, unknown = set(used), [each for each in used if each not in _DIRECTIVES]
+    hours, dated = has & {"H", "I"}, has & {"Y", "y"} and has & {"m", "b"}
+    problem = ""
+    if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
+        problem = "is not known"
+    elif unknown or pattern.endswith("%"):
+        problem = f"has %{(*unknown, '')[0]}, which is not known"
+    elif len(used) > len(has) or any(set(two) <= has for two in ("HI", "Yy", "mb")):
+        problem = "says the same thing twice"
+    elif (
+        ("I" in has) != ("p" in has)
+        or ("M" in has and not hours)
+        or ("S" in has and "M" not in has)
+    ):
+        problem = "has no whole clock"
+    elif kind == "date" and not dated:
+        problem = "has no year and month"
+    elif kind == "time" and (not hours or has & set("Yymbdaz")):
+        problem = "is no time of day only"
+    elif "z" in has and not pattern.endswith("%z"):
+        problem = "has %z before its end"
+    if problem:
+        raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
     return pattern
 
 
@@ -492,14 +496,13 @@ _CLOCK = re.compile(  # behind a date
     r"(?P<z> ?(?:Z|z|UTC|GMT|[+-]\d{2}(?::?\d{2})?))?"
 )
 _WEEKDAY = re.compile(r"(?i)(?:mo|tu|we|th|fr|sa|su|di|mi|do|so|lu|ma|me|je|ve|sá)[^\W\d_]*\.?,? ")
-# The order of day and month, where both are numbers, is that in which they are tried.
+_USUAL = """%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%d.%m.%Y|%m.%d.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y
+|%d. %m. %Y|%d %m %Y|%d.%m.%y|%m.%d.%y|%d/%m/%y|%m/%d/%y|%d-%m-%y|%m-%d-%y|%y-%m-%d|%Y-%m|%Y/%m|%m/%Y
+|%m-%Y|%d %b %Y|%d. %b %Y|%d-%b-%Y|%d/%b/%Y|%d.%b.%Y|%d%b%Y|%d-%b-%y|%d %b %y|%b %d, %Y|%b %d %Y
+|%b-%d-%Y|%Y-%b-%d|%Y %b %d|%b %Y|%b-%Y|%b-%y|%d de %b de %Y|%d of %b %Y"""
 _DATES = {
-    pattern: re.compile(_plan(("date", pattern))[0])
-    for pattern in """%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%d.%m.%Y|%m.%d.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y
-    |%d. %m. %Y|%d %m %Y|%d.%m.%y|%m.%d.%y|%d/%m/%y|%m/%d/%y|%d-%m-%y|%m-%d-%y|%y-%m-%d|%Y-%m|%Y/%m
-    |%m/%Y|%m-%Y|%d %b %Y|%d. %b %Y|%d-%b-%Y|%d/%b/%Y|%d.%b.%Y|%d%b%Y|%d-%b-%y|%d %b %y|%b %d, %Y
-    |%b %d %Y|%b-%d-%Y|%Y-%b-%d|%Y %b %d|%b %Y|%b-%Y|%b-%y|%d de %b de %Y|%d of %b %Y""".split("|")
-    for pattern in [pattern.strip()]
+    pattern.strip(): re.compile(_plan(("date", pattern.strip()))[0])
+    for pattern in _USUAL.split("|")
 }
 
 
@@ -564,43 +567,32 @@ _NUMBER_LIKE = _UNIX | dict.fromkeys(
 _YEARS = _NUMBER_LIKE | dict.fromkeys(
     ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0)
 )
-_NAMES = set(
-    """time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
-    jour heure created updated modified""".split()
-)
-_DURATION_NAMES = set(
-    "duration elapsed runtime length took lap dauer laufzeit durée duree duración duracion".split()
-)
+_MOMENT_NAMES = """
+    time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
+    jour heure created updated modified
+"""
+_DURATION_NAMES = """
+    duration elapsed runtime length took lap dauer laufzeit durée duree duración duracion
+"""
 
 
 @dataclass(frozen=True)
 class MomentLook(CellLook):
     """What all cells of a column, or of a part of its rows, look like as moments.
 
-    The day comes first or the month, a clock is a time of day or a duration: both are decided by
-    all cells together, by the reading that fails for fewer of them (27/03/2025 can only have the
-    day first; 36:10 can only be a duration). Where both read all cells the look is `ambiguous`.
-    Then dates are read so that they rise or fall steadily from row to row, if one reading makes
-    them; else the month is first where clocks have AM and PM, as in the United States, and else the
-    day. A clock is a duration if the column's name says so, and else a time.
+    The day comes first or the month, a clock is a time of day or a duration: the reading that fails
+    for fewer of all cells is taken (27/03/2025 can only have the day first; 36:10 can only be a
+    duration). Where both read all cells the look is `ambiguous`: dates are then read so that they
+    rise or fall steadily from row to row, else with the month first where clocks have AM and PM,
+    else with the day first. A clock is a duration if the column's name says so, and else a time.
 
-    Whole numbers are moments only if all of them are, and mean nothing else: seconds or
-    milliseconds since 1970 and a name such as `time`, `ts` or `created_at`; 20250327 and such a
-    name or at least 8 different dates. A column has one pattern, beside which what ISO 8601 writes
-    is read; cells with others count as bad.
+    Whole numbers are moments only if all of them are, and mean nothing else: seconds since 1970
+    with a name such as `ts` or `created_at`; 20250327 with such a name or 8 different dates. Beside
+    the one pattern of a column what ISO 8601 writes is read; cells with others count as bad.
 
-    Attributes
-    ----------
-    tallies
-        Cells by the ways that read them.
-    name
-        Of the column.
-    steps
-        By the way to read dates, how often they rise and fall from row to row, the first and last.
-    words
-        Names of months, offsets, and some of the cells that are like numbers.
-    zone
-        That of a typed column.
+    The ways of writing are those that read a cell. `steps` are how often dates so read rise and
+    fall from row to row, the first and the last; `words` are names of months, offsets, and some of
+    the cells that are like numbers; `zone` is that of a typed column.
 
     >>> look = MomentLook.of(pl.Series("when", ["27/03/2025", "01/04/2025", "soon", None]))
     >>> look.format().pattern, look.n_good, look.n_blank, look.first_bad
@@ -621,14 +613,14 @@ class MomentLook(CellLook):
             clock = " %H:%M:%S" if column.dtype == pl.Datetime else ""
             way = kind, {"time": "%H:%M:%S", "duration": "units"}.get(kind, f"%Y-%m-%d{clock}")
             zone = getattr(column.dtype, "time_zone", None) or ""
-            return cls({(way,): each for each in tallies.values()}, n_blank, name, zone=zone)
-        look = cls(tallies, n_blank, name)
-        families = look._ways_in(column)
-        if not families:
+            known = {(way,): tallies[None]} if tallies else {}
+            return cls(known, n_blank, name, zone=zone)
+        look, texts = cls(tallies, n_blank, name), _digits_as_texts(column)
+        if texts is None or (column.dtype.is_numeric() and not look._ways_in(column)):
             return look
-        cells = without_blanks(_digits_as_texts(column))
-        frame = pl.DataFrame({"cell": cells}).with_row_index("row", first_row).drop_nulls()
-        look = cls({}, len(column) - len(frame), name)
+        cells = pl.DataFrame({"cell": without_blanks(texts)}).with_row_index("row", first_row)
+        frame = cells.drop_nulls()
+        look, families = cls({}, len(column) - len(frame), name), look._ways_in(frame["cell"])
         tried: set[tuple[Way, ...]] = set()
         while fresh := [ways for ways in families if ways not in tried][:_MOST_PATTERNS]:
             for ways in fresh:
@@ -640,12 +632,12 @@ class MomentLook(CellLook):
         return look
 
     def _ways_in(self, column: pl.Series) -> list[tuple[Way, ...]]:
-        """Ways to read a few cells, the most frequent first; none if most of many are no moments."""
+        """Ways to read a few cells, the most frequent first; none if most of many are others."""
         n = len(column)
         spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
         places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
         few = _digits_as_texts(column.gather(sorted(places)))
-        cells = [] if few is None else without_blanks(few).drop_nulls()
+        cells: list[str] = [] if few is None else without_blanks(few).drop_nulls().to_list()
         counts = Counter(ways_to_read(cell, self.moment_name) for cell in cells)
         others = counts.pop((), 0)
         hopeless = n > _FEW and others > 4 * counts.total()
@@ -705,7 +697,9 @@ class MomentLook(CellLook):
     def moment_name(self) -> bool:
         """Whether the column's name speaks of a moment."""
         words = self._name_words
-        return bool(_NAMES & set(words)) or (len(words) > 1 and words[-1] == "at")
+        return not set(words).isdisjoint(_MOMENT_NAMES.split()) or (
+            len(words) > 1 and words[-1] == "at"
+        )
 
     @cached_property
     def _main(self) -> list[Way]:
@@ -722,7 +716,7 @@ class MomentLook(CellLook):
             totals += Counter(dict.fromkeys((f"{kind} iso" for kind in isos), tally.n))
         if not counts:
             return []
-        duration = bool(_DURATION_NAMES & set(self._name_words))
+        duration = not set(self._name_words).isdisjoint(_DURATION_NAMES.split())
         kind = max(
             ("date", "time", "duration"),
             key=lambda each: (totals[each], (each == "duration") == duration),

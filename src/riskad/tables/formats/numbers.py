@@ -33,16 +33,17 @@ from riskad.tables.words import say_count
 _MINUS = "-\u2212\u2013"  # as on the keyboard, as in mathematics, as typesetters do
 _GROUP_MARKS = ",.'\u2019" + SPACES  # between the groups of a long number
 # Codes that are also English words (ALL, TOP) are left out.
-_CURRENCIES = frozenset(
-    """€ $ £ ¥ ₹ ₽ ₩ ₺ ₴ ₪ ₫ ₦ ₱ ₿ ฿ ¢ ₡ ₲ ₸ ₮ ₼ ₾ ₵ US$ C$ CA$ A$ AU$ NZ$ HK$ S$ R$ MX$ NT$
+_MONEY = """
+    € $ £ ¥ ₹ ₽ ₩ ₺ ₴ ₪ ₫ ₦ ₱ ₿ ฿ ¢ ₡ ₲ ₸ ₮ ₼ ₾ ₵ US$ C$ CA$ A$ AU$ NZ$ HK$ S$ R$ MX$ NT$
     zł zl Kč Ft lei kr kr. Kr Kr. Fr Fr. SFr SFr. Rs Rs. Rp \u0440\u0443\u0431 \u0440\u0443\u0431.
     EUR USD GBP JPY CHF CAD AUD NZD CNY RMB HKD SGD INR PKR BDT LKR KRW TWD THB VND IDR MYR PHP
     PLN CZK HUF RON BGN SEK NOK DKK ISK RUB UAH TRY ILS AED SAR QAR KWD EGP ZAR NGN KES GHS MAD
-    BRL MXN ARS CLP COP PEN UYU BTC ETH Euro Euros euro euros Dollar dollars dollar""".split()
-)
+    BRL MXN ARS CLP COP PEN UYU BTC ETH Euro Euros euro euros Dollar dollars dollar
+"""
+_CURRENCIES = frozenset(_MONEY.split())
 # What a number is counted in; a word that is not here is one where most cells have it.
-_UNITS = frozenset(
-    """% ‰ pp bps ° °C °F °K µm µg µs μm μg μs ng mg g kg t lb lbs oz ton tons tonnes
+_MEASURES = """
+    % ‰ pp bps ° °C °F °K µm µg µs μm μg μs ng mg g kg t lb lbs oz ton tons tonnes
     nm mm cm m km in ft yd mi mile miles m² m³ km² cm² cm³ mm² ha sqm sqft ft² ac acre acres
     ml cl dl l L hl gal bbl ns ms s sec secs second seconds min mins minute minutes
     h hr hrs hour hours Std d day days Tage week weeks wk mo month months yr yrs year years Jahre
@@ -50,8 +51,9 @@ _UNITS = frozenset(
     V mV kV A mA Ah mAh Hz kHz MHz GHz Ω kΩ N kN Nm Pa hPa kPa MPa bar mbar psi dB dBm ppm ppb
     mol mmol mmol/l mg/dl mg/l g/l g/cm³ kg/m³ U/l IU lx lm cd
     B KB kB MB GB TB PB KiB MiB GiB TiB bit kbit/s Mbit/s Gbit/s kbps Mbps Gbps MB/s px dpi
-    pcs pc Stk Stück x hp PS bhp cc ccm kVA""".split()
-)
+    pcs pc Stk Stück x hp PS bhp cc ccm kVA
+"""
+_UNITS = frozenset(_MEASURES.split())
 _FOLDED_UNITS = frozenset(unit.casefold() for unit in _UNITS | _CURRENCIES if len(unit) > 1)
 # Words behind a number that multiply it. K and B are so only without a space before them: 300 K
 # are kelvins.
@@ -251,10 +253,14 @@ class NumberFormat(CellFormat):
             parts = re.fullmatch(around, cell)
             if parts and not re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", parts[3]):  # has two readings
                 prefix, suffix = parts[2], parts[4] or ""
-                affixes = ((each,) if each.strip() else () for each in (prefix, suffix))
-                negative = "()" if parts[1] else "-"
-                places = _places(cell, decimal, prefix, suffix)
-                return cls(decimal, _group_mark(cell, decimal), *affixes, negative, places)
+                return cls(
+                    decimal,
+                    _group_mark(cell, decimal),
+                    (prefix,) if prefix.strip() else (),
+                    (suffix,) if suffix.strip() else (),
+                    "()" if parts[1] else "-",
+                    _places(cell, decimal, prefix, suffix),
+                )
         raise InputError(
             f"{quoted(example)} does not show how numbers are written. Write a number with "
             "decimals as the column has them, such as 1.234,50 or 1,234.50 €."
@@ -600,7 +606,7 @@ def _first_code(cells: pl.Series, numbers: pl.Series, rows: pl.Series) -> Cell |
 
 
 def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
-    """Look at the cells that a cast does not read: count them by what stands around their digits."""
+    """Look at the cells that a cast does not read, by what stands around their digits."""
     by_point, by_comma = (_fit(cells, _BY_MARK[mark]) for mark in ".,")
     fits = by_point | by_comma
     blank = ~fits

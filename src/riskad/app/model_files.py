@@ -48,7 +48,7 @@ from riskad.storage.files import atomic_path, check_input_file, check_output_fil
 __all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")

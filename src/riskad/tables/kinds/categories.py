@@ -92,7 +92,6 @@ class CategoryColumn(Column):
 
     @property
     def typical(self) -> Value:
-        """The most frequent level."""
         return self.frequent
 
     def features(self, values: pl.Series) -> list[Feature]:
@@ -127,7 +126,6 @@ class CategoryColumn(Column):
         return NotAsInTraining(rows={self.name: int(unseen.sum())}, values={self.name: set(new)})
 
     def typed(self, values: list[Value]) -> pl.Series:
-        """Return texts; "(blank)" is none."""
         texts = [None if value == BLANK else value for value in values]
         return pl.Series(self.name, texts, dtype=pl.String)
 
@@ -137,15 +135,12 @@ class CategoryColumn(Column):
         return self.typed(rng.choice(texts, n).tolist())
 
     def listed(self) -> str:
-        """Return its name and how many levels it has."""
         return f"{self.name} ({self.describe()})"
 
     def describe(self) -> str:
-        """Say how many levels it has."""
         return say_count(self.n_levels, "level")
 
     def onnx_features(self, graph: Any, cells: str) -> list[str]:
-        """Return codes."""
         return [onnx_codes(graph, cells, self.levels)]
 
 
@@ -198,20 +193,16 @@ class PresenceColumn(Column):
 
     @property
     def typical(self) -> Value:
-        """A value that is there."""
         return 0.0
 
     @property
     def extremes(self) -> tuple[str, str] | None:
-        """What 0 and 1 mean."""
         return _FILLED, BLANK
 
     def features(self, values: pl.Series) -> list[Feature]:
-        """Return where it is blank."""
         return [Feature(f"{self.name} is blank", self.plain(values))]
 
     def plain(self, values: pl.Series) -> NDArray[Any]:
-        """Return 1 for a blank."""
         return values.is_null().cast(pl.Float64).to_numpy()
 
     def typed(self, values: list[Value]) -> pl.Series:
@@ -219,11 +210,9 @@ class PresenceColumn(Column):
         return pl.Series(self.name, [None if v else _FILLED for v in values], dtype=pl.String)
 
     def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return some values and some blanks."""
         return self.typed(rng.integers(0, 2, n).tolist())
 
     def show(self, value: Value) -> Value:
-        """Say whether it is blank."""
         return BLANK if value else _FILLED
 
     def listed(self) -> str:
@@ -231,15 +220,12 @@ class PresenceColumn(Column):
         return f"{self.name} (only whether it is blank)"
 
     def describe(self) -> str:
-        """Say what is used."""
         return f"whether it is blank; else left out: {self.why}"
 
     def notes(self) -> list[str]:
-        """Say what is used."""
         blanks = say_count(self.blanks, "blank")
         return [f"{self.name}: {blanks}; what it holds is not used ({self.why})", *super().notes()]
 
     def onnx_features(self, graph: Any, cells: str) -> list[str]:
-        """Return where it is blank."""
         codes = {"keys_strings": [""], "values_floats": [1.0], "default_float": 0.0}
         return [graph.cast(graph.ml("LabelEncoder", cells, **codes), np.float64)]

@@ -139,27 +139,21 @@ class TimeBetween(Derived):
         return cls([abs(days) for days in usual], pairs)
 
     def names(self) -> list[str]:
-        """Return a name for each pair."""
         return [f"{first} to {second}" for first, second in self.pairs]
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        """Return days."""
         return _days(parsed, self.pairs)
 
     def needs(self) -> list[str]:
-        """Return the dates."""
         return list(dict.fromkeys(name for pair in self.pairs for name in pair))
 
     def describe(self) -> str:
-        """Say which times are measured."""
         return f"time between dates: {', '.join(self.names())}"
 
     def column(self, name: str) -> DerivedColumn:
-        """Return how people see days."""
         return DerivedColumn(name, "days", "short", "long")
 
     def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
-        """Return days."""
         return [
             g.node("Div", g.node("Sub", inputs[second], inputs[first]), np.array(_DAY))
             for first, second in self.pairs
@@ -197,20 +191,16 @@ class BesideGroup(Derived):
         return cls(medians(values), comparison)
 
     def names(self) -> list[str]:
-        """Return a name for each column that is compared."""
         return self.comparison.names()
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        """Return z-scores and rarities within the group."""
         compare = self.comparison.training_features if training else self.comparison.features
         return compare(parsed, parsed[self.comparison.group])
 
     def needs(self) -> list[str]:
-        """Return the group and the columns compared within it."""
         return [self.comparison.group, *self.comparison.columns]
 
     def describe(self) -> str:
-        """Say how many groups there are."""
         return self.comparison.describe()
 
     def column(self, name: str) -> DerivedColumn:
@@ -256,24 +246,19 @@ class SincePrevious(Derived):
         return cls(medians(gaps), group, moment, kept.to_dict())
 
     def names(self) -> list[str]:
-        """Return the name of the number."""
         return [f"{self.moment} since the row before of its {self.group}"]
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        """Return days."""
         kept = GapToPrevious.from_dict(self.kept)
         return kept.gaps(parsed[self.group], to_seconds(parsed[self.moment]))[:, None] / _DAY
 
     def needs(self) -> list[str]:
-        """Return the group and the moment."""
         return [self.group, self.moment]
 
     def describe(self) -> str:
-        """Say what is measured."""
         return f"{self.group}: time since the row before, by {self.moment}"
 
     def column(self, name: str) -> DerivedColumn:
-        """Return how people see days."""
         return DerivedColumn(name, "days", "short", "long")
 
 

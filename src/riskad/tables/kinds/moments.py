@@ -110,7 +110,6 @@ class MomentColumn(Column):
 
     @cached_property
     def reader(self) -> MomentReader:
-        """Reads moments."""
         return MomentReader(MomentFormat.from_dict(self.form), self.tolerant)
 
     @cached_property
@@ -125,16 +124,13 @@ class MomentColumn(Column):
 
     @property
     def extremes(self) -> tuple[str, str] | None:
-        """Words for small and large moments."""
         return ("short", "long") if self.kind == "duration" else ("early", "late")
 
     @property
     def usual_range(self) -> tuple[float, float]:
-        """From the first to the last moment."""
         return np.floor(self.low), max(self.high, self.low + 1)
 
     def features(self, values: pl.Series) -> list[Feature]:
-        """Return the parts as ordered numbers."""
         numbers = self.moment_parts.ordered(to_seconds(values))
         names = self.moment_parts.names(self.name)
         periods = [
@@ -146,16 +142,13 @@ class MomentColumn(Column):
         ]
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
-        """Return how many blanks there are where there were none."""
         n = values.null_count()
         return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
 
     def typed(self, values: list[Value]) -> pl.Series:
-        """Return seconds as moments."""
         return self.reader.typed(pl.Series(self.name, values, dtype=pl.Float64))
 
     def show(self, value: Value) -> Value:
-        """Return a moment as the column writes it."""
         return value if value is None or isinstance(value, str) else self.reader.format.show(value)
 
     def part_of(self, feature: str) -> str:
@@ -183,15 +176,12 @@ class MomentColumn(Column):
         return f"{part.removesuffix(' of month')} {int(number)}"
 
     def describe(self) -> str:
-        """Say how they are written and which parts are used."""
         parts = ", ".join(self.moment_parts.parts)
         return ": ".join(filter(None, [self.reader.format.describe(), parts]))
 
     def notes(self) -> list[str]:
-        """Describe its format and the parts that are used."""
         notes = [f"{self.name}: {self.describe()}", *super().notes()]
         return notes + [f"{self.name}: {say_count(self.blanks, 'blank')}"] * bool(self.blanks)
 
     def onnx_features(self, graph: Any, cells: str) -> list[str]:
-        """Return the parts; the graph has the same formulas."""
         return [part.node for part in self.moment_parts.ordered_parts(GraphNumbers(graph, cells))]

@@ -103,7 +103,6 @@ class NumberColumn(Column):
 
     @cached_property
     def reader(self) -> NumberReader:
-        """Reads numbers."""
         return NumberReader(NumberFormat.from_dict(self.form), self.tolerant)
 
     @property
@@ -113,32 +112,26 @@ class NumberColumn(Column):
 
     @property
     def extremes(self) -> tuple[str, str] | None:
-        """Low and high."""
         return "low", "high"
 
     @property
     def usual_range(self) -> tuple[float, float]:
-        """Four half distances of the quartiles around the median."""
         reach = 4 * self.spread or 1.0
         return self.middle - reach, self.middle + reach
 
     def features(self, values: pl.Series) -> list[Feature]:
-        """Return the numbers."""
         return [Feature(self.name, values.cast(pl.Float64).to_numpy())]
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
-        """Return how many blanks there are where there were none."""
         n = values.null_count()
         return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
 
     def show(self, value: Value) -> Value:
-        """Return a number that is shown as the column writes it."""
         if not isinstance(value, float):
             return value
         return WrittenNumber(value, self.reader.format.show(value))
 
     def describe(self) -> str:
-        """Say how they are written."""
         return self.reader.format.describe()
 
     def notes(self) -> list[str]:
@@ -152,7 +145,6 @@ class NumberColumn(Column):
         return notes
 
     def onnx_features(self, graph: Any, cells: str) -> list[str]:
-        """Return the numbers."""
         return [cells]
 
 
@@ -187,12 +179,10 @@ class FlagColumn(NumberColumn):
 
     @cached_property
     def reader(self) -> FlagReader:  # type: ignore[override]
-        """Reads yes and no."""
         return FlagReader(FlagFormat.from_dict(self.form), self.tolerant)
 
     @property
     def extremes(self) -> tuple[str, str] | None:
-        """The words of the column."""
         return self.reader.format.words
 
     def typed(self, values: list[Value]) -> pl.Series:
@@ -200,16 +190,13 @@ class FlagColumn(NumberColumn):
         return pl.Series(self.name, values, dtype=pl.Float64) >= 0.5
 
     def show(self, value: Value) -> Value:
-        """Return the word of the column for 0 or 1."""
         return self.reader.format.words[int(value)] if value in (0.0, 1.0) else value
 
     def describe(self) -> str:
-        """Say what its words are."""
         no, yes = self.reader.format.words
         return f"{no} or {yes}"
 
     def notes(self) -> list[str]:
-        """Say what becomes of its blanks."""
         notes = Column.notes(self)
         if self.blanks:
             middle = self.show(self.middle)

@@ -336,7 +336,6 @@ class TextColumn(Column):
 
     @property
     def typical(self) -> Value:
-        """No text is typical; a blank stands for the middle of all."""
         return None
 
     def features(self, values: pl.Series) -> list[Feature]:
@@ -349,11 +348,9 @@ class TextColumn(Column):
         return [Feature(name, vectors[:, j]) for j, name in enumerate(names)]
 
     def show(self, value: Value) -> Value:
-        """Return the text."""
         return BLANK if value is None else value
 
     def describe(self) -> str:
-        """Say how long the vectors are."""
         return f"{say_count(len(self.vectors.names('')), 'number')} for each text"
 
     def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:

@@ -24,7 +24,7 @@ from riskad.labelling.session import Conflict, Options, Session
 from riskad.labelling.upcoming import RANDOM, Upcoming
 from riskad.labelling.work import Found, Task, _Asked, _listen
 from riskad.tables.csv_reading import CsvFormat
-from riskad.tables.labelled import LabelColumn, UnlabelledTable
+from riskad.tables.labelled import FrameTable, LabelColumn
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
 
@@ -119,7 +119,7 @@ def test_a_label_column_that_is_blank_or_not_there_is_no_mistake(tmp_path, no_fi
 
 def test_a_model_of_other_columns_is_refused_at_once(tmp_path, no_fits):
     table, _ = make_payments(60)
-    unlabelled = UnlabelledTable(table)
+    unlabelled = FrameTable(table, None)
     model = riskad.fit_table(unlabelled, LabelColumn("label"), id="card", model="outliers").model
     riskad.save(model, tmp_path / "m.riskad")
     options = Options(id="card", model=str(tmp_path / "m.riskad"))
@@ -314,7 +314,7 @@ def test_a_fit_imports_nothing_from_the_working_folder(planted, monkeypatch, fir
     first = os.getcwd() if "itself" in first else first  # as after `python -m riskad`
     monkeypatch.setattr(sys, "path", [first, *sys.path])
     table, _ = make_payments(80)
-    model = riskad.fit_table(UnlabelledTable(table), LabelColumn("label"), model="outliers").model
+    model = riskad.fit_table(FrameTable(table, None), LabelColumn("label"), model="outliers").model
     riskad.save(model, "m.riskad")
     done = threading.Event()
     task = Task("model", list(range(1, 81)), [0] * 80, model=os.path.abspath("m.riskad"))

@@ -349,7 +349,7 @@ class _Work:
         return judge_later_rows(*told, self.times, self.known)
 
     def _fit_detector(self) -> None:
-        detector, rows = self.detector, self.table.training_rows(self.preparer)
+        detector, rows = self.detector, self.table.training_rows
         if detector.fits_any_source and rows is not None:
             detector.fit(rows)
             return

@@ -305,7 +305,7 @@ def _fit(
     **options: Any,
 ) -> Fit:
     """Fit on a table in memory, or on files of which some rows are read at a time."""
-    from riskad.tables.labelled import UnlabelledTable
+    from riskad.tables.labelled import FrameTable
     from riskad.tables.paths import find_tables
     from riskad.tables.reading import is_larger_than_memory, read_table
 
@@ -327,7 +327,7 @@ def _fit(
     if unlabelled:
         table = read_table(paths[0])
         if _model_is_chosen():
-            return _fit_table(UnlabelledTable(table), None, options)
+            return _fit_table(FrameTable(table, None), None, options)
         _check_forgotten(table, options["drop"])
         return _rank(table, options)
     if is_larger_than_memory(paths):
@@ -352,7 +352,7 @@ def _is_unlabelled(table: Any, labels: Any) -> bool:
 
 
 def _rank(table: Any, options: dict[str, Any]) -> Fit:
-    from riskad.tables.labelled import UnlabelledTable
+    from riskad.tables.labelled import FrameTable
 
     click.echo(
         "Note: no row is labelled, so rows are ranked by how unlike the others they are "
@@ -360,7 +360,7 @@ def _rank(table: Any, options: dict[str, Any]) -> Fit:
         err=True,
     )
     options |= {"model": "outliers", "label_source": "unknown"}
-    return _fit_table(UnlabelledTable(table), None, options)
+    return _fit_table(FrameTable(table, None), None, options)
 
 
 def _model_is_chosen() -> bool:

@@ -28,7 +28,6 @@ from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, count_values
 from riskad.rows.parquet_files import Paths, find_parquet, parquet_columns
 from riskad.rows.parted import Part
-from riskad.rows.source import Block
 from riskad.tables.columns import check_columns, to_text
 from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.preparation import TablePreparer
@@ -41,7 +40,6 @@ __all__ = [
     "LabelColumn",
     "LabelledTable",
     "ParquetTable",
-    "UnlabelledTable",
     "open_table",
 ]
 
@@ -165,6 +163,8 @@ class LabelledTable(ABC):
     counts: LabelCounts
     n_rows: int
     in_memory: bool
+    training_rows: Any = None
+    """All rows for a detector that can use any source, once they are prepared and not all kept."""
 
     @abstractmethod
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
@@ -174,33 +174,38 @@ class LabelledTable(ABC):
     def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
         """Fit a preparer to all rows, and return the rows that are kept in memory."""
 
-    @abstractmethod
-    def training_rows(self, preparer: TablePreparer) -> Any:
-        """Return all rows for training, for a detector that can use any source."""
-
-    @abstractmethod
     def how_read(self) -> list[str]:
         """Describe how the table was read, if that matters."""
+        return []
 
 
 class FrameTable(LabelledTable):
-    """A table in memory."""
+    """A table in memory; without a label column, for detectors that need none.
+
+    >>> FrameTable(pl.DataFrame({"amount": [1.0, 2.0]}), None).counts
+    LabelCounts(normal=0, anomaly=0, unlabelled=2)
+    """
 
     in_memory = True
 
-    def __init__(self, frame: pl.DataFrame, labels: LabelColumn):
+    def __init__(self, frame: pl.DataFrame, labels: LabelColumn | None):
         if not frame.height:
             raise InputError("The table has a header but no rows.")
-        check_columns([labels.column], frame.columns)
-        column = frame[labels.column]
-        if not (labels.normal or labels.anomaly):
+        self.frame, self.n_rows, self.shown_columns = frame, frame.height, frame.columns
+        if labels is None:
+            self.codes = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
+            self.label = "label"
+            while self.label in frame.columns:
+                self.label += "_"
+        else:
+            check_columns([labels.column], frame.columns)
+            column = frame[labels.column]
             texts = to_text(column).alias("value").value_counts(name="rows")
             labels = labels.understood(dict(texts.iter_rows()))
-        self.codes = parse_labels(column, **labels.spelled())
-        self.frame, self.label = frame, labels.column
-        self.columns = [name for name in frame.columns if name != labels.column]
-        self.shown_columns = frame.columns
-        self.counts, self.n_rows = count_labels(self.codes), frame.height
+            self.codes = parse_labels(column, **labels.spelled())
+            self.label = labels.column
+        self.columns = [name for name in frame.columns if name != self.label]
+        self.counts = count_labels(self.codes)
 
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Return the result of `work` for the frame."""
@@ -210,32 +215,6 @@ class FrameTable(LabelledTable):
         """Fit a preparer and return all rows; each cell is read once."""
         parsed = preparer.fit_parse(self.frame.select(features))
         return KeptRows(parsed, self.codes, True, "all rows")
-
-    def training_rows(self, preparer: TablePreparer) -> Any:
-        """Return None: all rows are already kept."""
-        return None
-
-    def how_read(self) -> list[str]:
-        """Return no sentences."""
-        return []
-
-
-class UnlabelledTable(FrameTable):
-    """A table in memory without labels, for detectors that need none.
-
-    >>> UnlabelledTable(pl.DataFrame({"amount": [1.0, 2.0]})).counts
-    LabelCounts(normal=0, anomaly=0, unlabelled=2)
-    """
-
-    def __init__(self, frame: pl.DataFrame):
-        if not frame.height:
-            raise InputError("The table has a header but no rows.")
-        self.codes = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
-        self.frame, self.label = frame, "label"
-        while self.label in frame.columns:
-            self.label += "_"
-        self.columns = self.shown_columns = frame.columns
-        self.counts, self.n_rows = count_labels(self.codes), frame.height
 
 
 class ParquetTable(LabelledTable):
@@ -260,7 +239,6 @@ class ParquetTable(LabelledTable):
         self.label, self.columns, self.n_rows = labels.column, self.rows.columns, self.rows.n_rows
         self.shown_columns = self.columns
         self.passes = 0
-        self._training: ParquetRows | None = None
 
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Return the results of `work` for all blocks of rows, joined in their order."""
@@ -282,7 +260,7 @@ class ParquetTable(LabelledTable):
             for block in part.blocks()
         )
         preparer.fit_batches(self.rows.parts, fold, first_rows(block.X for block in blocks))
-        self._training = self.rows.reading(
+        self.training_rows = self.rows.reading(
             preparer.read_columns, partial(preparer.transform, quiet=True)
         )
         samples = self.fold(
@@ -290,15 +268,11 @@ class ParquetTable(LabelledTable):
         )
         return samples.kept()
 
-    def training_rows(self, preparer: TablePreparer) -> Any:
-        """Return all rows as numbers, read again in each pass."""
-        return self._training
-
     def how_read(self) -> list[str]:
         """Describe how many files were read, and how often."""
         n, passes = len(self.rows.paths), self.passes
-        if self._training is not None:
-            passes += self._training.passes
+        if self.training_rows is not None:
+            passes += self.training_rows.passes
         files = f"{n:,} file{'' if n == 1 else 's'}"
         return [f"{files}, read {passes} times, some rows at a time"]
 
@@ -336,14 +310,10 @@ def _fold_part(
     """Joined results for all blocks of a part; empty if it has no rows."""
     first_row, total = starts[number], list[T]()
     for block in part.blocks():
-        told = _on_block(work, block, first_row)
-        total = [join(total[0], told)] if total else [told]
+        result = work(block.X, block.y, first_row)
+        total = [join(total[0], result)] if total else [result]
         first_row += len(block.y)
     return total
-
-
-def _on_block(work: Work[T], block: Block, first_row: int) -> T:
-    return work(block.X, block.y, first_row)
 
 
 def _unchanged(frame: pl.DataFrame) -> pl.DataFrame:

@@ -16,8 +16,8 @@ from riskad.app.onnx import feeds, to_onnx
 from riskad.app.report.look_page import render_look
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.labelled import LabelColumn
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.preparation import TablePreparer
 
 LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])

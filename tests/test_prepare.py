@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.tables.cells import BLANK, as_text
-from riskad.tables.differences import NotAsInTraining
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.prepared.categories import OTHER, CategoryColumn
 

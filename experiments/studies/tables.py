@@ -28,7 +28,7 @@ from experiments.summaries import Row, commits, grid, group, json_page, mean, ro
 from riskad import AutoRAD, LabelColumn, fit_table, mask_labels
 from riskad.core.checks import DataWarning
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
-from riskad.tables.groups import GroupComparison
+from riskad.tables.groups import GroupComparison, GroupCounts
 from tests.support.payments import draw_payments
 from tests.support.raw_tables import DRAWN, RawTable
 
@@ -202,7 +202,7 @@ def run_groups(cell: Cell) -> dict[str, Any]:
 def _compared(rows: pl.DataFrame, customers: pl.Series, test: np.ndarray) -> np.ndarray:
     """Columns of the comparison, which is learned from training rows alone."""
     train = rows.filter(~test), customers.filter(pl.Series(~test))
-    comparison = GroupComparison.learn(*train)
+    comparison = GroupComparison.of(GroupCounts.of(*train))
     columns = np.empty((rows.height, rows.width))
     columns[~test] = comparison.training_features(*train)
     columns[test] = comparison.features(rows.filter(test), customers.filter(pl.Series(test)))

@@ -10,11 +10,11 @@ from sklearn.pipeline import Pipeline
 from riskad.app.anomaly_rate import check_labels
 from riskad.app.evidence import Evidence
 from riskad.app.noticed import no_warnings
-from riskad.app.suspicious import say_suspicions
 from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, LabelCounts, count_labels
 from riskad.decisions.label_check import FEWEST_COMPARED
 from riskad.decisions.rates import GIVEN, SURPRISE
+from riskad.tables.data_checks import check_data
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
@@ -52,11 +52,12 @@ def say_warnings(
         The sentences.
     """
     preparer, detector = model[0], model[1]
+    kinds = {column.name: column.kind for column in preparer.used()}
     return [
         *_unused_labels(detector, counts),
         *(str(note) for note in noted),
         *_constant_columns(preparer),
-        *say_suspicions(preparer, kept.parsed, kept.codes),
+        *(str(finding) for finding in check_data(kept.parsed, kept.codes, kinds)),
         *_few_anomalies(counts),
         *_negative_risk(detector),
         *_not_drawn_at_random(evidence),

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from riskad.app.noticed import Progress, collect_warnings
 from riskad.app.reasons import show_value
 from riskad.app.results import earlier_results, pick_features, with_group
-from riskad.app.suspicious import say_suspicions
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
 from riskad.tables.cells import BLANK, as_text
 from riskad.tables.columns import is_flat
+from riskad.tables.data_checks import check_data
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.prepared.base import PreparedColumn, UsedColumn
@@ -198,7 +198,8 @@ class _Seen:
 
     def suspicious(self) -> list[str]:
         """What looks wrong."""
-        return say_suspicions(self.preparer, self.parsed, self.codes)
+        kinds = {column.name: column.kind for column in self.preparer.used()}
+        return [str(finding) for finding in check_data(self.parsed, self.codes, kinds)]
 
 
 @dataclass(frozen=True)

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeAlias
 
 from sklearn.exceptions import ConvergenceWarning
 
 from riskad.core.checks import DataWarning
-from riskad.tables.differences import NotAsInTraining
-
-__all__ = ["Progress", "collect_warnings", "merge_warnings", "no_warnings"]
+from riskad.tables.notes import NotAsInTraining, catch_kinds
 
 Progress: TypeAlias = Callable[[str], object]
 """A function that is called with each step."""
 
 
-@contextmanager
-def collect_warnings() -> Iterator[list[Warning]]:
+def collect_warnings() -> AbstractContextManager[list[Warning]]:
     """Collect what the user should know about the data or the fit; let other warnings pass."""
-    notes: list[Warning] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DataWarning)
-        warnings.simplefilter("always", ConvergenceWarning)
-        yield notes
-    for warning in caught:
-        if issubclass(warning.category, DataWarning | ConvergenceWarning):
-            notes.append(warning.message)  # type: ignore[arg-type]
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+    return catch_kinds(DataWarning, ConvergenceWarning)
 
 
 @contextmanager

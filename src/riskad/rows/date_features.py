@@ -1,12 +1,11 @@
 """Features of dates, times and durations: numbers computed from seconds.
 
 A date is in seconds since 1970-01-01 by the wall clock, a time of day in seconds since midnight, a
-duration in seconds (`riskad.tables.formats.moments`). With s the seconds and D = floor(s / 86400)
+duration in seconds. With s the seconds and D = floor(s / 86400)
 
 - hour = (s - 86400 D) / 3600, with its fraction,
 - weekday = (D + 3) mod 7, Monday 0,
-- day of month and month from D by floors and remainders
-  (`riskad.rows.moment_calendar.civil_of_days`),
+- day of month and month from D by floors and remainders (`civil_of_days`),
 - elapsed = (s - origin) / 86400, days since the earliest row of the training table, within those
   of its rows,
 
@@ -19,18 +18,22 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, check_choice, quoted
-from riskad.rows.moment_calendar import DAY, Floats, civil_of_days
 
-__all__ = ["GapToPrevious", "MomentParts", "elapsed", "elapsed_pairs", "follows"]
+Floats: TypeAlias = NDArray[np.float64]
+
+DAY = 86_400.0
+EARLIEST = -62_135_596_800.0  # the first second of year 1
+LATEST = 253_402_300_800.0  # the end of year 9999
+_MARCH_0000 = 719_468  # days from 0000-03-01 to 1970-01-01
 
 # The period of each part in its units, and in days.
 _PERIODS = {"hour": (24, 1), "weekday": (7, 7), "day of month": (31, 31), "month": (12, 365)}
@@ -52,8 +55,50 @@ def _floats(seconds: pl.Series | Floats) -> Floats:
 
 
 def _varies(values: Floats) -> bool:
-    known = values[~np.isnan(values)]
-    return known.size > 1 and bool(known.min() < known.max())
+    filled = values[~np.isnan(values)]
+    return filled.size > 1 and bool(filled.min() < filled.max())
+
+
+# --- the calendar ---------------------------------------------------------------------------------
+
+# Days are counted from 1970-01-01, in the Gregorian calendar extended to all years. A year is taken
+# to begin in March, so that the leap day is its last: with a = 0 for March, ..., 11 for February,
+# the days of such a year before month a are floor((153 a + 2) / 5), and 400 years have 146,097
+# days. NaN gives NaN.
+
+
+def days_of_civil(year: Floats, month: Floats, day: Floats) -> Floats:
+    """Days from 1970-01-01 to a date.
+
+    >>> float(days_of_civil(np.float64(2024), np.float64(2), np.float64(29)))
+    19782.0
+    """
+    year = year - np.floor((14 - month) / 12)  # January and February end the year before
+    era = np.floor(year / 400)
+    in_era = year - 400 * era
+    in_year = np.floor((153 * np.mod(month + 9, 12) + 2) / 5) + day - 1
+    leap = np.floor(in_era / 4) - np.floor(in_era / 100)
+    return 146_097 * era + 365 * in_era + leap + in_year - _MARCH_0000
+
+
+def civil_of_days(days: Floats) -> tuple[Floats, Floats, Floats]:
+    """Year, month and day of the month, days after 1970-01-01.
+
+    >>> [float(part) for part in civil_of_days(np.float64(19782))]
+    [2024.0, 2.0, 29.0]
+    """
+    shifted = days + _MARCH_0000
+    era = np.floor(shifted / 146_097)
+    in_era = shifted - 146_097 * era
+    leap = np.floor(in_era / 1_460) - np.floor(in_era / 36_524) + np.floor(in_era / 146_096)
+    year = np.floor((in_era - leap) / 365)
+    in_year = in_era - (365 * year + np.floor(year / 4) - np.floor(year / 100))
+    from_march = np.floor((5 * in_year + 2) / 153)
+    day = in_year - np.floor((153 * from_march + 2) / 5) + 1
+    return year + 400 * era + np.floor(from_march / 10), np.mod(from_march + 2, 12) + 1, day
+
+
+# --- parts of a moment ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,31 +122,30 @@ class MomentParts:
     ['when: hour', 'when: weekday', 'when: elapsed']
     >>> parts.ordered(days)[:3].tolist()
     [[0.0, 3.0, 0.0], [12.0, 4.0, 1.5], [6.0, 5.0, 16.25]]
+    >>> MomentParts("time", ("hour",)).cyclic_names("at")
+    ['at: hour (sine)', 'at: hour (cosine)']
     """
 
     kind: str
     parts: tuple[str, ...]
     origin: float = 0.0
-    span: float = 0.0
-    """Days from the first to the last training row."""
+    span: float = 0.0  # days from the first to the last training row
 
     @classmethod
     def learn(cls, kind: str, seconds: pl.Series | Floats) -> Self:
         """Find the parts that vary in the training rows, or in a sample of them."""
-        known = _floats(seconds)
-        known = known[~np.isnan(known)]
         check_choice("kind", kind, tuple(_PARTS))
-        dated = kind in ("date", "datetime") and known.size > 0
-        origin = float(known.min()) if dated else 0.0
-        span = (float(known.max()) - origin) / DAY if dated else 0.0
-        parts = tuple(
-            part
-            for part in _PARTS[kind]
-            if not dated or span >= _ROUNDS * _PERIODS.get(part, (0, 0))[1]
-        )
-        every = cls(kind, parts, origin, span).ordered(known)
-        kept = tuple(part for part, values in zip(parts, every.T, strict=True) if _varies(values))
-        return cls(kind, kept, origin, span)
+        filled = _floats(seconds)
+        filled = filled[~np.isnan(filled)]
+        origin = span = 0.0
+        parts = _PARTS[kind]
+        if kind in ("date", "datetime") and filled.size:
+            origin = float(filled.min())
+            span = (float(filled.max()) - origin) / DAY
+            parts = tuple(p for p in parts if span >= _ROUNDS * _PERIODS.get(p, (0, 0))[1])
+        columns = cls(kind, parts, origin, span).ordered_parts(filled)
+        varying = (part for part, numbers in zip(parts, columns, strict=True) if _varies(numbers))
+        return cls(kind, tuple(varying), origin, span)
 
     def names(self, column: str) -> list[str]:
         """Names of the columns of `ordered`."""
@@ -110,28 +154,28 @@ class MomentParts:
     def ordered(self, seconds: pl.Series | Floats) -> Floats:
         """Each part as one number, for trees: (rows, parts)."""
         values = _floats(seconds)
-        made = self.ordered_parts(values)
-        return np.column_stack(made) if made else np.empty((len(values), 0))
+        return np.column_stack([np.empty((len(values), 0)), *self.ordered_parts(values)])
 
     def ordered_parts(self, seconds: Any) -> list[Any]:
         """Each part separately, for anything with NumPy's functions: arrays, or graph numbers."""
         days = np.floor(seconds / DAY)
-        calendar = civil_of_days(days) if {"month", "day of month"} & set(self.parts) else None
-        return [
-            self._elapsed(seconds) if part == "elapsed" else _part(part, seconds, days, calendar)
-            for part in self.parts
-        ]
-
-    def _elapsed(self, seconds: Any) -> Any:
-        days = (seconds - self.origin) / DAY
-        return np.minimum(np.maximum(days, 0.0), self.span)
+        dated = {"month", "day of month"} & set(self.parts)
+        _, month, day = civil_of_days(days) if dated else (None, None, None)
+        columns: list[Any] = []
+        for part in self.parts:  # of a graph, numbers that are not asked for add no nodes
+            if part == "hour":
+                columns.append((seconds - days * DAY) / 3_600)
+            elif part == "weekday":
+                columns.append(np.mod(days + 3, 7))
+            elif part == "elapsed":
+                since = (seconds - self.origin) / DAY
+                columns.append(np.minimum(np.maximum(since, 0.0), self.span))
+            else:
+                columns.append({"seconds": seconds, "month": month, "day of month": day}[part])
+        return columns
 
     def cyclic_names(self, column: str) -> list[str]:
-        """Names of the columns of `cyclic`.
-
-        >>> MomentParts("time", ("hour",)).cyclic_names("at")
-        ['at: hour (sine)', 'at: hour (cosine)']
-        """
+        """Names of the columns of `cyclic`."""
         return [
             f"{column}: {part}{ending}"
             for part in self.parts
@@ -143,49 +187,37 @@ class MomentParts:
         unchanged: for linear and kernel methods, so that 23:59 is near 0:00.
         """
         values = _floats(seconds)
-        made = self.cyclic_parts(values)
-        return np.column_stack(made) if made else np.empty((len(values), 0))
+        return np.column_stack([np.empty((len(values), 0)), *self.cyclic_parts(values)])
 
     def cyclic_parts(self, seconds: Any) -> list[Any]:
         """The columns of `cyclic`, one by one, for arrays or for numbers of a graph."""
-        made: list[Any] = []
+        columns: list[Any] = []
         for part, numbers in zip(self.parts, self.ordered_parts(seconds), strict=True):
             if part in _PERIODS:
                 angle = numbers * (2 * math.pi / _PERIODS[part][0])
-                made += [np.sin(angle), np.cos(angle)]
+                columns += [np.sin(angle), np.cos(angle)]
             else:
-                made.append(numbers)
-        return made
+                columns.append(numbers)
+        return columns
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        moments = {"origin": self.origin, "span": self.span}
-        return {"kind": self.kind, "parts": list(self.parts), **moments}
+        return vars(self) | {"parts": list(self.parts)}
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`; anything else is refused."""
-        if not isinstance(told, Mapping) or set(told) != {"kind", "parts", "origin", "span"}:
-            raise InputError(f"Parts of moments have other entries than {quoted(told)}.")
-        kind = check_choice("kind", told["kind"], tuple(_PARTS))
-        parts, origin, span = told["parts"], told["origin"], told["span"]
+        if not isinstance(state, Mapping) or set(state) != {"kind", "parts", "origin", "span"}:
+            raise InputError(f"Parts of moments have other entries than {quoted(state)}.")
+        kind = check_choice("kind", state["kind"], tuple(_PARTS))
+        parts = state["parts"]
         if not isinstance(parts, list) or parts != [each for each in _PARTS[kind] if each in parts]:
             raise InputError(f"A column of kind {kind!r} has no such parts: {quoted(parts)}.")
-        for name, value in (("origin", origin), ("span", span)):
-            if not isinstance(value, float) or not math.isfinite(value):
-                raise InputError(f"The {name} of a column of dates is no number: {quoted(value)}.")
-        return cls(kind, tuple(parts), origin, span)
-
-
-def _part(part: str, seconds: Any, days: Any, calendar: Any) -> Any:
-    if part == "seconds":
-        return seconds
-    if part == "hour":
-        return (seconds - days * DAY) / 3_600
-    if part == "weekday":
-        return np.mod(days + 3, 7)
-    _, month, day = calendar
-    return month if part == "month" else day
+        for name in ("origin", "span"):
+            if not isinstance(state[name], float) or not math.isfinite(state[name]):
+                number = quoted(state[name])
+                raise InputError(f"The {name} of a column of dates is no number: {number}.")
+        return cls(kind, tuple(parts), state["origin"], state["span"])
 
 
 # --- from one date to another ---------------------------------------------------------------------
@@ -207,15 +239,9 @@ def elapsed_pairs(
 
     Both are filled in at least half of the rows and the time between them varies. Of more than ten
     pairs those are used whose difference spreads least, relative to the spread of the columns:
-    dates that belong together, and whose difference shows what neither shows alone.
+    dates that belong together, and whose difference shows what neither shows alone. `columns` are
+    the kind and the seconds by name, of all rows or the same sample of them.
 
-    Parameters
-    ----------
-    columns : mapping of str to (kind, seconds)
-        Columns of moments, all rows or the same sample of them.
-
-    Examples
-    --------
     >>> sent, paid = pl.Series([0.0, 1e6, 2e6]), pl.Series([5e5, 2e6, 2.1e6])
     >>> elapsed_pairs({"sent": ("date", sent), "paid": ("date", paid), "n": ("duration", sent)})
     [('sent', 'paid')]
@@ -226,11 +252,11 @@ def elapsed_pairs(
         if kind in ("date", "datetime")
         and 2 * np.isnan(values := _floats(seconds)).sum() <= len(values)
     }
-    spreads = {
-        pair: spread
-        for pair in combinations(dates, 2)
-        if (spread := _spread(dates[pair[0]], dates[pair[1]])) > 0
-    }
+    spreads = {}
+    for pair in combinations(dates, 2):
+        first, second = _both(*(dates[name] for name in pair))
+        if _varies(second - first):
+            spreads[pair] = np.std(second - first) / max(np.std(first), np.std(second))
     nearest = sorted(spreads, key=lambda pair: spreads[pair])[:_MOST_PAIRS]
     return [pair for pair in spreads if pair in nearest]
 
@@ -246,18 +272,14 @@ def follows(first: pl.Series | Floats, second: pl.Series | Floats) -> bool:
     >>> follows(sent, paid), follows(sent, paid.reverse())
     (True, False)
     """
-    a, b = _floats(first), _floats(second)
-    both = ~np.isnan(a) & ~np.isnan(b)
-    return bool(np.std(b[both] - a[both]) < np.std(b[both]))
+    a, b = _both(_floats(first), _floats(second))
+    return bool(np.std(b - a) < np.std(b))
 
 
-def _spread(first: Floats, second: Floats) -> float:
-    """Standard deviation of the difference, relative to the larger of the two; 0 if constant."""
-    both = ~np.isnan(first) & ~np.isnan(second)
-    first, second = first[both], second[both]
-    if not _varies(second - first):
-        return 0.0
-    return float(np.std(second - first) / max(np.std(first), np.std(second)))
+def _both(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """The rows that have both."""
+    filled = ~np.isnan(first) & ~np.isnan(second)
+    return first[filled], second[filled]
 
 
 # --- from one row to the next of its group --------------------------------------------------------
@@ -283,8 +305,8 @@ class GapToPrevious:
     [5.0, nan]
     """
 
-    groups: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    seconds: Floats = field(default_factory=lambda: np.empty(0))
+    groups: NDArray[np.int64]
+    seconds: Floats
 
     @classmethod
     def learn(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
@@ -295,9 +317,9 @@ class GapToPrevious:
 
     def gaps(self, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
         """The gap of each row, in their order."""
-        rows = _by_group(groups, seconds).sort("second")
         kept = pl.DataFrame({"group": self.groups, "before": self.seconds}).sort("before")
-        found = rows.join_asof(
+        rows = _by_group(groups, seconds).sort("second")
+        rows = rows.join_asof(
             kept,
             left_on="second",
             right_on="before",
@@ -307,7 +329,7 @@ class GapToPrevious:
             check_sortedness=False,
         )
         gaps = np.full(len(groups), np.nan)
-        gaps[found["row"].to_numpy()] = (found["second"] - found["before"]).to_numpy()
+        gaps[rows["row"].to_numpy()] = (rows["second"] - rows["before"]).to_numpy()
         return gaps
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
@@ -315,11 +337,11 @@ class GapToPrevious:
         return {"groups": self.groups, "seconds": self.seconds}
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`; anything else is refused."""
-        if not isinstance(told, Mapping) or set(told) != {"groups", "seconds"}:
+        if not isinstance(state, Mapping) or set(state) != {"groups", "seconds"}:
             raise InputError("The moments of groups are 'groups' and 'seconds', nothing else.")
-        groups, seconds = np.asarray(told["groups"]), np.asarray(told["seconds"])
+        groups, seconds = np.asarray(state["groups"]), np.asarray(state["seconds"])
         if (
             groups.dtype != np.int64
             or seconds.dtype != np.float64
@@ -335,24 +357,10 @@ class GapToPrevious:
 
 def _by_group(groups: pl.Series, seconds: pl.Series | Floats) -> pl.DataFrame:
     """Rows with a group and a moment: the hash of the group, the moment, the row's position."""
-    if len(groups) != len(seconds):
-        raise InputError(f"There are {len(groups):,} groups for {len(seconds):,} moments.")
-    if groups.dtype.is_float():  # whole numbers with blanks among them: 17.0 is the group 17
-        groups = groups.fill_nan(None).cast(pl.String).str.strip_suffix(".0")
-    names = groups.cast(pl.String)
-    frame = pl.DataFrame(
-        {
-            "name": names,
-            "second": _floats(seconds),
-            "row": np.arange(len(names)),
-        }
-    ).filter(pl.col("name").is_not_null() & pl.col("second").is_finite())
-    distinct = frame["name"].unique()
-    known = pl.DataFrame({"name": distinct, "group": _hashes(distinct)})
-    return frame.join(known, on="name", how="left").select("group", "second", "row")
-
-
-def _hashes(names: pl.Series) -> NDArray[np.int64]:
-    """64 bits of each name that are the same on every machine and for every version."""
-    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
-    return np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64)
+    rows = pl.DataFrame({"name": groups, "second": _floats(seconds)}).with_row_index("row")
+    rows = rows.filter(pl.col("name").is_not_null() & pl.col("second").is_finite())
+    names = rows["name"].unique()
+    # 64 bits of each name that are the same on every machine and for every version.
+    digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    hashes = pl.DataFrame({"name": names, "group": np.frombuffer(digests, "<i8").astype(np.int64)})
+    return rows.join(hashes, on="name", how="left").select("group", "second", "row")

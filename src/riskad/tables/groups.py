@@ -1,30 +1,396 @@
-"""How unusual a row's cells are within its group, such as its customer.
+r"""How unusual a row's cells are within its group, such as its customer.
 
 A payment of 900 is normal in a table of payments, but odd for a customer who never spends more than
-20. For each column of numbers the comparison adds how many standard deviations a value lies from
-the values of its group (`group_numbers`), for each category how rare its level is there
-(`group_shares`). Both blend the group with the table, more so if the group has few rows; rows of a
-new group, or of none, are compared with the table.
+20. Each column of numbers or categories gets one feature that says so. Both kinds blend the group
+with the table, more so if the group has few rows; rows of a new group, or of none, are compared
+with the table alone.
+
+Numbers: values of group g are modelled as draws from N(mu_g, sigma_g^2), where mu_g ~ N(m, tau^2)
+and 1 / sigma_g^2 ~ chi^2_d / (d s^2) over the groups. m, tau^2, s^2 and d are found by moments from
+the n_g values, mean m_g and variance s_g^2 of all groups. With k = s^2 / tau^2, the group then has
+
+    mean      (n_g m_g + k m) / (n_g + k)
+    variance  (d s^2 + (n_g - 1) s_g^2) / (d + n_g - 1)
+
+and a new value x of it has the score z = (x - mean) / sqrt(variance + tau^2 k / (n_g + k)).
+
+Categories: with c_gl the rows of group g that have level l, n_g its rows that have any, and p_l the
+share of l in the table, the score is -log((c_gl + k p_l) / (n_g + k)). Shares of groups vary about
+p as draws from a Dirichlet distribution of strength k do. Two rows of one group then agree with
+probability A = (1 + k S) / (1 + k), where S = sum_l p_l^2 is that for two rows of the table. So
+k = (1 - A) / (A - S).
+
+A model stores 64-bit hashes of the names of groups and levels: they do not reveal names, though
+anyone with a list of names can find out which of them occur. Two of 100,000 names have the same
+hash with a probability of 3 in 10 billion.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
+from scipy.stats import norm
 
-from riskad.core.checks import InputError, describe_column_difference
-from riskad.storage.fields import COUNT, TEXT, Array, Fields, ListOf, Record, State, require
-from riskad.tables.group_counts import MOST_GROUPS, GroupCounts, check_groups
-from riskad.tables.group_names import as_texts, find_hashes
-from riskad.tables.group_numbers import NumberByGroup
-from riskad.tables.group_shares import ShareByGroup
+from riskad.core.checks import InputError
+from riskad.storage import fields
+from riskad.storage.fields import Array, Fields, State, require
+from riskad.tables.shifts import finite_or_nan
 from riskad.tables.words import say_count
 
-__all__ = ["GroupComparison"]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+
+MOST_GROUPS = 100_000
+MOST_CELLS = 8_000_000  # of the rows that are kept while a table is counted
+MOST_LEVELS = 1_000  # of a column; the rarer ones count as one
+_GROUP, _KEY = "\0group", "\0key"  # no column of a table has these names
+
+_REACH = 1.5  # standard deviations, where values are clipped before they are averaged
+_ROUNDS = 4
+_MOST_DEGREES = 1e4  # variances that differ by less than sampling does
+_LEAST_SCALE = 1e-3  # of the table's: if groups hold one value each, a difference still has a size
+_LARGEST = 1e100  # squares of larger numbers might overflow
+_FARTHEST = 30.0  # beyond so many standard deviations all values count the same
+# E min(Z^2, c^2) of a standard normal Z: by so much clipping lowers the variance.
+_KEPT = float(1 - 2 * _REACH * norm.pdf(_REACH) + 2 * (_REACH**2 - 1) * norm.sf(_REACH))
+_LEAST_STRENGTH, _MOST_STRENGTH = 0.1, 1e6  # groups of one level each, and groups all alike
+
+
+# --- rows of each group, in bounded memory --------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCounts:
+    """Rows with the hash of their group, of a table or of parts of it that are joined.
+
+    Each group keeps a limited number of rows, so that all groups together hold no more than 8
+    million cells: those with the smallest of random keys, so that the rows kept from parts are a
+    sample of the whole. Small groups keep every row. Of more than 100,000 groups those with the
+    most rows are kept; if a dropped group occurs again in a later part, learning about it starts
+    again.
+    """
+
+    group: str  # the name of the group column
+    rows: pl.DataFrame
+    dropped: int = 0  # number of groups
+
+    @classmethod
+    def of(cls, parsed: pl.DataFrame, groups: pl.Series, *, seed: int = 0) -> Self:
+        """Count rows; each part needs another seed. Rows without a group are kept separately."""
+        keys = np.random.default_rng(seed).random(parsed.height, dtype=np.float32)
+        rows = parsed.with_columns(hash_texts(groups).alias(_GROUP), pl.Series(_KEY, keys))
+        return cls(groups.name, rows)._thinned()
+
+    def joined(self, other: Self) -> Self:
+        """The counts of both."""
+        rows = pl.concat([self.rows, other.rows], how="vertical_relaxed")
+        return replace(self, rows=rows, dropped=self.dropped + other.dropped)._thinned()
+
+    def _thinned(self) -> Self:
+        rows = self.rows.sort([_GROUP, _KEY])
+        sizes = rows[_GROUP].drop_nulls().value_counts(name="rows")
+        kept = sizes.sort(["rows", _GROUP], descending=True).head(MOST_GROUPS)
+        dropped, group = sizes.height - kept.height, pl.col(_GROUP)
+        if dropped:
+            rows = rows.filter(group.is_in(kept[_GROUP].implode()) | group.is_null())
+        most_rows = MOST_CELLS // rows.width
+        if rows.height > most_rows:
+            ordered = np.sort(kept["rows"].to_numpy())
+            before = np.concatenate([[0], np.cumsum(ordered)[:-1]])
+            # Rows left for each group if all smaller ones keep every row.
+            limits = (most_rows - before) // np.arange(len(ordered), 0, -1)
+            limits = limits[limits < ordered]
+            most_each = max(1, int(limits[0])) if len(limits) else most_rows
+            rows = rows.filter(pl.int_range(pl.len()).over(_GROUP) < most_each)
+        return replace(self, rows=rows, dropped=self.dropped + dropped)
+
+
+def hash_texts(column: pl.Series) -> pl.Series:
+    """A hash of each text, the same in all versions and on all machines; null for null.
+
+    >>> hash_texts(pl.Series(["Ann", None])).to_list()
+    [16065273467679184478, None]
+    """
+    texts = column.cast(pl.String).alias("text")
+    distinct = texts.drop_nulls().unique()
+    hashes = [int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) for text in distinct]
+    by_text = pl.DataFrame([distinct, pl.Series("hash", hashes, dtype=pl.UInt64)])
+    return texts.to_frame().join(by_text, on="text", how="left", maintain_order="left")["hash"]
+
+
+def _positions(hashes: pl.Series, among: Hashes) -> Integers:
+    """The position of each hash among sorted ones; -1 if it is null or not among them."""
+    if not len(among):
+        return np.full(len(hashes), -1)
+    numbers = hashes.fill_null(0).to_numpy()
+    at = np.minimum(np.searchsorted(among, numbers), len(among) - 1)
+    return np.where((among[at] == numbers) & hashes.is_not_null().to_numpy(), at, -1)
+
+
+# --- a column of numbers --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class NumberByGroup:
+    """A column of numbers: statistics of each group, and of all groups together.
+
+    Here and in `ShareByGroup`, `groups` are positions, -1 for rows of no group that is stored.
+    """
+
+    name: str
+    floor: float | None  # of values whose logarithms are compared; None: values as they are
+    centre: float  # m
+    between: float  # tau^2
+    within: float  # s^2
+    degrees: float  # d
+    n: Integers
+    mean: Floats
+    variance: Floats
+
+    _state_fields: ClassVar[Fields] = {
+        "name": fields.TEXT,
+        "floor": fields.Maybe(fields.POSITIVE),
+        "centre": fields.NUMBER,
+        "between": fields.Number(0),
+        "within": fields.POSITIVE,
+        "degrees": fields.POSITIVE,
+        "n": Array("i", ("groups",), low=0),
+        "mean": Array("f", ("groups",)),
+        "variance": Array("f", ("groups",), low=0),
+    }
+
+    @classmethod
+    def learn(cls, column: pl.Series, groups: Integers, n_groups: int) -> Self:
+        """Learn the groups of a column; null if a cell is blank."""
+        values = finite_or_nan(column)
+        filled = ~np.isnan(values)
+        floor = _log_floor(values[filled])
+        filled &= groups >= 0
+        x, of = _transform(values[filled], floor), groups[filled]
+        n = np.bincount(of, minlength=n_groups)
+        # Some of the rows are anomalies. So start at medians, and clip values around the last
+        # estimate: a few extreme ones then hardly change mean and variance.
+        mean = _medians(x, of, n_groups)
+        scale = _medians(np.abs(x - mean[of]), of, n_groups) / norm.ppf(0.75)
+        usual = float(np.median(scale[n > 1])) if (n > 1).any() else 0.0
+        usual = usual or float(np.std(x)) or 1.0 if len(x) else 1.0
+        scale = np.maximum(scale, _LEAST_SCALE * usual)
+        scale = np.exp((n * np.log(scale) + 5 * np.log(usual)) / (n + 5))
+        for _ in range(_ROUNDS):
+            clipped = np.clip(x, (mean - _REACH * scale)[of], (mean + _REACH * scale)[of])
+            mean = np.bincount(of, clipped, n_groups) / np.maximum(n, 1)
+            squares = np.bincount(of, (clipped - mean[of]) ** 2, n_groups)
+            variance = squares / np.maximum(n - 1, 1) / _KEPT
+            moments = _moments(n, mean, variance)
+            _, _, within, degrees = moments
+            blended = degrees * within + np.maximum(n - 1, 0) * variance
+            scale = np.sqrt(blended / (degrees + np.maximum(n - 1, 0)))
+        return cls(column.name, floor, *moments, n, mean, variance)
+
+    def scores(self, column: pl.Series, groups: Integers, *, without_itself: bool) -> Floats:
+        """Z of each value; NaN if the cell is blank.
+
+        A training row is judged `without_itself`, by the other rows of its group: a new row of the
+        group will not be among the rows that judge it.
+        """
+        x = _transform(finite_or_nan(column), self.floor)
+        n, mean, variance = (
+            np.where(groups >= 0, statistic[groups], 0.0)
+            for statistic in (self.n, self.mean, self.variance)
+        )
+        if without_itself:
+            reach = _REACH * np.sqrt(self._blended(n, variance))
+            gap = np.clip(x - mean, -reach, reach)
+            others = np.where(np.isnan(x), n, np.maximum(n - 1, 0))
+            squares = np.maximum(n - 1, 0) * variance * _KEPT
+            squares = np.maximum(squares - gap**2 * n / np.maximum(others, 1), 0)
+            variance = squares / np.maximum(others - 1, 1) / _KEPT
+            n, mean = others, mean - gap / np.maximum(others, 1)
+        trust = n * self.between / (n * self.between + self.within)
+        spread = self._blended(n, variance) + self.between * (1 - trust)
+        z = (x - trust * mean - (1 - trust) * self.centre) / np.sqrt(spread)
+        return np.clip(z, -_FARTHEST, _FARTHEST)
+
+    def _blended(self, n: Floats, variance: Floats) -> Floats:
+        own = np.maximum(n - 1, 0)
+        blended = (self.degrees * self.within + own * variance) / (self.degrees + own)
+        return np.maximum(blended, _LEAST_SCALE**2 * (self.between + self.within))
+
+
+def _log_floor(values: Floats) -> float | None:
+    """The smallest value whose logarithm is taken, if logarithms spread more evenly than values.
+
+    Amounts of money are an example: customers differ by factors, and so do the payments of one.
+    """
+    if not len(values) or values.min() <= 0 or _skew(values) < 0.1:
+        return None
+    return float(values.min()) / 2 if abs(_skew(np.log(values))) < _skew(values) / 2 else None
+
+
+def _skew(values: Floats) -> float:
+    """How much farther the upper tail reaches than the lower: from -1 to 1, 0 if both are equal."""
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    return float((high + low - 2 * middle) / (high - low)) if high > low else 0.0
+
+
+def _transform(values: Floats, floor: float | None) -> Floats:
+    if floor is None:
+        return np.clip(values, -_LARGEST, _LARGEST)
+    return np.log(np.maximum(values, floor))
+
+
+def _medians(x: Floats, of: Integers, n_groups: int) -> Floats:
+    """The median of each group, 0 if it has no values."""
+    by_group = pl.DataFrame({"of": of, "x": x}).group_by("of").agg(pl.col("x").median())
+    medians = np.zeros(n_groups)
+    medians[by_group["of"].to_numpy()] = by_group["x"].to_numpy()
+    return medians
+
+
+def _moments(
+    sizes: Integers, means: Floats, variances: Floats
+) -> tuple[float, float, float, float]:
+    """Return m, tau^2, s^2 and d."""
+    some, n = sizes > 0, sizes[sizes > 0].astype(float)
+    if not len(n):
+        return 0.0, 0.0, 1.0, _MOST_DEGREES
+    means, middle = means[some], np.median(means[some])
+    reach = 3 * np.median(np.abs(means - middle)) / norm.ppf(0.75)
+    means = np.clip(means, middle - reach, middle + reach) if reach > 0 else means
+    if n.max() < 2:  # no group tells what is within
+        return float(means.mean()), 0.0, float(means.var()) or 1.0, _MOST_DEGREES
+    within, degrees, pooled = _variances(n[n > 1] - 1, variances[some][n > 1])
+    centre = float(np.average(means, weights=n))
+    if len(n) < 2:
+        return centre, 0.0, within, degrees
+    # Means of groups vary by tau^2, and also by pooled / n_g.
+    apart = float(n @ (means - centre) ** 2) - (len(n) - 1) * pooled
+    between = max(0.0, apart / (n.sum() - n @ n / n.sum()))
+    trust = n * between / (n * between + within)
+    centre = float(np.average(means, weights=trust)) if between > 0 else centre
+    return centre, between, within, degrees
+
+
+def _variances(f: Floats, variances: Floats) -> tuple[float, float, float]:
+    """Return s^2, d, and the average variance of groups with f = n_g - 1 degrees of freedom.
+
+    log s_g^2 has mean log s^2 + (psi(f/2) - log(f/2)) - (psi(d/2) - log(d/2)) and variance
+    psi'(f/2) + psi'(d/2) (Smyth, 2004). So d is found from the spread beyond psi'(f/2).
+    """
+    pooled = float(np.average(variances, weights=f))
+    if pooled <= 0:
+        return np.finfo(float).tiny, _MOST_DEGREES, 0.0
+    logs = np.log(np.maximum(variances, _LEAST_SCALE**2 * pooled))
+    sizes, at = np.unique(f, return_inverse=True)  # groups are many, and these functions slow
+    logs += (np.log(sizes / 2) - digamma(sizes / 2))[at]
+    middle = float(np.average(logs, weights=f))
+    by_chance = polygamma(1, sizes / 2)[at]
+    spread = float(np.average((logs - middle) ** 2 - by_chance, weights=f))
+    degrees = least = 1e-2
+    if spread <= polygamma(1, _MOST_DEGREES / 2):
+        degrees = _MOST_DEGREES
+    elif spread < polygamma(1, least / 2):
+        degrees = float(brentq(lambda d: polygamma(1, d / 2) - spread, least, _MOST_DEGREES))
+    return float(np.exp(middle + digamma(degrees / 2) - np.log(degrees / 2))), degrees, pooled
+
+
+# --- a column of categories -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ShareByGroup:
+    """A column of categories: how often groups and the table have each level."""
+
+    name: str
+    strength: float  # k
+    levels: Hashes  # in rising order; one more position is for all other levels
+    counts: Integers  # rows of each level in the table, those of other levels last
+    n: Integers  # rows of each group that have a level
+    pairs: Integers  # each level of a group, as group * (levels + 1) + level, in rising order
+    rows: Integers  # rows of the group that have it
+    n_others: int  # different levels that count as one
+
+    _state_fields: ClassVar[Fields] = {
+        "name": fields.TEXT,
+        "strength": fields.POSITIVE,
+        "levels": Array("u", ("levels",), rising=True),
+        "counts": Array("i", (None,), low=0),
+        "n": Array("i", ("groups",), low=0),
+        "pairs": Array("i", ("pairs",), low=0, rising=True),
+        "rows": Array("i", ("pairs",), low=1),
+        "n_others": fields.COUNT,
+    }
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        size, pairs, groups = len(state["levels"]) + 1, state["pairs"], len(state["n"])
+        require(len(state["counts"]) == size, "counts: one for each level, and the others'")
+        require(size <= MOST_LEVELS + 1, "levels: too many")
+        require(not len(pairs) or pairs[-1] < groups * size, "pairs: of no group")
+        of_groups = np.bincount(pairs // size, state["rows"], groups)
+        require(np.array_equal(of_groups, state["n"]), "rows: other numbers than those of groups")
+
+    @classmethod
+    def learn(cls, column: pl.Series, groups: Integers, n_groups: int) -> Self:
+        """Learn the groups of a column; null if a cell is blank."""
+        counts = column.cast(pl.String).drop_nulls().value_counts(sort=True, name="rows")
+        levels = np.sort(hash_texts(counts.head(MOST_LEVELS)[column.name]).to_numpy())
+        codes, size = _level_codes(column, levels), len(levels) + 1
+        filled = (codes >= 0) & (groups >= 0)
+        pairs, rows = np.unique(groups[filled] * size + codes[filled], return_counts=True)
+        table = np.bincount(codes[codes >= 0], minlength=size)
+        n = np.bincount(groups[filled], minlength=n_groups)
+        strength = _MOST_STRENGTH
+        if _ordered_pairs(n):
+            within = _ordered_pairs(rows) / _ordered_pairs(n)
+            overall = _ordered_pairs(table) / _ordered_pairs(table.sum())
+            if within > overall:
+                strength = (1 - within) / (within - overall)
+        strength = float(np.clip(strength, _LEAST_STRENGTH, _MOST_STRENGTH))
+        n_others = counts.height - len(levels)
+        return cls(column.name, strength, levels, table, n, pairs, rows, n_others)
+
+    def scores(self, column: pl.Series, groups: Integers, *, without_itself: bool) -> Floats:
+        """-log(share) of each level; NaN if the cell is blank."""
+        codes, size = _level_codes(column, self.levels), len(self.levels) + 1
+        itself = float(without_itself)
+        # One more row is counted for each level, and for a new one; levels that count as one share
+        # its rows equally.
+        rows = np.maximum(self.counts[codes] - itself, 0)
+        rows = np.where(codes == size - 1, rows / (self.n_others + 1), rows) + 1
+        in_table = rows / (self.counts.sum() - itself + size + self.n_others)
+        pair = groups * size + codes
+        at = np.minimum(np.searchsorted(self.pairs, pair), len(self.pairs) - 1)
+        in_group, n = np.zeros(len(codes)), np.zeros(len(codes))
+        if len(self.pairs):
+            in_group = np.where((groups >= 0) & (self.pairs[at] == pair), self.rows[at], 0.0)
+            n = np.where(groups >= 0, self.n[groups], 0.0)
+        in_group, n = np.maximum(in_group - itself, 0), np.maximum(n - itself, 0)
+        share = (in_group + self.strength * in_table) / (n + self.strength)
+        return np.where(codes >= 0, -np.log(share), np.nan)
+
+
+def _level_codes(column: pl.Series, levels: Hashes) -> Integers:
+    """The position of each text among the levels, the last if it is none, -1 if it is blank."""
+    codes = _positions(hash_texts(column), levels)
+    return np.where(column.is_null().to_numpy(), -1, np.where(codes < 0, len(levels), codes))
+
+
+def _ordered_pairs(counts: Integers | np.int64) -> float:
+    """Number of ordered pairs of rows within counts."""
+    counts = np.asarray(counts, dtype=float)
+    return float((counts * (counts - 1)).sum())
+
+
+# --- all columns ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +398,14 @@ class GroupComparison:
     """What a model stores about groups; their names and levels as hashes, and no row.
 
     Training rows are compared by `training_features`, which leaves the row itself out of its group;
-    all other rows by `features`.
+    all other rows by `features`. Parsed rows hold numbers and texts, null if a cell is blank;
+    groups are texts, null if a row has none.
 
     Examples
     --------
     >>> rows = pl.DataFrame({"amount": [10.0, 11, 12, 10, 11, 50, 52, 51, 49, 50]})
     >>> customers = pl.Series("customer", ["Ann"] * 5 + ["Bob"] * 5)
-    >>> comparison = GroupComparison.learn(rows, customers)
+    >>> comparison = GroupComparison.of(GroupCounts.of(rows, customers))
     >>> comparison.names()
     ['amount beside its customer']
     >>> new = pl.DataFrame({"amount": [50.0, 50.0, 50.0, None]})
@@ -47,84 +414,57 @@ class GroupComparison:
     [[28.2, -0.3, 0.7, nan]]
     """
 
-    group: str
-    """The name of the group column."""
-    columns: list[str]
-    """The compared columns, in their order."""
-    groups: NDArray[np.uint64]
-    """Hashes of the groups' names, in rising order."""
+    group: str  # the name of the group column
+    columns: list[str]  # the compared ones, in their order
+    groups: Hashes  # in rising order
     numbers: list[NumberByGroup]
     shares: list[ShareByGroup]
-    dropped: int = 0
-    """Number of groups that are not stored, since there are too many."""
+    dropped: int = 0  # groups that are not stored, since there are too many
 
     _state_fields: ClassVar[Fields] = {
-        "group": TEXT,
-        "columns": ListOf(TEXT),
-        "groups": Array("u", ("groups",)),
-        "numbers": ListOf(Record(("NumberByGroup",))),
-        "shares": ListOf(Record(("ShareByGroup",))),
-        "dropped": COUNT,
+        "group": fields.TEXT,
+        "columns": fields.ListOf(fields.TEXT),
+        "groups": Array("u", ("groups",), rising=True),
+        "numbers": fields.ListOf(fields.Record(("NumberByGroup",))),
+        "shares": fields.ListOf(fields.Record(("ShareByGroup",))),
+        "dropped": fields.COUNT,
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
         parts = [*state["numbers"], *state["shares"]]
         names = [part.name for part in parts]
         require(sorted(names) == sorted(set(state["columns"])), "columns: others are compared")
         require(len(names) == len(state["columns"]), "columns: a name twice")
-        groups, n_groups = state["groups"], len(state["groups"])
-        # Differences of unsigned numbers are never below 0.
-        require(bool((groups[1:] > groups[:-1]).all()), "groups: expected hashes in rising order")
-        require(n_groups <= MOST_GROUPS, "groups: too many")
+        n_groups = len(state["groups"])
+        require(0 < n_groups <= MOST_GROUPS, f"groups: expected 1 to {MOST_GROUPS:,}")
         require(all(len(part.n) == n_groups for part in parts), "groups: another number of them")
-
-    @classmethod
-    def learn(cls, parsed: pl.DataFrame, groups: pl.Series) -> Self:
-        """Learn the groups of a table in memory.
-
-        Parameters
-        ----------
-        parsed
-            Numbers and texts, null if a cell is blank; without the group column.
-        groups
-            The group of each row; null if it has none.
-        """
-        return cls.of(GroupCounts.of(parsed, groups))
 
     @classmethod
     def of(cls, counts: GroupCounts) -> Self:
         """Learn the groups of a table whose rows were counted, perhaps in parts."""
-        if not counts.columns:
+        rows = counts.rows.drop(_GROUP, _KEY)
+        if not rows.width:
             raise InputError(
                 f"there is nothing to compare within {counts.group!r}: the table has no column of "
                 "numbers or categories besides it. Add one, or leave the group out."
             )
-        hashes = counts.hashes
+        hashes = counts.rows[_GROUP]
         groups = hashes.drop_nulls().unique().sort().to_numpy()
         if not len(groups):
             raise InputError(
                 f"{counts.group!r} names no group: all its cells are blank. Name another column."
             )
-        of = np.searchsorted(groups, hashes.fill_null(0).to_numpy())
-        places = np.where(hashes.is_null().to_numpy(), -1, of)
-        numbers, shares = [], []
-        for name in counts.columns:
-            column = counts.rows[name]
-            if column.dtype.is_numeric():
-                values = _floats(column)
-                numbers.append(NumberByGroup.learn(name, values, places, len(groups)))
-            else:
-                texts = column.cast(pl.String)
-                shares.append(ShareByGroup.learn(name, texts, places, len(groups)))
-        return cls(counts.group, counts.columns, groups, numbers, shares, counts.dropped)
+        of, n = _positions(hashes, groups), len(groups)
+        numbers = [NumberByGroup.learn(each, of, n) for each in rows if each.dtype.is_numeric()]
+        shares = [ShareByGroup.learn(each, of, n) for each in rows if not each.dtype.is_numeric()]
+        return cls(counts.group, rows.columns, groups, numbers, shares, counts.dropped)
 
     def names(self) -> list[str]:
         """The name of each feature, in the order of the columns."""
         return [f"{name} beside its {self.group}" for name in self.columns]
 
-    def features(self, parsed: pl.DataFrame, groups: pl.Series) -> NDArray[np.float64]:
+    def features(self, parsed: pl.DataFrame, groups: pl.Series) -> Floats:
         """How unusual each cell of new rows is within its group: (rows, columns).
 
         For numbers this is z, below 0 if the value is lower than the group's; for categories
@@ -132,58 +472,25 @@ class GroupComparison:
         """
         return self._features(parsed, groups, without_itself=False)
 
-    def training_features(self, parsed: pl.DataFrame, groups: pl.Series) -> NDArray[np.float64]:
+    def training_features(self, parsed: pl.DataFrame, groups: pl.Series) -> Floats:
         """The same for training rows, each compared with the others of its group."""
         return self._features(parsed, groups, without_itself=True)
 
-    def _features(
-        self, parsed: pl.DataFrame, groups: pl.Series, *, without_itself: bool
-    ) -> NDArray[np.float64]:
-        self._check(parsed, groups)
-        places = find_hashes(as_texts(groups), self.groups)
-        found = np.empty((parsed.height, len(self.columns)))
-        at = {name: i for i, name in enumerate(self.columns)}
-        for number in self.numbers:
-            values = _floats(parsed[number.name])
-            of_column = number.scores(values, places, without_itself=without_itself)
-            found[:, at[number.name]] = of_column
-        for share in self.shares:
-            texts = parsed[share.name].cast(pl.String)
-            found[:, at[share.name]] = share.scores(texts, places, without_itself=without_itself)
-        return found
-
-    def _check(self, parsed: pl.DataFrame, groups: pl.Series) -> None:
-        missing = [name for name in self.columns if name not in parsed.columns]
-        if missing:
-            raise InputError(
-                f"columns that are compared within {self.group!r} are not there:\n"
-                + describe_column_difference(self.columns, parsed.columns)
-            )
-        check_groups(parsed.select(self.columns), groups)
-        for number in self.numbers:
-            if not parsed[number.name].dtype.is_numeric():
-                raise InputError(
-                    f"column {number.name!r} was learned as numbers, got "
-                    f"{parsed[number.name].dtype}. Parse it as it was parsed for the fit."
-                )
+    def _features(self, parsed: pl.DataFrame, groups: pl.Series, *, without_itself: bool) -> Floats:
+        of = _positions(hash_texts(groups), self.groups)
+        parts: list[NumberByGroup | ShareByGroup] = [*self.numbers, *self.shares]
+        features = {
+            part.name: part.scores(parsed[part.name], of, without_itself=without_itself)
+            for part in parts
+        }
+        return np.column_stack([features[name] for name in self.columns])
 
     def describe(self) -> str:
-        """What is compared, in one sentence.
-
-        >>> rows = pl.DataFrame({"amount": [1.0, 2.0, 3.0], "shop": ["a", "a", "b"]})
-        >>> GroupComparison.learn(rows, pl.Series("customer", ["Ann", "Ann", "Bob"])).describe()
-        'customer: 2 columns are compared within 2 groups'
-        """
-        rest = (
-            f"; the {self.dropped:,} smallest are compared with the table" if self.dropped else ""
-        )
+        """What is compared, in one sentence."""
         columns = say_count(len(self.columns), "column")
         verb = "is" if len(self.columns) == 1 else "are"
         groups = say_count(len(self.groups), "group")
-        return f"{self.group}: {columns} {verb} compared within {groups}{rest}"
-
-
-def _floats(column: pl.Series) -> NDArray[np.float64]:
-    """Numbers, NaN for missing values and infinities."""
-    values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return np.where(np.isfinite(values), values, np.nan)
+        said = f"{self.group}: {columns} {verb} compared within {groups}"
+        if not self.dropped:
+            return said
+        return f"{said}; the {self.dropped:,} smallest are compared with the table"

@@ -1,14 +1,23 @@
-"""What the user should know about how a file was read: reported once, as a warning."""
+"""What a user is told about rows: how a file was read, and what is not as in training.
+
+The command line imports this at its start: nothing here needs NumPy or polars.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from riskad.core.checks import DataWarning
+from riskad.core.checks import DataWarning, enumerate_names
+from riskad.tables.words import say_count
 
-__all__ = ["ReadingNote", "note", "saying_once"]
+MOST_NEW_VALUES = 1000
+"""Most new values of a column that are distinguished; more would only take memory."""
+
+
+# --- how a file was read --------------------------------------------------------------------------
 
 
 class ReadingNote(DataWarning):
@@ -18,6 +27,23 @@ class ReadingNote(DataWarning):
 def note(text: str) -> None:
     """Report how a file was read."""
     warnings.warn(ReadingNote(text), stacklevel=2)
+
+
+@contextmanager
+def catch_kinds(*kinds: type[Warning]) -> Iterator[list[Warning]]:
+    """Collect warnings of some kinds; let others pass."""
+    collected: list[Warning] = []
+    with warnings.catch_warnings(record=True) as caught:
+        for kind in kinds:
+            warnings.simplefilter("always", kind)
+        yield collected
+    for warning in caught:
+        if isinstance(warning.message, kinds):
+            collected.append(warning.message)
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 @contextmanager
@@ -35,15 +61,71 @@ def saying_once(said: set[str]) -> Iterator[None]:
     >>> [str(warning.message) for warning in caught], sorted(said)
     (['new'], ['known', 'new'])
     """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ReadingNote)
+    with catch_kinds(ReadingNote) as notes:
         yield
-    for warning in caught:
-        text = str(warning.message)
-        if not isinstance(warning.message, ReadingNote):
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-        elif text not in said:
+    for text in map(str, notes):
+        if text not in said:
             said.add(text)
             note(text)
+
+
+# --- what is not as in training -------------------------------------------------------------------
+
+
+class NotAsInTraining(DataWarning):
+    """What rows to score have and training rows did not have, by column.
+
+    >>> a = NotAsInTraining(rows={"country": 2}, values={"country": {"NA"}})
+    >>> b = NotAsInTraining(blanks={"age": 1}, rows={"country": 1}, values={"country": {"XX"}})
+    >>> print(NotAsInTraining.of_all([a, b]))
+    Not as in training: age: 1 blank filled with the median, where it had none; \
+country: 3 rows with a new value ('NA', 'XX').
+    """
+
+    def __init__(
+        self,
+        *,
+        blanks: Mapping[str, int] | None = None,
+        rows: Mapping[str, int] | None = None,
+        values: Mapping[str, set[str]] | None = None,
+        unread: Mapping[str, tuple[int, str]] | None = None,
+        changes: Mapping[str, list[str]] | None = None,
+    ):
+        self.blanks = Counter(blanks or {})
+        self.rows = Counter(rows or {})
+        self.values = dict(values or {})
+        self.unread = dict(unread or {})
+        self.changes = dict(changes or {})
+
+    @classmethod
+    def of_all(cls, batches: Iterable[NotAsInTraining]) -> NotAsInTraining:
+        """Merge the differences of several batches of rows."""
+        merged = cls()
+        for batch in batches:
+            merged.blanks += batch.blanks
+            merged.rows += batch.rows
+            for name, values in batch.values.items():
+                values = values | merged.values.get(name, set())
+                merged.values[name] = set(sorted(values)[:MOST_NEW_VALUES])
+            for name, (n, cell) in batch.unread.items():
+                before, first = merged.unread.get(name, (0, cell))
+                merged.unread[name] = before + n, first
+            merged.changes = {**batch.changes, **merged.changes}  # of a column, the first ones
+        return merged
+
+    def __str__(self) -> str:
+        notes = [
+            f"{name}: {say_count(n, 'blank')} filled with the median, where it had none"
+            for name, n in self.blanks.items()
+        ]
+        for name, (n, cell) in self.unread.items():
+            cells = say_count(n, "cell")
+            notes.append(f"{name}: {cells} that cannot be read count as blank ({cell} first)")
+        for name, n in self.rows.items():
+            values = sorted(self.values[name])
+            shown = enumerate_names(values, 3)
+            if len(values) >= MOST_NEW_VALUES:
+                shown = f"{enumerate_names(values[:3])} and at least {len(values) - 3} more"
+            notes.append(f"{name}: {say_count(n, 'row')} with a new value ({shown})")
+        notes += [sentence.rstrip(".") for each in self.changes.values() for sentence in each]
+        return "Not as in training: " + "; ".join(notes) + "."

@@ -44,7 +44,6 @@ from riskad.storage.fields import (
 )
 from riskad.tables.cells import Value, as_text
 from riskad.tables.columns import check_columns
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds import (
     Fold,
@@ -58,6 +57,7 @@ from riskad.tables.kinds import (
     over_columns,
 )
 from riskad.tables.matrices import Matrix, join_dense, join_sparse
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.prepared.base import MEDIAN_ROWS, PreparedColumn, UsedColumn
 from riskad.tables.prepared.derived import medians
 from riskad.tables.prepared.deriving import learn_derived, without_repeats

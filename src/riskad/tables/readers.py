@@ -17,10 +17,10 @@ import polars as pl
 
 from riskad.core.checks import InputError, quoted
 from riskad.tables.cells import as_text, check_flat, check_sizes
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.moments import MomentFormat
 from riskad.tables.formats.number_format import NumberFormat
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.words import say_count
 
 __all__ = [

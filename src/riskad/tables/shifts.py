@@ -20,22 +20,17 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from riskad.storage.fields import Array, Fields, ListOf, State, Text, require
+from riskad.storage.fields import TEXT, Array, Fields, ListOf, State, require
 from riskad.tables.words import say_count, show_number
-
-__all__ = ["FACTORS", "Shifts", "factor_between"]
 
 Floats = NDArray[np.float64]
 
-FACTORS = (60.0, 100.0, 1_000.0, 3_600.0, 1e6)
-"""Factors between units: minutes and hours, cents, thousands, and per mil, hours and seconds,
-millions.
-"""
+UNIT_FACTORS = (60.0, 100.0, 1_000.0, 3_600.0, 1e6)
+"""Minutes and hours, cents, thousands and per mil, hours and seconds, millions."""
 
 _LEVELS = (0.005, 0.05, 0.25, 0.5, 0.75, 0.95, 0.995)
 _FEWEST_BEFORE, _FEWEST = 50, 20
 _LEAST_SHARE = 0.1  # of the rows, if not all have moved
-_NEAR = 0.15  # how far quartiles may be off the factor, in powers of ten
 _MORE_BLANKS, _CHANCE = 0.2, 1e-4
 
 
@@ -43,15 +38,10 @@ _MORE_BLANKS, _CHANCE = 0.2, 1e-4
 class Shifts:
     """Earlier quantiles of each column, and the number of its blank cells.
 
-    Examples
-    --------
     >>> before = pl.DataFrame({"amount": np.linspace(30, 50, 200), "age": [40.0] * 200})
-    >>> shifts = Shifts.learn(before)
-    >>> shifts.compare(before)
-    []
     >>> after = pl.DataFrame({"amount": np.linspace(3000, 5000, 50), "age": [None] * 50})
-    >>> for sentence in shifts.compare(after):
-    ...     print(sentence)
+    >>> for sentences in Shifts.learn(before).changes(after, first_row=1).values():
+    ...     print(*sentences)
     amount: usually 40, here 4,000, 100 times as large: has the unit changed? First in row 1.
     age: 100 % of the cells are blank, where 0 % were. First in row 1.
     """
@@ -59,11 +49,10 @@ class Shifts:
     columns: list[str]
     rows: NDArray[np.int64]
     blanks: NDArray[np.int64]
-    quantiles: Floats
-    """Of the sizes |x| > 0 of each column of numbers; NaN if there are too few of them."""
+    quantiles: Floats  # of the sizes |x| > 0; NaN if there are too few of them
 
     _state_fields: ClassVar[Fields] = {
-        "columns": ListOf(Text(), "columns_"),
+        "columns": ListOf(TEXT, "columns_"),
         "rows": Array("i", ("columns_",), low=0),
         "blanks": Array("i", ("columns_",), low=0),
         "quantiles": Array("f", ("columns_", len(_LEVELS)), low=0, gaps=True),
@@ -71,7 +60,6 @@ class Shifts:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
         require(bool((state["blanks"] <= state["rows"]).all()), "blanks: more than rows")
         require(len(set(state["columns"])) == len(state["columns"]), "columns: a name twice")
         known = state["quantiles"][~np.isnan(state["quantiles"]).any(axis=1)]
@@ -91,27 +79,15 @@ class Shifts:
         rows = np.full(parsed.width, parsed.height, dtype=np.int64)
         return cls(parsed.columns, rows, blanks, quantiles)
 
-    def compare(self, parsed: pl.DataFrame, *, first_row: int = 1) -> list[str]:
-        """Describe what has changed, one sentence each; missing columns are left out.
-
-        Parameters
-        ----------
-        parsed
-            Rows to score, parsed like those of the fit.
-        first_row
-            The number of the first of these rows, if they are part of a table.
-        """
-        return [said for each in self.changes(parsed, first_row).values() for said in each]
-
     def changes(self, parsed: pl.DataFrame, first_row: int) -> dict[str, list[str]]:
-        """The sentences of `compare`, by column."""
-        found: dict[str, list[str]] = {}
+        """Sentences by column; `first_row` is the number of the first of these rows."""
+        sentences: dict[str, list[str]] = {}
         for place, name in enumerate(self.columns):
             if name in parsed.columns and parsed.height >= _FEWEST:
                 unit = self._new_unit(place, parsed[name], first_row)
                 blanks = self._new_blanks(place, parsed[name], first_row)
-                found[name] = [said for said in (unit, blanks) if said]
-        return {name: said for name, said in found.items() if said}
+                sentences[name] = [sentence for sentence in (unit, blanks) if sentence]
+        return {name: each for name, each in sentences.items() if each}
 
     def _new_unit(self, place: int, column: pl.Series, first_row: int) -> str | None:
         before, sizes = self.quantiles[place], _sizes(column)
@@ -122,11 +98,26 @@ class Shifts:
         for moved in (present, outside):
             if moved.sum() < max(_FEWEST, _LEAST_SHARE * present.sum()):
                 continue
-            factor = _factor(before, sizes[moved])
-            if factor is not None:  # a wild value of the old unit is not where the new one begins
-                as_before = sizes / factor
-                moved &= (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
-                return _say_unit(column.name, before[3], factor, sizes, moved, first_row)
+            after = np.quantile(sizes[moved], _LEVELS[2:5])
+            if before[1] <= after[1] <= before[5]:
+                continue
+            factor = factor_between(before[2:5], after, near=0.15)
+            if factor is None:
+                continue
+            # A wild value of the old unit is not where the new one begins.
+            as_before = sizes / factor
+            moved = moved & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
+            usual, middle = (
+                show_number(float(f"{size:.3g}")) for size in (before[3], np.median(sizes[moved]))
+            )
+            where = "here"
+            if moved.sum() < 0.9 * present.sum():
+                where = f"in {int(moved.sum()):,} of {say_count(len(sizes), 'row')}"
+            large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
+            return (
+                f"{column.name}: usually {usual}, {where} {middle}, {large}: has the unit "
+                f"changed? First in row {first_row + int(moved.argmax()):,}."
+            )
         return None
 
     def _new_blanks(self, place: int, column: pl.Series, first_row: int) -> str | None:
@@ -134,8 +125,7 @@ class Shifts:
         rows, before = int(self.rows[place]), int(self.blanks[place])
         if not rows or now / n < before / rows + _MORE_BLANKS:
             return None
-        usual = (before + 1) / (rows + 2)
-        if binom.sf(now - 1, n, usual) > _CHANCE:
+        if binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
             return None
         row = first_row + int(column.is_null().arg_max() or 0)
         return (
@@ -144,50 +134,28 @@ class Shifts:
         )
 
 
-def factor_between(before: Floats, after: Floats, near: float = _NEAR) -> float | None:
-    """The factor by which all quartiles have moved, if it is a factor between units.
+def factor_between(before: Floats, after: Floats, *, near: float) -> float | None:
+    """The factor by which all quartiles have moved, if it is one between units.
 
-    >>> factor_between(np.array([1.0, 2.0, 3.0]), np.array([105.0, 200.0, 310.0]))
+    `near` says how far quartiles may be off the factor, in powers of ten.
+
+    >>> factor_between(np.array([1.0, 2.0, 3.0]), np.array([105.0, 200.0, 310.0]), near=0.1)
     100.0
-    >>> factor_between(np.array([1.0, 2.0, 3.0]), np.array([0.9, 200.0, 310.0])) is None
-    True
     """
-    moved = np.log10(after / before)
-    factors = np.array([*FACTORS, *(1 / each for each in FACTORS)])
-    off = np.abs(moved[:, None] - np.log10(factors)).max(axis=0)
+    factors = np.array([*UNIT_FACTORS, *(1 / factor for factor in UNIT_FACTORS)])
+    off = np.abs(np.log10(after / before)[:, None] - np.log10(factors)).max(axis=0)
     return float(factors[off.argmin()]) if off.min() <= near else None
 
 
-def _factor(before: Floats, sizes: Floats) -> float | None:
-    """The factor between the learned quantiles and these sizes."""
-    after = np.quantile(sizes, _LEVELS[2:5])
-    if before[1] <= after[1] <= before[5]:
-        return None
-    return factor_between(before[2:5], after)
+def finite_or_nan(column: pl.Series) -> Floats:
+    """Numbers, NaN for blanks and infinities."""
+    values = column.cast(pl.Float64).to_numpy()
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def _sizes(column: pl.Series) -> Floats:
     """|x| of each number, NaN if it is blank, 0 or not a number."""
     if not column.dtype.is_numeric():
         return np.full(len(column), np.nan)
-    sizes = np.abs(column.cast(pl.Float64).fill_null(np.nan).to_numpy())
-    return np.where(np.isfinite(sizes) & (sizes > 0), sizes, np.nan)
-
-
-def _say_unit(
-    name: str,
-    usual: float,
-    factor: float,
-    sizes: Floats,
-    moved: NDArray[np.bool_],
-    first_row: int,
-) -> str:
-    middle = show_number(float(f"{np.median(sizes[moved]):.3g}"))
-    where = "here"
-    if moved.sum() < 0.9 * np.isfinite(sizes).sum():
-        where = f"in {int(moved.sum()):,} of {say_count(len(sizes), 'row')}"
-    as_large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
-    return (
-        f"{name}: usually {show_number(float(f'{usual:.3g}'))}, {where} {middle}, {as_large}: has "
-        f"the unit changed? First in row {first_row + int(moved.argmax()):,}."
-    )
+    sizes = np.abs(finite_or_nan(column))
+    return np.where(sizes > 0, sizes, np.nan)

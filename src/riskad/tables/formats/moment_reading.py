@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.rows.moment_calendar import (
+from riskad.rows.date_features import (
     DAY,
     EARLIEST,
     LATEST,

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.rows.moment_calendar import DAY, Floats
+from riskad.rows.date_features import DAY, Floats
 from riskad.tables.formats.moment_patterns import Way, directives
 from riskad.tables.formats.moment_reading import Cells, month_words, read_cells
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
-from riskad.rows.moment_calendar import (
+from riskad.rows.date_features import (
     DAY,
     EARLIEST,
     LATEST,

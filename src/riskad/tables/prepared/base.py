@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from riskad.storage.fields import NAME, TEXT, Fields, ListOf
 from riskad.tables.cells import BLANK, Value
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.matrices import Matrix
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.readers import Reader
 
 __all__ = ["MEDIAN_ROWS", "PreparedColumn", "UsedColumn", "thinned", "with_gaps"]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from riskad.storage.fields import COUNT, TEXT, Fields, ListOf, Maybe, State, require
 from riskad.tables.cells import BLANK, Value
-from riskad.tables.differences import MOST_NEW_VALUES, NotAsInTraining
 from riskad.tables.matrices import FEW_ROWS, Matrix, one_hot
+from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining
 from riskad.tables.prepared.base import UsedColumn
 from riskad.tables.readers import TextReader
 from riskad.tables.sketches import Texts

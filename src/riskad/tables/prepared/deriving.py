@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from riskad.rows.date_features import elapsed_pairs, follows
-from riskad.tables.group_counts import GroupCounts
-from riskad.tables.groups import GroupComparison
+from riskad.tables.groups import GroupComparison, GroupCounts
 from riskad.tables.kinds import Fold
 from riskad.tables.prepared.base import PreparedColumn
 from riskad.tables.prepared.categories import CategoryColumn

@@ -26,9 +26,9 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.moments import MomentFormat
 from riskad.tables.matrices import Matrix
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.prepared.base import MEDIAN_ROWS, UsedColumn, thinned, with_gaps
 from riskad.tables.readers import MomentReader, Reader, to_seconds
 from riskad.tables.sketches import Numbers

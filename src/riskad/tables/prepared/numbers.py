@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Maybe, Number, State
 from riskad.tables.cells import LARGEST, Value, WrittenNumber
-from riskad.tables.differences import NotAsInTraining
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.number_format import NumberFormat
 from riskad.tables.matrices import Matrix
+from riskad.tables.notes import NotAsInTraining
 from riskad.tables.prepared.base import MEDIAN_ROWS, UsedColumn, thinned, with_gaps
 from riskad.tables.readers import FlagReader, NumberReader, Reader
 from riskad.tables.sketches import Numbers

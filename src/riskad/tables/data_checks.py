@@ -1,0 +1,480 @@
+"""What looks wrong in a table, for a person to check before it is trusted.
+
+Nothing is changed or left out: each finding names a column, what was seen, and in which rows.
+Thresholds are set so that correct tables are seldom reported.
+
+- Copies of rows, which agree in all columns that are learned from, and labels that contradict each
+  other in them.
+- A column that alone determines the labels: it may have been filled in after the fact.
+- A column that changes its meaning halfway.
+- Mixed units: some values of a column lie a factor away from the others.
+- Numbers and moments that stand for a blank, such as -1, 9999 or 1970-01-01.
+- Clocks that were set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import gammaln
+from scipy.stats import kstwo, rankdata
+
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.rows.equal_rows import number_copies
+from riskad.tables.readers import to_seconds
+from riskad.tables.shifts import UNIT_FACTORS, factor_between, finite_or_nan
+from riskad.tables.words import list_names, say_count, show_number
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_SHOWN = 5  # rows, and rows with contradictory labels
+_SAMPLE = 50_000  # values that show quantiles and clusters well enough
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that looks wrong, and the first of the rows where it does, counted from 1.
+
+    >>> print(Finding("amount", "-1 in 12 rows: does it stand for a blank?", (3, 8)))
+    amount: -1 in 12 rows: does it stand for a blank? (rows 3, 8)
+    """
+
+    column: str | None  # None if it is about whole rows
+    words: str
+    rows: tuple[int, ...] = ()
+
+    @classmethod
+    def at(cls, column: str | None, words: str, where: Flags) -> Finding:
+        """A finding in the rows that are flagged."""
+        rows = tuple(int(place) + 1 for place in np.flatnonzero(where)[:_SHOWN])
+        return cls(column, words, rows)
+
+    def __str__(self) -> str:
+        start = "" if self.column is None else f"{self.column}: "
+        noun = "row" if len(self.rows) == 1 else "rows"
+        rows = f" ({noun} {', '.join(f'{row:,}' for row in self.rows)})" if self.rows else ""
+        return f"{start}{self.words}{rows}"
+
+
+def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> list[Finding]:
+    """Look for what is wrong in a table.
+
+    Parameters
+    ----------
+    parsed
+        Typed columns, null if a cell is blank.
+    codes
+        The label of each row: +1 normal, -1 anomaly, 0 unlabelled; None if there are none.
+    kinds
+        The kind of each column that is learned from.
+
+    Returns
+    -------
+    list of Finding
+        What looks wrong, first for whole rows, then by column, dates last.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"age": [*range(20, 80), *[-1] * 6], "paid": range(66)})
+    >>> print(*check_data(rows, None, {"age": "number", "paid": "number"}))
+    age: -1 in 6 rows, far from all other values: does it stand for a blank? (rows 61, 62, 63, \
+64, 65)
+    """
+    codes = np.zeros(parsed.height, dtype=np.int8) if codes is None else np.asarray(codes)
+    rows = parsed.select(list(kinds))
+    compared = pl.DataFrame(
+        [
+            column.cast(pl.Float64) if column.dtype == pl.Boolean else column
+            for column in rows
+            if not column.dtype.is_temporal() and kinds[column.name] not in ("text", "list")
+        ]
+    )
+    moments = [column.name for column in rows if kinds[column.name] in ("date", "datetime")]
+    findings = [*find_copies(rows, codes)]
+    if compared.width:
+        findings += [*find_leaks(compared, codes), *find_changes(compared, codes)]
+    for column in compared:
+        if column.dtype.is_numeric():
+            findings += [*find_mixed_units(column), *find_placeholders(column)]
+    for name in moments:
+        findings += find_clock_jumps(to_seconds(rows[name]))
+    order = [None, *compared.columns, *moments]
+    return sorted(findings, key=lambda finding: order.index(finding.column))
+
+
+# --- copies and placeholders ----------------------------------------------------------------------
+
+_FEWEST, _FEWEST_OTHERS = 5, 10
+_NINES = tuple(float("9" * digits) for digits in range(2, 11))
+_BELOW = (-1.0, -9.0, *(-nines for nines in _NINES))
+
+
+def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
+    """Look for copies of an earlier row, and for copies with contradictory labels.
+
+    >>> rows = pl.DataFrame({"x": [5.5, 6.1, 7.2, 6.1], "y": [1, 2, 3, 2]})
+    >>> for finding in find_copies(rows, np.array([0, 1, 0, -1])):
+    ...     print(finding)
+    1 row is a copy of an earlier one in all columns that are learned from (row 4)
+    copies of one row are labelled both normal and anomaly: which label is right? (rows 2, 4)
+    """
+    copies = number_copies(rows, codes)
+    if copies is None:
+        return
+    repeated = np.full(len(copies), True)
+    repeated[np.unique(copies, return_index=True)[1]] = False
+    n = int(repeated.sum())
+    what = f"{say_count(n, 'row')} {'is a copy' if n == 1 else 'are copies'}"
+    yield Finding.at(
+        None, f"{what} of an earlier one in all columns that are learned from", repeated
+    )
+    both = np.intersect1d(*(copies[codes == kind] for kind in (NORMAL, ANOMALY)))
+    words = "copies of one row are labelled both normal and anomaly: which label is right?"
+    for place in both[:_SHOWN]:
+        yield Finding.at(None, words, (copies == place) & (codes != UNLABELLED))
+
+
+def find_placeholders(column: pl.Series) -> Iterator[Finding]:
+    """Look for a number that stands for a blank.
+
+    It is commonly used for this, occurs several times, and lies apart: below 0 where nothing else
+    does, or above all others by half of their range.
+    """
+    values = finite_or_nan(column)
+    filled = values[~np.isnan(values)]
+    if len(filled) < 2 * _FEWEST:
+        return
+    for value in {float(filled.min()), float(filled.max())} & {*_BELOW, *_NINES}:
+        here, others = values == value, np.unique(filled[filled != value])
+        if here.sum() < _FEWEST or len(others) < _FEWEST_OTHERS:
+            continue
+        low, high = others[0], others[-1]
+        if low >= 0 if value < 0 else value - high >= (high - low) / 2:
+            yield Finding.at(
+                column.name,
+                f"{show_number(value)} in {say_count(int(here.sum()), 'row')}, far from all other "
+                "values: does it stand for a blank?",
+                here,
+            )
+            return
+
+
+# --- leaks ----------------------------------------------------------------------------------------
+
+
+def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> Iterator[Finding]:
+    """Look for a column that separates anomalies from normal rows nearly perfectly.
+
+    Numbers are ranked, blanks below them all, and have an AUC on the labelled rows; so has whether
+    a cell is blank; for texts, levels that only anomalies have are compared with all others. A
+    column is reported if its AUC, in either direction, is at least 0.995, that of the next best
+    column is below 0.95 (otherwise anomalies are simply easy to find), and a column of noise would
+    reach it in at most one table of a thousand: with m anomalies among n labelled rows a given
+    column does so with a probability of about 2 / C(n, m).
+    """
+    labelled = codes != UNLABELLED
+    anomalous = codes[labelled] == ANOMALY
+    m, n = int(anomalous.sum()), len(anomalous)
+    by_chance = float(2 * np.exp(gammaln(m + 1) + gammaln(n - m + 1) - gammaln(n + 1)))
+    if min(m, n - m) < _FEWEST or by_chance * parsed.width > 1e-3:
+        return
+    aucs = [(*_best_auc(column, anomalous), column.name) for column in parsed.filter(labelled)]
+    (auc, how, name), *others = sorted(aucs, key=lambda each: each[0], reverse=True)
+    if auc >= 0.995 and not (others and others[0][0] >= 0.95):
+        yield Finding(
+            name,
+            f"{how} it tells the {m:,} labelled anomalies from the {n - m:,} normal rows (AUC "
+            f"{auc:.3f}): was it filled in after they were found? If so, leave it out.",
+        )
+
+
+def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
+    """The AUC of a column, and what it comes from."""
+    if column.dtype.is_numeric():
+        values = finite_or_nan(column)
+        by_value = _auc(np.where(np.isnan(values), -np.inf, values), anomalous), "alone"
+    else:
+        texts = column.cast(pl.String).alias("level")
+        counts = pl.DataFrame([texts, pl.Series("anomalous", anomalous)]).drop_nulls("level")
+        counts = counts.group_by("level").agg(pl.len().alias("rows"), pl.col("anomalous").sum())
+        alone = (pl.col("anomalous") == pl.col("rows")) & (pl.col("rows") >= _FEWEST)
+        levels = counts.filter(alone).sort("rows", "level", descending=[True, False])["level"]
+        has_them = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
+        names = list_names([repr(level) for level in levels], 3)
+        by_value = _auc(has_them, anomalous), f"by what only anomalies have ({names})"
+    by_blank = _auc(column.is_null().to_numpy(), anomalous), "by its blanks alone"
+    return max(by_value, by_blank, key=lambda each: each[0])
+
+
+def _auc(values: NDArray[Any], anomalous: Flags) -> float:
+    m, n = int(anomalous.sum()), len(anomalous)
+    auc = (rankdata(values)[anomalous].sum() - m * (m + 1) / 2) / (m * (n - m))
+    return float(max(auc, 1 - auc))
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+_BLOCKS, _CLASSES = 64, 32
+_DISTANCE, _WITHIN = 0.5, 0.25
+_MOVED, _MANY = 0.15, 0.25  # other columns: how far, and how many of them
+_LEAST_SIDE = 0.1  # of the rows: a few odd ones at an end are no change of meaning
+
+
+def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> list[Finding]:
+    """Look for columns that change their meaning in some row.
+
+    Rows are used in their order, in up to 64 blocks, and values in 32 classes: numbers by their
+    quantiles, texts by their most frequent levels, blanks as a separate class. For each border
+    between blocks the distance of the shares F before it and G after it is
+
+        D = max_j |F_j - G_j|  of cumulative shares (numbers),     sum_j |f_j - g_j| / 2  (texts).
+
+    A change is reported if the largest D is at least 0.5 and far beyond chance, and if both sides
+    are uniform: wherever the middle half of a side is split, its own D is at most a quarter of
+    that, plus what chance adds. A column that trends with the rows, or wanders, also differs within
+    the sides and is ignored. So are
+
+    - a column that holds one value on each side, by which the rows are sorted;
+    - columns that change where the labels do;
+    - columns that change where more than a quarter of the others also move, by a D of 0.15: there
+      the rows differ, not the meaning of the column. If more than half of the columns change
+      outright, this is reported, once: two tables may have been joined.
+    """
+    n, width = parsed.height, parsed.width
+    if n < 200:
+        return []
+    borders = np.linspace(0, n, min(_BLOCKS, n // 10) + 1).astype(np.int64)
+    columns = {column.name: _ClassCounts(column, borders) for column in parsed}
+    changes = {}
+    for name, column in columns.items():
+        border = column.border(by_chance=1e-4 / width)
+        before = None if border is None else column.rows_before(border)
+        if border is not None and before is not None:
+            labels = np.eye(3)[codes.astype(np.int64) + 1]
+            gaps = labels[:before].mean(axis=0) - labels[before:].mean(axis=0)
+            if np.abs(gaps).sum() / 2 < _DISTANCE:
+                changes[name] = border, before + 1
+    if len(changes) > max(1, width / 2):
+        row = int(np.median([row for _, row in changes.values()]))
+        words = (
+            f"{len(changes)} of {width} columns hold other values from about row {row:,} on "
+            f"({list_names([*changes])}): are two tables joined, or the rows sorted?"
+        )
+        return [Finding(None, words, (row,))]
+    findings = []
+    for name, (border, row) in changes.items():
+        others = [column for other, column in columns.items() if other != name]
+        moved = [column.distances()[border - 1] >= _MOVED for column in others]
+        if not moved or np.mean(moved) <= _MANY:
+            words = f"its values are others from row {row:,} on: does it mean something else there?"
+            findings.append(Finding(name, words, (row,)))
+    return findings
+
+
+class _ClassCounts:
+    """Number of cells of each class in each block of rows."""
+
+    def __init__(self, column: pl.Series, borders: Integers):
+        self.column, self.borders = column, borders
+        n, size = len(borders) - 1, _CLASSES + 2
+        cells = np.repeat(np.arange(n) * size, np.diff(borders)) + _classes(column)
+        self.counts = np.bincount(cells, minlength=n * size).reshape(n, size).astype(float)
+
+    def distances(self, blocks: slice = slice(None)) -> Floats:
+        """D of each border between these blocks."""
+        before = self.counts[blocks].cumsum(axis=0)
+        after = before[-1] - before
+        before, after = before[:-1], after[:-1]
+        gaps = before / before.sum(axis=1, keepdims=True) - after / after.sum(axis=1, keepdims=True)
+        if self.column.dtype.is_numeric():
+            return np.abs(gaps.cumsum(axis=1)).max(axis=1)
+        return np.abs(gaps).sum(axis=1) / 2
+
+    def border(self, by_chance: float) -> int | None:
+        """The border where a column changes, counted from 1; None if it does not."""
+        n, inner = int(self.borders[-1]), self.borders[1:-1]
+        distances = self.distances()
+        sides = (inner >= _LEAST_SIDE * n) & (inner <= (1 - _LEAST_SIDE) * n)
+        border = 1 + int(np.where(sides, distances, 0).argmax())
+        distance, rows = float(distances[border - 1]), int(self.borders[border])
+        if distance < _DISTANCE:
+            return None
+        if kstwo.sf(distance, max(1, rows * (n - rows) // n)) * len(inner) > by_chance:
+            return None
+        for side in (slice(None, border), slice(border, None)):
+            within = self.distances(side)
+            within = within[len(within) // 4 : -(len(within) // 4) or None]
+            most = _WITHIN * distance + 3.5 / np.sqrt(self.counts[side].sum())
+            if len(within) and within.max() > most:
+                return None
+        return border
+
+    def rows_before(self, border: int) -> int | None:
+        """How many rows come before a change near a border; None if rows are sorted by the column.
+
+        Each row near the border votes for the side where its class is more frequent, with the
+        logarithm of the ratio as its weight.
+        """
+        classes = _classes(self.column)  # again: those of all columns would take memory
+        start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
+        before, after = (
+            np.bincount(side, minlength=_CLASSES + 2) + 0.5
+            for side in (classes[:middle], classes[middle:])
+        )
+        votes = np.log(before / before.sum()) - np.log(after / after.sum())
+        gained = np.concatenate([[0.0], votes[classes[start:stop]].cumsum()])
+        rows = start + int(gained.argmax())
+        sides = [side for side in (classes[:rows], classes[rows:]) if len(side)]
+        return None if all(np.ptp(side) == 0 for side in sides) else rows
+
+
+def _classes(column: pl.Series) -> Integers:
+    """The class of each cell, 0 if it is blank."""
+    if column.dtype.is_numeric():
+        values = finite_or_nan(column)
+        filled = values[~np.isnan(values)]
+        some = filled[:: len(filled) // _SAMPLE + 1]
+        if not len(some):
+            return np.zeros(len(values), dtype=np.int64)
+        edges = np.unique(np.quantile(some, np.arange(1, _CLASSES) / _CLASSES))
+        return np.where(np.isnan(values), 0, np.searchsorted(edges, values, side="right") + 1)
+    texts = column.cast(pl.String)
+    levels = texts.drop_nulls().value_counts(sort=True)[column.name].head(_CLASSES - 1)
+    numbers = pl.Series(range(1, len(levels) + 1), dtype=pl.Int64)
+    classes = texts.replace_strict(levels, numbers, default=_CLASSES, return_dtype=pl.Int64)
+    return np.where(texts.is_null().to_numpy(), 0, classes.to_numpy())
+
+
+# --- units ----------------------------------------------------------------------------------------
+
+_FEWEST_VALUES = 20  # different ones, of each unit
+_EMPTY = 0.15  # half the width of the empty stretch between them, in powers of ten
+
+
+def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
+    """Look for two units in a column of numbers.
+
+    The sizes |x| > 0 must form two clusters with hardly a value between them, each of at least 20
+    different values, and the quartiles of one must be those of the other times the same factor
+    between units. Codes have too few values for that, and a second kind of row seldom has the same
+    shape at such a distance.
+    """
+    sizes = np.abs(finite_or_nan(column))
+    logs = np.log10(sizes[sizes > 0])
+    logs = np.sort(logs[:: len(logs) // _SAMPLE + 1])
+    if len(logs) < 2 * _FEWEST_VALUES:
+        return
+    for factor in UNIT_FACTORS:
+        for step in (np.log10(factor), -np.log10(factor)):
+            split = _split(logs, step)
+            if split is None:
+                continue
+            clusters = logs[logs < split], logs[logs > split]
+            if min(len(np.unique(cluster)) for cluster in clusters) < _FEWEST_VALUES:
+                continue
+            quartiles = [10 ** np.quantile(cluster, (0.25, 0.5, 0.75)) for cluster in clusters]
+            if factor_between(*quartiles, near=0.1) == factor:
+                high, low = sizes > 10**split, (sizes > 0) & (sizes < 10**split)
+                large = high.sum() <= low.sum()
+                odd, rest = (high, low) if large else (low, high)
+                times = f"{factor:,.0f} times" if large else f"a {factor:,.0f}th of"
+                first = int(odd.argmax())
+                after = f" The first is row {first + 1:,}, after which all do"
+                words = (
+                    f"{int(odd.sum()):,} rows have about {times} what the {int(rest.sum()):,} "
+                    f"others have: are two units mixed?{'' if rest[first:].any() else after}"
+                )
+                yield Finding.at(column.name, words, odd)
+                return
+
+
+def _split(logs: Floats, step: float) -> float | None:
+    """Where the clusters of sorted values separate, half a step from the middle of the larger one;
+    None if it is not empty there.
+    """
+    larger, split = logs, 0.0
+    for _ in range(3):  # the smaller cluster has moved the first middle
+        split = float(larger[len(larger) // 2]) + step / 2
+        at = int(np.searchsorted(logs, split))
+        larger = logs[:at] if step > 0 else logs[at:]
+        if not len(larger):
+            return None
+    small = len(logs) - len(larger)
+    between = int(np.diff(np.searchsorted(logs, (split - _EMPTY, split + _EMPTY)))[0])
+    least = max(_FEWEST_VALUES, 0.01 * len(logs))
+    return split if least <= small <= len(logs) / 2 and between <= 0.02 * small else None
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+
+_IN_ORDER = 0.98  # of the steps, if rows follow each other in time
+_MINUTE, _HOUR, _DAY, _YEAR = 60.0, 3_600.0, 86_400.0, 365.25 * 86_400.0
+
+
+def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
+    """Look for odd moments, in seconds since 1970-01-01.
+
+    - In any order: moments that are farther from all others than ten times the span of these, and
+      at least a year.
+    - If nearly all rows follow each other in time: a step back of at least a minute, and a leap
+      ahead by more than a day and more than 100 times as long as all but one in a hundred of the
+      steps.
+    """
+    name, seconds = moments.name, finite_or_nan(moments)
+    filled = ~np.isnan(seconds)
+    if filled.sum() < 30:
+        return
+    low, high = np.quantile(seconds[filled], [0.05, 0.95], method="nearest")
+    reach = max(10 * (high - low), _YEAR)
+    far = filled & ((seconds < low - reach) | (seconds > high + reach))
+    rows = np.flatnonzero(filled & ~far)
+    values = seconds[rows]
+    if far.any():
+        odd, counts = np.unique(seconds[far], return_counts=True)
+        words = (
+            f"{say_count(int(far.sum()), 'row')} far from all others, which are of "
+            f"{_day(values.min())} to {_day(values.max())}, as {_day(odd[counts.argmax()])}: does "
+            "it stand for a blank?"
+        )
+        yield Finding.at(name, words, far)
+    if len(rows) < 30:
+        return
+    steps = np.diff(values)
+    if (steps <= 0).mean() >= _IN_ORDER and (steps < 0).any():  # the latest row first
+        steps = -steps
+    if (steps >= 0).mean() < _IN_ORDER or not (steps > 0).any():
+        return
+    in_order = "rows follow each other in time, but"
+    back = steps <= -_MINUTE
+    ahead = steps > max(100 * float(np.quantile(steps, 0.99)), _DAY)
+    if back.any():
+        times, length = say_count(int(back.sum()), "time"), _length(-steps[back][0])
+        words = f"{in_order} it goes back {times}, first by {length}: was the clock set?"
+        yield Finding(name, words, tuple(int(row) + 1 for row in rows[1:][back][:_SHOWN]))
+    if ahead.any():
+        words = f"{in_order} one comes {_length(steps[ahead][0])} after the row before it"
+        yield Finding(name, words, tuple(int(row) + 1 for row in rows[1:][ahead][:_SHOWN]))
+
+
+def _length(seconds: float) -> str:
+    """A duration in the largest unit of which it has two."""
+    for unit, size in (("day", _DAY), ("hour", _HOUR)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}s"
+    return f"{seconds / _MINUTE:,.0f} minutes"
+
+
+def _day(seconds: float) -> str:
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(seconds))
+        return moment.strftime("%Y-%m-%d")
+    except OverflowError:
+        return f"{seconds:,.0f} seconds from 1970"

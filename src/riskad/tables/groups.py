@@ -119,11 +119,11 @@ def hash_texts(column: pl.Series) -> pl.Series:
     >>> hash_texts(pl.Series(["Ann", None])).to_list()
     [16065273467679184478, None]
     """
-    texts = column.cast(pl.String)
+    texts = column.cast(pl.String).alias("text")
     distinct = texts.drop_nulls().unique()
     hashes = [int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) for text in distinct]
-    numbers = pl.Series(hashes, dtype=pl.UInt64)
-    return texts.replace_strict(distinct, numbers, default=None, return_dtype=pl.UInt64)
+    by_text = pl.DataFrame([distinct, pl.Series("hash", hashes, dtype=pl.UInt64)])
+    return texts.to_frame().join(by_text, on="text", how="left", maintain_order="left")["hash"]
 
 
 def _positions(hashes: pl.Series, among: Hashes) -> Integers:

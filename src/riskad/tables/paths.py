@@ -49,7 +49,7 @@ _MAGIC = {
     b"PK\x03\x04": ".xlsx",
 }
 # Few: 4 bytes of Zstandard may become 128 KB.
-_PACKED_BYTES = 1 << 13
+_PACKED_BYTES = 1 << 14
 _SAMPLE_BYTES = 1 << 22
 
 

@@ -22,8 +22,6 @@ from riskad.tables.columns import to_text
 from riskad.tables.csv_reading import find_header, name_columns, note_skipped
 from riskad.tables.notes import note
 from riskad.tables.paths import Place, empty_file_error, first_line
-from riskad.tables.profiling import Look
-from riskad.tables.readers import MomentReader
 
 _HEAD_ROWS = 200
 _MIDNIGHT = r" 00:00:00$"
@@ -301,6 +299,9 @@ def _as_cells(column: pl.Series) -> pl.Series:
 
 def _from_texts(texts: pl.Series) -> pl.Series:
     """Numbers or dates, where every text is one and none is a code such as 007; else the texts."""
+    from riskad.tables.profiling import Look  # which whoever only reads need not load
+    from riskad.tables.readers import MomentReader
+
     look = Look.of(texts, 1)
     number = look.number.format() if look.number and not look.number.codes else None
     if number is not None and not (number.prefixes or number.suffixes):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import queue
 import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeAlias
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
@@ -129,10 +132,8 @@ class Spool:
     [[(0,)], [(1,)]]
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(
-            prefix=".riskad-", dir=folder, ignore_cleanup_errors=True
-        )
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="riskad-", ignore_cleanup_errors=True)
         self._paths: list[Path] = []
 
     def __enter__(self) -> Spool:
@@ -152,18 +153,47 @@ class Spool:
     def __iter__(self) -> Iterator[pl.DataFrame]:
         return map(pl.read_ipc, self._paths)
 
-    def write_parquet(self, path: Path, columns: Sequence[str] | None = None) -> None:
-        """Write all frames, or some columns of them, as one Parquet file, some rows at a time."""
-        rows = pl.scan_ipc(self._paths, glob=False)
+    def write_parquet(self, path: Path, columns: Sequence[str]) -> None:
+        """Write some columns of all frames as one Parquet file, some rows at a time."""
         with disk_errors():
-            (rows if columns is None else rows.select(columns)).sink_parquet(path)
+            pl.scan_ipc(self._paths, glob=False).select(columns).sink_parquet(path)
 
 
 @contextmanager
 def _parquet_writer(part: Path) -> Iterator[Write]:
-    with Spool(part.parent) as spool:
-        yield spool.add
-        spool.write_parquet(part)
+    """Feed polars' writer, which asks for frames, from a queue: the caller keeps its own thread."""
+    frames: queue.Queue[pl.DataFrame | None] = queue.Queue(1)
+    writing: list[Future[None]] = []  # one, from the first frame on, which says the columns
+
+    def received(*_: object) -> Iterator[pl.DataFrame]:
+        while (frame := frames.get()) is not None:
+            yield frame
+
+    def sink(schema: pl.Schema) -> None:
+        with disk_errors():
+            register_io_source(received, schema=schema).sink_parquet(part)
+
+    def put(frame: pl.DataFrame | None) -> None:
+        while not writing[0].done():  # it may fail while the queue is full
+            with suppress(queue.Full):
+                return frames.put(frame, timeout=0.1)
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def write(frame: pl.DataFrame) -> None:
+            if not writing:
+                writing.append(pool.submit(sink, frame.schema))
+            put(frame)
+            if writing[0].done():
+                writing[0].result()
+
+        try:
+            yield write
+        finally:  # after a failure, too: what is there then is removed
+            if writing:
+                put(None)
+    for future in writing:
+        future.result()
 
 
 @contextmanager

@@ -87,6 +87,7 @@ _DIRECTIVES = {
     "z": "",
 }
 _ZONE = r"\s?(Z|z|UTC|GMT|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
+_FRACTION = "(:[0-9]{1,2})[.,]([0-9]{1,9})"
 _PLAIN = re.compile("%[YmdHMS](?:[-./: T]%[YmdHMS])*")  # polars reads these as they are
 _PART = r"(?:(?P<{}>[0-9]+(?:[.,][0-9]+)?)\s?(?:{})\.?,?\s*)?"
 _DURATION = (  # every part may be absent
@@ -177,12 +178,13 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
         days = body.str.to_date(target, strict=False, cache=False)
         seconds = days.to_physical().cast(pl.Float64) * DAY
     else:
+        fractions = None
+        if "%S" in pattern and body.str.contains(_FRACTION).any():  # slow to parse for polars
+            fractions = ("0." + body.str.extract(_FRACTION, 2)).cast(pl.Float64).fill_null(0.0)
+            body = body.str.replace(_FRACTION, "$1")
         moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
-        if moments.null_count() > body.null_count() and "%S" in pattern:  # some have fractions
-            body = body.str.replace(",", ".", literal=True)
-            target = target.replace("%S", "%S%.f")
-            moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
         seconds = moments.to_physical().cast(pl.Float64) / 1e6
+        seconds = seconds if fractions is None else seconds + fractions
     return _within_years(seconds).alias(texts.name)
 
 

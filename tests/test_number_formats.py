@@ -546,7 +546,7 @@ def test_a_damaged_format_is_refused(change):
 
 @pytest.mark.parametrize("state", [None, [], "x", {}, {"decimal": "."}])
 def test_what_is_no_format_is_refused(state):
-    with pytest.raises(InputError, match="without|is no NumberFormat"):
+    with pytest.raises(InputError, match=r"without|is no NumberFormat"):
         NumberFormat.from_dict(state)
 
 

@@ -87,6 +87,7 @@ _DIRECTIVES = {
     "z": "",
 }
 _ZONE = r"\s?(Z|z|UTC|GMT|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
+_FRACTION = "(:[0-9]{1,2})[.,]([0-9]{1,9})"
 _PLAIN = re.compile("%[YmdHMS](?:[-./: T]%[YmdHMS])*")  # polars reads these as they are
 _PART = r"(?:(?P<{}>[0-9]+(?:[.,][0-9]+)?)\s?(?:{})\.?,?\s*)?"
 _DURATION = (  # every part may be absent
@@ -177,12 +178,13 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
         days = body.str.to_date(target, strict=False, cache=False)
         seconds = days.to_physical().cast(pl.Float64) * DAY
     else:
+        fractions = None
+        if "%S" in pattern and body.str.contains(_FRACTION).any():  # slow to parse for polars
+            fractions = ("0." + body.str.extract(_FRACTION, 2)).cast(pl.Float64).fill_null(0.0)
+            body = body.str.replace(_FRACTION, "$1")
         moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
-        if moments.null_count() > body.null_count() and "%S" in pattern:  # some have fractions
-            body = body.str.replace(",", ".", literal=True)
-            target = target.replace("%S", "%S%.f")
-            moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
         seconds = moments.to_physical().cast(pl.Float64) / 1e6
+        seconds = seconds if fractions is None else seconds + fractions
     return _within_years(seconds).alias(texts.name)
 
 
@@ -497,9 +499,9 @@ _CLOCK = re.compile(  # behind a date
 )
 _WEEKDAY = re.compile(r"(?i)(?:mo|tu|we|th|fr|sa|su|di|mi|do|so|lu|ma|me|je|ve|sá)[^\W\d_]*\.?,? ")
 _USUAL = """%Y-%m-%d|%Y/%m/%d|%Y.%m.%d|%d.%m.%Y|%m.%d.%Y|%d/%m/%Y|%m/%d/%Y|%d-%m-%Y|%m-%d-%Y
-|%d. %m. %Y|%d %m %Y|%d.%m.%y|%m.%d.%y|%d/%m/%y|%m/%d/%y|%d-%m-%y|%m-%d-%y|%y-%m-%d|%Y-%m|%Y/%m|%m/%Y
-|%m-%Y|%d %b %Y|%d. %b %Y|%d-%b-%Y|%d/%b/%Y|%d.%b.%Y|%d%b%Y|%d-%b-%y|%d %b %y|%b %d, %Y|%b %d %Y
-|%b-%d-%Y|%Y-%b-%d|%Y %b %d|%b %Y|%b-%Y|%b-%y|%d de %b de %Y|%d of %b %Y"""
+|%d. %m. %Y|%d %m %Y|%d.%m.%y|%m.%d.%y|%d/%m/%y|%m/%d/%y|%d-%m-%y|%m-%d-%y|%y-%m-%d|%Y-%m|%Y/%m
+|%m/%Y|%m-%Y|%d %b %Y|%d. %b %Y|%d-%b-%Y|%d/%b/%Y|%d.%b.%Y|%d%b%Y|%d-%b-%y|%d %b %y|%b %d, %Y
+|%b %d %Y|%b-%d-%Y|%Y-%b-%d|%Y %b %d|%b %Y|%b-%Y|%b-%y|%d de %b de %Y|%d of %b %Y"""
 _DATES = {
     pattern.strip(): re.compile(_plan(("date", pattern.strip()))[0])
     for pattern in _USUAL.split("|")
@@ -530,8 +532,7 @@ def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
     if duration := re.match(_DURATION, cell):
         parts = [name for name in "DHMS" if duration[name]]
         if duration["h"] and not parts:
-            pattern = _CLOCKS[0 if duration["s"] else 1]
-            return (("time", pattern), ("duration", pattern))
+            return (*(("time", clock) for clock in _CLOCKS), ("duration", "%H:%M:%S"))
         # A number with one unit is a number: 5m may be metres, and the 50s are an age.
         if len(parts) + bool(duration["h"]) > 1 or (parts and "P" in cell):
             return (("duration", "units"),)
@@ -697,9 +698,8 @@ class MomentLook(CellLook):
     def moment_name(self) -> bool:
         """Whether the column's name speaks of a moment."""
         words = self._name_words
-        return not set(words).isdisjoint(_MOMENT_NAMES.split()) or (
-            len(words) > 1 and words[-1] == "at"
-        )
+        created_at = len(words) > 1 and words[-1] == "at"
+        return created_at or bool(set(_MOMENT_NAMES.split()) & set(words))
 
     @cached_property
     def _main(self) -> list[Way]:
@@ -716,7 +716,7 @@ class MomentLook(CellLook):
             totals += Counter(dict.fromkeys((f"{kind} iso" for kind in isos), tally.n))
         if not counts:
             return []
-        duration = not set(self._name_words).isdisjoint(_DURATION_NAMES.split())
+        duration = bool(set(_DURATION_NAMES.split()) & set(self._name_words))
         kind = max(
             ("date", "time", "duration"),
             key=lambda each: (totals[each], (each == "duration") == duration),
@@ -823,10 +823,10 @@ class MomentLook(CellLook):
             remarks.append("Several offsets from UTC occur: all moments are by the clock of UTC.")
         elif self._offsets and written.zone != "UTC":
             remarks.append(f"All offsets are {written.zone}: the clock is taken as written.")
-        if kind == "time" and ("duration", pattern) in rivals and not self.moment_name:
+        if kind == "time" and ("duration", "%H:%M:%S") in rivals and not self.moment_name:
             remarks.append(
                 f"{example} is read as a time of day; if it is a duration, say kind "
-                f"'duration:{pattern}'."
+                "'duration:%H:%M:%S'."
             )
         if "%y" in pattern:
             remarks.append("Years of two digits are read as 1970 to 2069.")

@@ -450,8 +450,8 @@ QUOTES = [
     ),
     Quote(
         "README.md",
-        "On the first {} splits the first TabPFN has {} and {}, and the second, with the weights of "
-        "its regressor, {} and {}; `AutoRAD` has {} and {} there.",
+        "On the first {} splits the first TabPFN has {} and {}, and the second, with the weights "
+        "of its regressor, {} and {}; `AutoRAD` has {} and {} there.",
         [
             trials_of_recent,
             *TABPFN_AND_AUTO[:2],

@@ -285,3 +285,17 @@ def test_kinds_of_anomaly_that_share_their_groups_are_not_held_out(no_hurry):
     model = AutoRAD(members=["kernel", "smooth forest", "novelty"]).fit(X, y, groups=groups)
     assert model.auc_ is None
     assert model.kinds_auc_ is None
+
+
+def test_a_single_kind_of_anomaly_is_not_held_out(no_hurry):
+    """Most normal rows are in the group of one kind: to hold out the other takes all anomalies."""
+    generator = np.random.default_rng(0)
+    X, y = generator.normal(size=(300, 3)), np.zeros(300, dtype=int)
+    y[:100], y[100:108] = 1, -1
+    X[100:105] += 9
+    X[105:108] -= 9
+    groups = np.arange(300)
+    groups[20:100] = groups[105:108] = 105
+    model = AutoRAD(members=["kernel", "smooth forest", "novelty"]).fit(X, y, groups=groups)
+    assert model.auc_ is not None
+    assert model.kinds_auc_ is None

@@ -56,7 +56,9 @@ def fit_tabpfn_v2(X: np.ndarray, target: np.ndarray, job: dict[str, Any]) -> Sco
     from tabpfn import TabPFNRegressor
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = TabPFNRegressor(device=device, random_state=job["seed"], **job["options"])
+    # By itself it computes in half precision where it can: bfloat16 moves an AUC by up to 0.06.
+    own = {"device": device, "inference_precision": torch.float32, "random_state": job["seed"]}
+    model = TabPFNRegressor(**own, **job["options"])
     model.fit(X, target.astype(float))
     return functools.partial(_in_parts, functools.partial(model.predict, output_type="mean"), 2000)
 

@@ -113,8 +113,9 @@ def registries_as_before():
     from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS
     from riskad.detectors.registry import DETECTORS
     from riskad.storage.codec import _REGISTERED
+    from riskad.tables.kinds.base import KINDS, STORED
 
-    dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, SECTIONS, _REGISTERED)
+    dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, SECTIONS, KINDS, STORED, _REGISTERED)
     lists = (MEMBER_TYPES, THRESHOLD_TYPES)
     before = [dict(each) for each in dicts], [list(each) for each in lists]
     yield

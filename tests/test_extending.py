@@ -28,6 +28,7 @@ from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
 from riskad.detectors.registry import Entry, register_detector
 from riskad.detectors.settings import Setting
+from riskad.tables.kinds.base import Column, Feature, register_kind
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block
@@ -238,6 +239,56 @@ def test_a_source_of_rows():
     there = riskad.ShallowRAD("squared", lam=0.1).fit(rows)
     here = riskad.ShallowRAD("squared", lam=0.1).fit(X, y)
     np.testing.assert_allclose(there.coef_, here.coef_, rtol=1e-8)
+
+
+# --- a kind of column ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NetworkColumn(Column):
+    """Addresses such as 192.168.0.17: a model sees the first number."""
+
+    _ADDRESS: ClassVar[str] = r"^(\d{1,3})\.\d{1,3}\.\d{1,3}\.\d{1,3}$"
+
+    @classmethod
+    def learn(cls, profile):
+        texts = profile.values.drop_nulls()
+        if texts.dtype != pl.String or not texts.str.contains(cls._ADDRESS).all():
+            return None
+        return cls(profile.name, "network")
+
+    @property
+    def typical(self):
+        return "10.0.0.1"
+
+    def features(self, values):
+        first = values.str.extract(self._ADDRESS).cast(pl.Float64)
+        return [Feature(f"{self.name}: network", first.to_numpy())]
+
+    def describe(self):
+        return "the network"
+
+
+def test_a_kind_of_column(folder):
+    register_kind(NetworkColumn, "network")
+    table = pl.read_csv("table.csv")
+    odd = (table["c0"] > 1.5).to_list()
+    clients = [f"{192 if odd[i] else 10}.0.{i % 250}.{i // 250}" for i in range(table.height)]
+    table.with_columns(client=pl.Series(clients)).write_csv("clients.csv")
+    fit = ("fit", "clients.csv", *FIT[2:], "-o", "n.riskad", "--report", "n.html")
+    assert "network" in run(*fit, "--model", "shallow")
+    model = riskad.load("n.riskad")
+    assert model[0].kinds_["client"] == "network"
+    assert "client: network" in model[0].get_feature_names_out()
+    rows = table[:2].with_columns(client=pl.Series(["10.0.0.1", "192.0.0.1"]))
+    place = list(model[0].get_feature_names_out()).index("client: network")
+    assert model[0].transform(rows)[:, place].tolist() == [10, 192]
+    [reason] = [r for r in riskad.explain_rows(model, rows[1:]).of(0) if r.column == "client"]
+    assert reason.value == "192.0.0.1"
+    assert reason.usual.startswith("10.")
+    assert "the network" in (folder / "n.html").read_text()
+    run("score", "n.riskad", "clients.csv", "-o", "scored.csv", "--reasons", "2")
+    assert "No column is left" not in run("look", "clients.csv", "--kind", "client=network")
 
 
 # --- a section of the report --------------------------------------------------------------------

@@ -124,8 +124,8 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
     codes = np.where(truth.to_numpy() == "malignant", ANOMALY, NORMAL).astype(np.int8)
     progress("Comparing with an isolation forest")
     preparer = model[0]
-    forest = IsolationForest(random_state=seed).fit(preparer.transform(table))
-    new_matrix = preparer.transform(new)
+    forest = IsolationForest(random_state=seed).fit(preparer.transform(table).values)
+    new_matrix = preparer.transform(new).values
     return DemoReport(
         rows=table.height,
         new_rows=new.height,

@@ -129,6 +129,7 @@ def calibrate(
     )
     if weighted:
         rows = model[:-1].transform(X) if hasattr(model, "steps") else X
+        rows = detector._check_rows(rows, reset=False)  # as p-values of new rows see them
         calibration = with_weights(calibration, rows, codes, fitted, random_state)
     detector.calibration_ = calibration
     detector.set_threshold(detector.threshold_)

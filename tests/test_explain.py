@@ -152,8 +152,8 @@ def test_linear_reasons_of_a_table_by_hand(table):
     weight = dict(zip(model[0].get_feature_names_out(), model[1].coef_, strict=True))
     age = frame["age"].fill_null(model[0].columns_["age"].middle).to_numpy()
     expected = {
-        "amount": -weight["amount"] * (frame["amount"].to_numpy() - frame["amount"].middle()),
-        "age": -weight["age"] * (age - frame["age"].middle())
+        "amount": -weight["amount"] * (frame["amount"].to_numpy() - frame["amount"].median()),
+        "age": -weight["age"] * (age - frame["age"].median())
         - weight["age is blank"] * frame["age"].is_null().to_numpy(),
         "country": [weight["country=FR"] - weight[f"country={c}"] for c in frame["country"]],
     }

@@ -238,7 +238,7 @@ def _say(column: Column, plain: NDArray[Any]) -> str:
     known = plain[~np.isnan(plain)]
     if not len(known):
         return BLANK
-    if column.kind == "flag":
+    if column.kind in ("flag", "identifier"):  # of an identifier it counts whether it is blank
         return f"{column.show(1.0)} {known.mean():.0%}"
     low, middle, high = (
         show_value(column.show(float(q)))

@@ -34,7 +34,7 @@ try:
 except ImportError:  # Windows: there is no lock that goes with the process
     fcntl = None  # type: ignore[assignment]
 
-_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
+_DATE = r"^\d{4}-\d{2}-\d{2}"
 _NO_IDS = pl.Series("id", [], dtype=pl.String)
 
 
@@ -160,9 +160,9 @@ class Target(ABC):
     def _check(self) -> None:
         """Say before any work whether rows can be added."""
 
-    @abstractmethod
     def _ids_of(self, day: str) -> pl.Series:
         """The ids, as text, of rows that were there at the beginning."""
+        return self._ids[day]
 
     @abstractmethod
     def _take(self) -> None:
@@ -209,9 +209,6 @@ class DatabaseTarget(Target):
         check_columns([str(self.id)], columns)
         query = f"SELECT CAST({quote_name(str(self.id))} AS VARCHAR) AS id FROM {self._table}"
         return pl.read_database(query, database, schema_overrides={"id": pl.String}).to_series()
-
-    def _ids_of(self, day: str) -> pl.Series:
-        return self._ids[day]
 
     def _take(self) -> None:
         # A connection that is closed before it commits leaves all as it was.
@@ -349,7 +346,7 @@ class FolderTarget(Target):
         values = frame[self.column]
         texts = to_text(values.dt.date() if isinstance(values.dtype, pl.Datetime) else values)
         texts = texts.str.strip_chars()
-        odd = texts.filter(~texts.str.contains(r"^\d{4}-\d{2}-\d{2}([T ].*)?$") & (texts != ""))
+        odd = texts.filter(~texts.str.contains(_DATE + "([T ].*)?$") & (texts != ""))
         if len(odd):
             raise InputError(
                 f"Rows are parted by the day in column {self.column!r}, and {odd[0]!r} in it is no "
@@ -379,12 +376,12 @@ class FolderTarget(Target):
             with together():
                 for day, spool in sorted(self._spools.items()):
                     folder = self._folder(day)
-                    columns = [name for name in next(iter(spool)).columns if name != "day"]
                     for file in _parquet_files(folder)[:1]:
-                        self._check_columns(parquet_columns(file), columns)
+                        columns = set(next(iter(spool)).columns) - {"day"}
+                        self._check_columns(parquet_columns(file), sorted(columns))
                     folder.mkdir(exist_ok=True)
                     with atomic_path(folder / f"part-{run}.parquet") as part:
-                        spool.write_parquet(part, columns)
+                        spool.write_parquet(part, without=["day"])
         finally:
             self._clean()
 
@@ -398,14 +395,14 @@ def _parquet_files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Since:
-    """Which rows to look at: all, or those in which a column has at least some value.
+    """Which rows to look at: all, or those in which a column has at least some number or date.
 
     >>> Since.read("auto"), Since.read("day=2026-11-17")
     (Since(column=None, value=''), Since(column='day', value='2026-11-17'))
     """
 
     column: str | None = None
-    value: str = ""
+    value: str | float = ""
 
     @classmethod
     def read(cls, text: str) -> Since:
@@ -413,65 +410,48 @@ class Since:
         if text.strip() == "auto":
             return cls()
         column, value = (part.strip() for part in text.partition("=")[::2])
-        if not (column and value):
-            raise InputError(
-                f"since={text!r} must be 'auto', for rows that are not there yet, or a column and "
-                "the value from which on to look at rows: day=2026-11-17."
-            )
-        since = cls(column, value)
-        if _DATE.match(value):
-            try:
-                datetime.fromisoformat(value)
-            except ValueError:
-                raise since._refusal(f"there is no day {value!r}") from None
-        return since
-
-    def _refusal(self, why: str) -> InputError:
-        return InputError(
-            f"since='{self.column}={self.value}': {why}. Write numbers as 1234.5 and dates as "
-            "2026-11-17, in the column and here."
+        for kind in (float, _iso_text):
+            with suppress(ValueError):
+                if column:
+                    return cls(column, kind(value))
+        raise InputError(
+            f"since={text!r} must be 'auto', for rows that are not there yet, or a column and the "
+            "number or date from which on to look at rows: day=2026-11-17."
         )
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
         """Return the files that may hold such rows, by folders such as day=2026-11-16."""
-        days = {path: hive_columns(path).get(self.column or "") for path in paths}
-        return [path for path, day in days.items() if day is None or day >= self.value]
+        if self.column is None or isinstance(self.value, float):
+            return list(paths)
+        days = {path: hive_columns(path).get(self.column) for path in paths}
+        return [path for path, day in days.items() if day is None or day >= self.value[:10]]
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows, without those in which the column is blank."""
         if self.column is None:
             return frame
         check_columns([self.column], frame.columns)
-        values = frame[self.column]
-        try:
-            if values.dtype.is_temporal():
-                return frame.filter(values >= pl.Series([self.value]).str.to_datetime()[0])
-            if values.dtype.is_numeric():
-                return frame.filter(values >= float(self.value))
-        except (ValueError, pl.exceptions.PolarsError):
-            why = f"the column holds {values.dtype}, and {self.value!r} is none"
-            raise self._refusal(why) from None
-        return self._rows_by_text(frame, values.cast(pl.String).str.strip_chars())
+        # The cells of a CSV are texts. Those of dates have the order of the dates.
+        texts = to_text(frame[self.column]).str.strip_chars().replace("", None)
+        if isinstance(self.value, float):
+            kind, values = "number such as 1234.5", texts.cast(pl.Float64, strict=False)
+        else:
+            kind = "date such as 2026-11-17 08:30"
+            values = texts.str.extract(f"({_DATE}.*)", 1).str.replace("T", " ")
+        odd = texts.filter(values.is_null() & texts.is_not_null())
+        if len(odd):
+            raise InputError(
+                f"since='{self.column}={self.value}': the column holds {quoted(odd[0])}, which is "
+                f"no {kind}. Only numbers and dates can be compared, written alike."
+            )
+        return frame.filter(values >= self.value)
 
-    def _rows_by_text(self, frame: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
-        """Compare cells of a CSV, which are all texts, as numbers or dates if they spell these.
 
-        Refuse cells that are not written like the value: they could not be compared with it.
-        """
-        filled = texts.filter((texts != "").fill_null(False))
-        try:
-            least = float(self.value)
-        except ValueError:
-            is_date = filled.str.contains(_DATE.pattern)
-            odd = filled.filter(~is_date if _DATE.match(self.value) else is_date)
-            if len(odd) and not re.fullmatch(r"\d{4}-\d{2}", self.value):  # a month
-                why = f"the column holds {quoted(odd[0])}, which is written otherwise"
-                raise self._refusal(why) from None
-            return frame.filter(texts >= self.value)
-        numbers = texts.cast(pl.Float64, strict=False)
-        if len(filled) and numbers.null_count() == len(numbers):
-            raise self._refusal(f"the column holds {quoted(filled[0])}, which is no number")
-        return frame.filter(numbers >= least)
+def _iso_text(value: str) -> str:
+    datetime.fromisoformat(value)
+    if not re.match(_DATE, value):
+        raise ValueError(value)
+    return value.replace("T", " ")
 
 
 class NewRows:

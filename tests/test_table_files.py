@@ -452,8 +452,13 @@ def test_which_table_of_a_database(read, tmp_path):
     data = sqlite_file(tmp_path, "CREATE TABLE a(x)", "CREATE VIEW b AS SELECT 1 AS x")
     assert read(data, "cards.sqlite", "::a")[0].shape == (0, 1)
     assert read(data, "cards.sqlite", "::b")[0].rows() == [(1,)]
-    refuse(read, r"holds 2 tables \('a', 'b'\); .*: cards.sqlite::a", data, "cards.sqlite")
-    refuse(read, "no table 'c'; its tables are 'a', 'b'", data, "cards.sqlite", "::c")
+    refuse(
+        read,
+        "holds 2 tables; say which of 'a', 'b' is meant: cards.sqlite::a",
+        data,
+        "cards.sqlite",
+    )
+    refuse(read, "no table 'c'; say which of 'a', 'b' is meant", data, "cards.sqlite", "::c")
     refuse(read, "holds no table", sqlite_file(tmp_path, "PRAGMA user_version = 1"), "cards.db")
     refuse(read, "could not be read as SQLite", b"x" * 2000, "cards.sqlite")
     refuse(read, "could not be read as SQLite", data[:1500], "cards.sqlite")
@@ -475,7 +480,7 @@ def test_duckdb_tables(read, tmp_path, monkeypatch):
     assert dict(frame.schema) == {"n": pl.Int64, "x": pl.Float64, "t": pl.String, "d": pl.Date}
     assert frame.sort("n").row(4999) == (4999, 2499.5, "a4999", date(2025, 1, 1))
     assert read(data, "cards.db", "::cards")[0].shape == (5000, 4)
-    refuse(read, "no table 'x'; its tables are 'cards'", data, "cards.duckdb", "::x")
+    refuse(read, "no table 'x'; say which of 'cards' is meant", data, "cards.duckdb", "::x")
     refuse(read, "could not be read as DuckDB", data[:5000], "cards.duckdb")
     refuse(read, "could not be read as DuckDB", b"x" * 20_000, "cards.duckdb")
     with duckdb.connect(str(tmp_path / "made.duckdb")) as database:

@@ -201,7 +201,6 @@ def _outside_quotes(data: bytes, places: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _line_of(place: int, data: bytes, lines_before: int) -> int:
-    """The number in the file, counted from 1, of the line on which a byte stands."""
     return lines_before + data.count(b"\n", 0, place) + 1
 
 
@@ -285,11 +284,9 @@ class Utf8:
 
     def __call__(self, data: bytes, lines_before: int) -> bytes:
         """The part as UTF-8; `lines_before` are for messages."""
-        if self.encoding == "utf-8" or data.isascii():
-            return data
-        if self.encoding is None:
+        if self.encoding is None and not data.isascii():
             self.encoding = self._find(data, lines_before)
-        if self.encoding == "utf-8":
+        if self.encoding != _WINDOWS:
             return data
         why = "is neither UTF-8 nor Windows-1252"
         return _decode(data, _WINDOWS, self._name, lines_before, why).encode()

@@ -51,11 +51,6 @@ def choose_target(
     `scores.sqlite::scored` is a table of a database, and so is one of DuckDB; with `day`, a column
     by whose day rows are parted, it is a folder; anything else is a file. `id` is the column that
     names rows, `since` adds rows to those there are, `force` replaces a table that is there.
-
-    >>> choose_target("scored.csv") is None
-    True
-    >>> choose_target("scores.sqlite::scored").name
-    'scores.sqlite::scored'
     """
     mode = "add" if since else "replace" if force else "new"
     file, table = file_of(path)
@@ -124,28 +119,22 @@ class Target(ABC):
         return pl.concat([self._without(rows, self._ids_of(day)) for day, rows in parts])
 
     def _without(self, frame: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
-        """The rows whose id, as text, is none of `ids`."""
         if not len(ids):
             return frame
         return frame.filter(~to_text(frame[str(self.id)]).is_in(ids.implode()).fill_null(False))
 
     def _check_ids(self) -> None:
-        """Refuse ids that are blank or name two rows: such rows cannot be told from known ones."""
         if self.mode != "add":
             return
         frames = (frame for spool in self._spools.values() for frame in spool)
         ids = pl.concat([_NO_IDS, *(to_text(each[str(self.id)]).alias("id") for each in frames)])
-        if ids.null_count():
+        twice = ids.filter(ids.is_duplicated()).drop_nulls()
+        fault = f"is blank in {ids.null_count():,} rows" if ids.null_count() else ""
+        fault = f"names several rows {twice[0]!r}" if len(twice) else fault
+        if fault:
             raise InputError(
-                f"Column {self.id!r} is blank in {ids.null_count():,} rows, which cannot be told "
-                "from rows that are there already. Fill it in, or name another: id='COLUMN'."
-            )
-        twice = ids.filter(ids.is_duplicated())
-        if len(twice):
-            raise InputError(
-                f"Column {self.id!r} names several rows {twice[0]!r}, so that it is not known "
-                "which of them are there already. Name a column that differs in all rows: "
-                "id='COLUMN'."
+                f"Column {self.id!r} {fault}, so that it is not known which rows are there already."
+                " Name a column that is filled and differs in all rows: id='COLUMN'."
             )
 
     def _check_columns(self, there: Sequence[str], columns: Sequence[str]) -> None:
@@ -158,7 +147,7 @@ class Target(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Say before any work whether rows can be added."""
+        """Fail, before any work, if rows cannot be added."""
 
     def _ids_of(self, day: str) -> pl.Series:
         """The ids, as text, of rows that were there at the beginning."""
@@ -200,8 +189,8 @@ class DatabaseTarget(Target):
                 f"{self.name!r} exists already and was left as it is. Add rows that it lacks by "
                 "since='auto', replace it with force=True, or name another table."
             )
-        found = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
-        return [column[0] for column in found.description]
+        rows = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
+        return [column[0] for column in rows.description]
 
     def _read_ids(self, database: Any, columns: Sequence[str]) -> pl.Series:
         if self.mode != "add" or not columns:
@@ -232,8 +221,7 @@ class DatabaseTarget(Target):
         cut = [name for name in (str(self._place.part), *frame.columns) if "\0" in name]
         if cut:
             raise InputError(
-                f"The names {enumerate_names(cut)} hold a zero byte, which {self.name!r} cannot; "
-                "rename them, or write to a file such as Parquet."
+                f"The names {enumerate_names(cut)} hold a zero byte, which {self.name!r} cannot."
             )
         if self._duckdb:
             database.register("rows_to_add", frame.clear().to_arrow())
@@ -247,12 +235,6 @@ class DatabaseTarget(Target):
             database.register("rows_to_add", frame.to_arrow())
             database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
             return
-        nested = [column.name for column in frame if column.dtype.is_nested()]
-        if nested:
-            raise InputError(
-                f"Columns {enumerate_names(nested)} hold lists or structures, which {self.name!r} "
-                "cannot; write to DuckDB or to Parquet."
-            )
         names, places = ", ".join(map(quote_name, frame.columns)), ", ".join("?" * frame.width)
         rows = pl.DataFrame([_sqlite_values(column) for column in frame]).iter_rows()
         database.executemany(f"INSERT INTO {self._table} ({names}) VALUES ({places})", rows)
@@ -279,9 +261,8 @@ def _sqlite_values(column: pl.Series) -> pl.Series:
 class FolderTarget(Target):
     """A folder of Parquet files by day: `day=2026-11-17/part-….parquet`.
 
-    A row is known by its id and its day, so that only the days of new rows are looked at. One that
-    comes again under another day is another row. The mode "replace" is refused, for it might remove
-    what others put there.
+    A row is known by its id and its day, so that only the days of new rows are looked at. The mode
+    "replace" is refused, for it might remove what others put there.
     """
 
     def __init__(self, path: Path, column: str, id: str | None, mode: str):
@@ -291,9 +272,10 @@ class FolderTarget(Target):
     @contextmanager
     def writing(self) -> Iterator[Target]:
         """Add what is given to `add` when the block succeeds; no other run does meanwhile."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.name!r} is a file; name a folder for rows by day.")
-        self.path.mkdir(exist_ok=True)
+        try:
+            self.path.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise InputError(f"{self.name!r} is a file; name a folder for rows by day.") from None
         with open(self.path / "_riskad.lock", "a") as lock:
             if fcntl is not None:
                 try:
@@ -319,7 +301,7 @@ class FolderTarget(Target):
             )
 
     def _clean(self) -> None:
-        """Remove what a run that was killed had not completed, and folders without files."""
+        """Remove what a killed run had not completed, and folders without files."""
         for part in self.path.glob("day=*/.part-*.part"):
             part.unlink()
         for folder in self.path.glob("day=*"):
@@ -341,7 +323,6 @@ class FolderTarget(Target):
         return self._ids[day]
 
     def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-        """The rows of each day; the empty text is the day where it is blank."""
         check_columns([self.column], frame.columns)
         values = frame[self.column]
         texts = to_text(values.dt.date() if isinstance(values.dtype, pl.Datetime) else values)
@@ -363,14 +344,12 @@ class FolderTarget(Target):
             dates = to_text(frame["day"]).str.strip_chars().fill_null("").str.len_chars() <= 10
             if self.column != "day" or not dates.all():
                 raise InputError(
-                    "Rows are written into folders such as 'day=2026-11-17', which readers take "
-                    "for a column 'day', and there is another column of that name. Rename it, or "
-                    "part by it if it holds dates."
+                    "Readers take folders such as 'day=2026-11-17' for a column 'day', and there "
+                    "is another of that name. Rename it, or part by it if it holds dates."
                 )
         super().add(frame)
 
     def _take(self) -> None:
-        """Write a file for each day, and give all of them their names at the end."""
         run = secrets.token_hex(6)
         try:
             with together():
@@ -455,10 +434,7 @@ def _iso_text(value: str) -> str:
 
 
 class NewRows:
-    """The rows of a table that a target lacks; can be read repeatedly, with the same rows.
-
-    `skipped` counts the others, once they have been read.
-    """
+    """The rows of a table that a target lacks; `skipped` counts the others once they are read."""
 
     def __init__(self, batches: Iterable[pl.DataFrame], since: Since, target: Target):
         self._batches, self._since, self._target = batches, since, target

@@ -63,10 +63,18 @@ def _open(place: Place) -> Any:
             "Reading Excel files needs fastexcel: pip install 'riskad[excel]'. Or save the sheet "
             "as CSV."
         ) from error
-    damage = (fastexcel.FastExcelError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
-    try:
+    with _damage(place):
         _check_extent(place)
         return fastexcel.read_excel(place.path)
+
+
+@contextmanager
+def _damage(place: Place) -> Iterator[None]:
+    import fastexcel
+
+    damage = (fastexcel.FastExcelError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+    try:
+        yield
     except damage as error:
         raise InputError(
             f"{place.name!r} could not be read as an Excel workbook ({first_line(error)}). It may "
@@ -124,7 +132,6 @@ def _column_number(letters: bytes) -> int:
 
 
 def _find_sheet(workbook: Any, place: Place) -> tuple[str, pl.DataFrame]:
-    """The sheet that is meant; if none is named and several have cells, a note says so."""
     names = workbook.sheet_names
     if place.part is not None and place.part not in names:
         raise InputError(
@@ -147,15 +154,8 @@ def _find_sheet(workbook: Any, place: Place) -> tuple[str, pl.DataFrame]:
 
 
 def _load(workbook: Any, sheet: str, place: Place, **options: Any) -> pl.DataFrame:
-    import fastexcel
-
-    try:
+    with _damage(place):
         frame: pl.DataFrame = workbook.load_sheet(sheet, header_row=None, **options).to_polars()
-    except fastexcel.FastExcelError as error:
-        raise InputError(
-            f"Sheet {sheet!r} of {place.name!r} could not be read ({first_line(error)}). Save it "
-            "anew, or as CSV."
-        ) from error
     return frame
 
 
@@ -175,7 +175,6 @@ def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str, place: Place) 
 
 
 def _without_zero_times(column: pl.Series) -> pl.Series:
-    """Days without a time, and times without a day."""
     if column.dtype != pl.String:
         return column
     column = column.str.replace(_TIME, "")

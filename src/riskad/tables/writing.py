@@ -47,8 +47,7 @@ def write_table(
 ) -> None:
     """Write `frame` as CSV, Excel or Parquet, as the name says; an existing file needs `force`.
 
-    "-" is standard output, as CSV. `csv` says how a CSV is written; `riskad.tables.reading` has
-    a function that finds it out of another file.
+    "-" is standard output, as CSV. `csv` says how a CSV is written.
 
     A spreadsheet that opens a CSV runs text that begins with =, +, -, @, a tab or a carriage return
     as a formula, and rows may come from strangers. Such text, in cells and in names of columns, is
@@ -78,19 +77,10 @@ def write_table(
 def open_writer(
     path: str | os.PathLike[str], force: bool = False, csv: CsvFormat = _PLAIN
 ) -> Iterator[Write]:
-    r"""Give a function that adds a frame to a table; the file is there when the block succeeds.
+    """Give a function that adds a frame to a table; the file is there when the block succeeds.
 
     The file is that of `write_table` for all rows. When the block fails, or is interrupted, `path`
-    is as it was before. Frames must have the same columns, and one must be written. "-" is standard
-    output, as CSV: rows go there as they are written. Excel and Parquet are written at the end.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with open_writer(Path(folder, "cards.csv")) as write:
-    ...         write(pl.DataFrame({"card": ["007"]}))
-    ...         write(pl.DataFrame({"card": ["008"]}))
-    ...     Path(folder, "cards.csv").read_text()
-    'card\n007\n008\n'
+    is as it was before. Frames must have the same columns, and one must be written.
     """
     if str(path) == PIPE:
         headers = itertools.chain([True], itertools.repeat(False))
@@ -121,14 +111,7 @@ def disk_errors() -> Iterator[None]:
 
 
 class Spool:
-    """Frames that wait on the disk, in their order, until all of them are there.
-
-    >>> with Spool() as spool:
-    ...     for n in range(2):
-    ...         spool.add(pl.DataFrame({"n": [n]}))
-    ...     [frame.rows() for frame in spool]
-    [[(0,)], [(1,)]]
-    """
+    """Frames that wait on the disk, in their order, until all of them are there."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="riskad-", ignore_cleanup_errors=True)

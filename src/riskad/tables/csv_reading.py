@@ -315,7 +315,6 @@ _YEAR = re.compile(r"\s*(19|20)\d\d\s*")
 
 
 def _split_record(record: str, separator: str) -> list[str]:
-    """The fields of a record, which may span several lines; none if it is blank."""
     record = record.strip("\r\n")
     if not record:
         return []
@@ -361,7 +360,7 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
         if any(cells := [bool(cell.strip()) for cell in record])
     }
     first = min(filled, default=0)
-    sizes = Counter(len(cells) for cells in filled.values())
+    sizes = Counter(map(len, filled.values()))
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
     if usual < 2 or sizes[usual] < 2:
         return first
@@ -379,7 +378,7 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
 def note_skipped(above: Sequence[str], kind: str, file: str) -> None:
     """Report lines or rows above the header, if there are some."""
     if above:
-        lines = f"1 {kind}" if len(above) == 1 else f"{len(above)} {kind}s"
+        lines = f"{len(above)} {kind}{'s' * (len(above) > 1)}"
         note(f"{file!r}: skipped {lines} above the header ({quoted(above[0])}).")
 
 

@@ -15,6 +15,7 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -100,11 +101,10 @@ def file_of(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
 def find_tables(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """The files that are meant: a folder means its Parquet files, a pattern what it matches."""
     files: list[Path] = []
-    for name in names:
-        path = Path(name)
+    for path in map(Path, names):
         inside = file_of(path)[1] is not None
-        plain = inside or path.is_file() or not (path.is_dir() or glob.has_magic(str(name)))
-        files += [path] if plain else find_parquet(name)
+        plain = inside or path.is_file() or not (path.is_dir() or glob.has_magic(str(path)))
+        files += [path] if plain else find_parquet(path)
     return files
 
 
@@ -169,9 +169,8 @@ def check_is_text(start: bytes, name: str) -> None:
 def is_duckdb(place: Place) -> bool:
     """Whether a database is one of DuckDB, by its first bytes, else by its ending."""
     start = b""
-    if place.path.is_file():
-        with open(place.path, "rb") as file:
-            start = file.read(16)
+    with suppress(FileNotFoundError), open(place.path, "rb") as file:
+        start = file.read(16)
     return start[8:12] == b"DUCK" or (place.ending == ".duckdb" and not start.startswith(b"SQLite"))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -179,8 +180,7 @@ def _common_schema(places: Sequence[Place]) -> pl.Schema:
                 schema[name] = there
             elif there not in (here, pl.Null):
                 raise InputError(
-                    f"Column {name!r} is {here} in {first.name!r} and {there} in {place.name!r}. "
-                    "Write the files with one type for each column."
+                    f"Column {name!r} is {here} in {first.name!r} and {there} in {place.name!r}."
                 )
     return schema
 
@@ -263,30 +263,17 @@ def _count_rows(place: Place) -> int:
 
 def available_memory() -> int | None:
     """Bytes that this process may still use, if the system reports them."""
-    free = [_free_memory(), _free_in_container()]
-    return min((each for each in free if each is not None), default=None)
-
-
-def _free_memory() -> int | None:
-    try:
-        text = Path("/proc/meminfo").read_text()
-        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
-    except (OSError, IndexError, ValueError):
-        pass
-    if not hasattr(os, "sysconf"):  # Windows
-        return None
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all there is: at most
-    except (OSError, ValueError):
-        return None
-
-
-def _free_in_container() -> int | None:
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
-        counts = (folder / "memory.stat").read_text().split()
+    free = []
+    with suppress(OSError, IndexError, ValueError):
+        memory = Path("/proc/meminfo").read_text()
+        free.append(1024 * int(memory.split("MemAvailable:")[1].split()[0]))
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counts = (group / "memory.stat").read_text().split()
         cached = int(counts[counts.index("inactive_file") + 1])  # files, let go when need be
-        return max(limit - used + cached, 0)
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        return None
+        free.append(max(limit - used + cached, 0))
+    if not free:
+        with suppress(AttributeError, OSError, ValueError):  # Windows has none of this
+            free.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))  # at most
+    return min(free, default=None)

@@ -58,8 +58,7 @@ def choose_target(
     if day is not None:
         if table is not None or ending:
             raise InputError(
-                f"Rows are parted by day into a folder, and {str(path)!r} looks like a file. Name "
-                "a folder, or leave day='...' out."
+                f"{str(path)!r} looks like a file, and rows are parted by day into a folder."
             )
         return FolderTarget(Path(path), day, id, mode)
     if ending in DATABASES:
@@ -70,9 +69,9 @@ def choose_target(
         return DatabaseTarget(Place(file, ending, table, f"{file.name}::{table}"), id, mode)
     if since:
         raise InputError(
-            f"since='...' adds rows to those that are there, and {str(path)!r} is a file, which is "
-            "written whole. Write to a table (scores.sqlite::scored, scores.duckdb::scored), or "
-            "name the column of dates by which to part a folder: day='COLUMN'."
+            f"since='...' adds rows, and {str(path)!r} is a file, which is written whole. Write to "
+            "a table (scores.sqlite::scored, scores.duckdb::scored), or part a folder by a column "
+            "of dates: day='COLUMN'."
         )
     return None
 

@@ -374,3 +374,25 @@ def test_killed_before_each_step_of_writing(model, place, kind, commands):
     assert commands.run(*call) == 0
     assert read_ids(kind, place) == list(range(100 + 50 * round_))
     assert not list(place.rglob("*.part"))
+
+
+def test_what_sqlite_keeps_of_types(place):
+    rows = pl.DataFrame(
+        {
+            "id": pl.Series([1], dtype=pl.UInt8),
+            "flag": [True],
+            "score": pl.Series([float("nan")], dtype=pl.Float32),
+            "day": pl.Series(["2026-11-17"]).str.to_date(),
+            "list": [[1, 2]],
+            "bytes": [b"x"],
+            "blank": [None],
+        }
+    )
+    target = choose_target("out.sqlite::scored", id="id")
+    with target.writing():
+        target.add(rows)
+    with closing(sqlite3.connect("out.sqlite")) as database:
+        types = [row[2] for row in database.execute("PRAGMA table_info(scored)")]
+        written = database.execute("SELECT * FROM scored").fetchall()
+    assert types == ["INTEGER", "INTEGER", "REAL", "TEXT", "TEXT", "BLOB", "TEXT"]
+    assert written == [(1, 1, None, "2026-11-17", "[1, 2]", b"x", None)]

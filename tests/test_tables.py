@@ -348,12 +348,15 @@ def test_no_overwriting_without_force(tmp_path):
 
 
 def test_what_csv_cannot_hold(tmp_path):
-    frame = pl.DataFrame({"a": [[1, 2], [3]]})
-    with pytest.raises(InputError, match=r"'a' hold lists, .* \.parquet"):
-        write_table(frame, tmp_path / "out.csv")
-    assert list(tmp_path.iterdir()) == []
+    """Durations are written as text, bytes and lists refused before anything is there."""
+    for values in ([b"x"], [[1]], [{"a": 1}]):
+        with pytest.raises(InputError, match=r"'b' hold lists, structures or bytes.* \.parquet"):
+            write_table(pl.DataFrame({"b": values}), tmp_path / "b.csv")
     with pytest.raises(InputError, match="must end in"):
-        write_table(frame, tmp_path / "out.csv.gz")
+        write_table(pl.DataFrame({"b": [1]}), tmp_path / "out.csv.gz")
+    assert list(tmp_path.iterdir()) == []
+    write_table(pl.DataFrame({"t": [timedelta(seconds=90), None]}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == "t\n0:01:30\n\n"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
@@ -432,13 +435,3 @@ def test_a_byte_order_mark_alone_is_an_empty_table(tmp_path, data):
     path.write_bytes(data)
     with pytest.raises(InputError, match="is empty"):
         read_table(path)
-
-
-def test_types_that_csv_lacks(tmp_path):
-    """Durations are written as text, bytes and lists refused before anything is there."""
-    write_table(pl.DataFrame({"t": [timedelta(seconds=90), None]}), tmp_path / "t.csv")
-    assert (tmp_path / "t.csv").read_text() == "t\n0:01:30\n\n"
-    for values in ([b"x"], [[1]], [{"a": 1}]):
-        with pytest.raises(InputError, match="hold lists, structures or bytes"):
-            write_table(pl.DataFrame({"b": values}), tmp_path / "b.csv")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["t.csv"]

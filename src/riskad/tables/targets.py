@@ -226,7 +226,11 @@ class DatabaseTarget(Target):
             database.register("rows_to_add", frame.clear().to_arrow())
             database.execute(f"CREATE TABLE {self._table} AS SELECT * FROM rows_to_add")
         else:
-            columns = (f"{quote_name(each.name)} {_sqlite_type(each.dtype)}" for each in frame)
+            types = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.Binary: "BLOB"}
+            columns = (
+                f"{quote_name(each.name)} {types.get(each.dtype.base_type(), 'TEXT')}"
+                for each in map(_sqlite_values, frame.clear())
+            )
             database.execute(f"CREATE TABLE {self._table} ({', '.join(columns)})")
 
     def _insert(self, database: Any, frame: pl.DataFrame) -> None:
@@ -239,18 +243,10 @@ class DatabaseTarget(Target):
         database.executemany(f"INSERT INTO {self._table} ({names}) VALUES ({places})", rows)
 
 
-def _sqlite_type(dtype: pl.DataType) -> str:
-    if dtype.is_integer() or dtype == pl.Boolean:
-        return "INTEGER"
-    if dtype.is_numeric():
-        return "REAL"
-    return "BLOB" if dtype == pl.Binary else "TEXT"
-
-
 def _sqlite_values(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.Boolean:
+    if column.dtype == pl.Boolean or column.dtype.is_integer():
         return column.cast(pl.Int64)
-    if column.dtype in (pl.Binary, pl.Null) or column.dtype.is_integer():
+    if column.dtype == pl.Binary:
         return column
     if column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)

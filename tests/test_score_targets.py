@@ -9,6 +9,7 @@ import re
 import sqlite3
 import time
 from contextlib import closing
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -201,27 +202,47 @@ def test_ids_are_the_same_whatever_type_they_have(model, place):
 # --- which rows ----------------------------------------------------------------------------
 
 
+DATES = pl.Series(["2026-11-16", "2026-11-17"]).str.to_date()
+TIMES = pl.Series(["2026-11-17T00:00", "2026-11-17T08:30"]).str.to_datetime()
+
+
 @pytest.mark.parametrize(
-    ("values", "value", "kept"),
+    ("cells", "value", "kept"),
     [
         ([1, 2, 3], "2", 2),
-        (["9", "10", "11"], "10", 2),  # numbers, although a CSV has them as texts
-        (["2026-11-16", "2026-11-17", None], "2026-11-17", 1),
         ([1.5, None, 3.0], "1.5", 2),
+        (["9", "10", "11.5", ""], "10", 2),  # numbers, although a CSV has them as texts
+        (["2026-11-09", " 2026-11-10", "2026-11-11T08:00", "", None], "2026-11-10", 2),
+        (["2026-11-10T08:00", "2026-11-10 09:00"], "2026-11-10T08:30", 1),
+        (DATES, "2026-11-17", 1),
+        (TIMES, "2026-11-17 08:00", 1),
+        (TIMES, "2026-11-17", 2),
+        (["9", "11,5"], "10", "holds '11,5', which is no number"),
+        (["17.11.2026"], "2026-11-10", "holds '17.11.2026', which is no date"),
+        (["2026-11-17"], "20261110", "holds '2026-11-17', which is no number"),
+        (DATES, "20261110", "holds '2026-11-16', which is no number"),
+        ([True], "1", "holds 'true', which is no number"),
+        (["2026-11-17"], "17.11.2026", "must be 'auto'"),
+        (["A1", "B1"], "B", "must be 'auto'"),
+        (["2026-10-31"], "2026-11", "must be 'auto'"),
+        (["2026-10-31"], "2026-13-40", "must be 'auto'"),
+        (["2026-10-31"], "", "must be 'auto'"),
     ],
 )
-def test_rows_from_a_value_on(values, value, kept):
-    frame = pl.DataFrame({"x": values})
-    assert Since("x", value).rows(frame).height == kept
+def test_rows_from_a_number_or_date_on(cells, value, kept):
+    frame = pl.DataFrame({"day": cells})
+    if isinstance(kept, int):
+        assert Since.read(f"day={value}").rows(frame).height == kept
+    else:
+        with pytest.raises(InputError, match=re.escape(kept)):
+            Since.read(f"day={value}").rows(frame)
 
 
-def test_dates_are_compared_as_dates():
-    dates = pl.Series(["2026-11-16", "2026-11-17"]).str.to_date()
-    times = pl.Series(["2026-11-17T00:00", "2026-11-17T08:30"]).str.to_datetime()
-    assert Since("x", "2026-11-17").rows(pl.DataFrame({"x": dates})).height == 1
-    assert Since("x", "2026-11-17 08:00").rows(pl.DataFrame({"x": times})).height == 1
-    with pytest.raises(InputError, match="'yesterday' is none"):
-        Since("x", "yesterday").rows(pl.DataFrame({"x": dates}))
+def test_only_folders_by_date_are_left_out():
+    paths = [Path(f"day={day}/rows.parquet") for day in ("2026-11-09", "2026-11-10")]
+    assert Since.read("day=2026-11-10 08:00").files(paths) == paths[1:]
+    for rule in ("auto", "paid=2026-11-10", "day=10"):
+        assert Since.read(rule).files(paths) == paths
 
 
 # --- mistakes ------------------------------------------------------------------------------
@@ -237,7 +258,7 @@ def test_mistakes_are_sentences_and_leave_nothing(model, place):
         (["-o", "out", "--day", "pade"], "Did you mean 'paid'?"),
         (["-o", "out", "--day", "amount"], "is no date as 2026-11-17"),
         (["-o", "out.sqlite::scored", "--since", "yesterday"], "must be 'auto'"),
-        (["-o", "out.sqlite::scored", "--since", "day=2026-13-40"], "there is no day '2026-13-40'"),
+        (["-o", "out.sqlite::scored", "--since", "day=2026-13-40"], "must be 'auto'"),
         (["-o", "out.sqlite::scored", "--since", "auto", "--id", "nobody"], "no column 'nobody'"),
         (["-o", "out.sqlite::scored", "--since", "auto", "--id", "paid"], "names several rows"),
         (["-o", "out.csv", "--id", "paymnt"], "Did you mean 'payment'?"),
@@ -355,22 +376,23 @@ def test_killed_before_each_step_of_writing(model, place, kind, commands):
     assert not list(place.rglob("*.part"))
 
 
-@pytest.mark.parametrize(
-    ("cells", "value", "kept"),
-    [
-        (["2026-11-09", " 2026-11-10", "2026-11-11T08:00", "", None], "2026-11-10", 2),
-        (["2026-10-31", "2026-11-01"], "2026-11", 1),
-        (["9", "10", "11,5", ""], "10", 1),
-        (["A1", "B1"], "B", 1),
-        (["17.11.2026"], "2026-11-10", "holds '17.11.2026', which is written otherwise"),
-        (["2026-11-17"], "17.11.2026", "holds '2026-11-17', which is written otherwise"),
-        (["2026-11-17"], "20261110", "holds '2026-11-17', which is no number"),
-    ],
-)
-def test_since_leaves_no_row_out_because_it_is_written_otherwise(cells, value, kept):
-    frame = pl.DataFrame({"day": cells}, schema={"day": pl.String})
-    if isinstance(kept, int):
-        assert Since.read(f"day={value}").rows(frame).height == kept
-    else:
-        with pytest.raises(InputError, match=re.escape(kept)):
-            Since.read(f"day={value}").rows(frame)
+def test_what_sqlite_keeps_of_types(place):
+    rows = pl.DataFrame(
+        {
+            "id": pl.Series([1], dtype=pl.UInt8),
+            "flag": [True],
+            "score": pl.Series([float("nan")], dtype=pl.Float32),
+            "day": pl.Series(["2026-11-17"]).str.to_date(),
+            "list": [[1, 2]],
+            "bytes": [b"x"],
+            "blank": [None],
+        }
+    )
+    target = choose_target("out.sqlite::scored", id="id")
+    with target.writing():
+        target.add(rows)
+    with closing(sqlite3.connect("out.sqlite")) as database:
+        types = [row[2] for row in database.execute("PRAGMA table_info(scored)")]
+        written = database.execute("SELECT * FROM scored").fetchall()
+    assert types == ["INTEGER", "INTEGER", "REAL", "TEXT", "TEXT", "BLOB", "TEXT"]
+    assert written == [(1, 1, None, "2026-11-17", "[1, 2]", b"x", None)]

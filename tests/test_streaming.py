@@ -26,7 +26,7 @@ from riskad.core.checks import InputError
 from riskad.tables import csv_reading, reading
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.reading import check_memory, read_batches, read_table
-from riskad.tables.writing import _parquet_writer, open_writer, write_table
+from riskad.tables.writing import Spool, open_writer, write_table
 
 COUNTRIES = np.array(["FR", "DE", "XX"])
 
@@ -183,13 +183,10 @@ def test_a_failure_leaves_the_file_as_it_was(tmp_path, name, written):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_full_disk_is_an_error_of_the_system():
-    def write_much():
-        with _parquet_writer(Path("/dev/full")) as write:
-            for _ in range(100):
-                write(make_cards(10_000))
-
-    with pytest.raises(OSError, match="No space left"):
-        write_much()
+    with Spool() as spool:
+        spool.add(make_cards(10_000))
+        with pytest.raises(OSError, match="No space left"):
+            spool.write_parquet(Path("/dev/full"))
 
 
 # --- scoring -----------------------------------------------------------------------------

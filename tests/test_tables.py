@@ -130,7 +130,9 @@ def test_parquet_names_are_not_patterns(tmp_path):
         (b"a,b\n1,2\n1\n1,2\n", "line 3: 1 field where the header has 2"),
         (b"a,b\n1,2\n1,2,3\n", "line 3: 3 fields where the header has 2"),
         (b'a,b\n"two\nlines",2\n3,\n4\n', "line 5: 1 field where"),
-        (b"a,b\n1\n2\n3\n", r"\(at least 2 more lines like it\)"),
+        (b"a,b,c\n1,2,3\n4,5", "line 3: 2 fields .* must not be cut short"),
+        (b'a,b,c\n1,2,3\n4,"5', "line 3: a double quote .* never closes"),
+        (b"a,b,c\n1,2,3,4\n", "A field that contains ',' must be in double quotes"),
         (b'a,b\n1,5" pipe\n2,6" pipe\n', "line 2: a double quote stands inside"),
         (b'a,b\n1,"2\n3,4\n', "never closes"),
     ],
@@ -265,9 +267,6 @@ def test_a_workbook_has_numbers_dates_and_texts(tmp_path):
             "code": ["007", "008"],
             "paid": ["1.234,50", "-7,25"],
             "day": ["27.03.2025", None],
-            "either": ["01/02/2025", "02/03/2025"],
-            "money": ["5 €", "6 €"],
-            "gap": ["1", "n/a"],
             "card": ["4000123412341234", "4000123412341235"],
             "score": [0.25, float("nan")],
             "rows": pl.Series([1, None], dtype=pl.UInt8),
@@ -284,11 +283,8 @@ def test_a_workbook_has_numbers_dates_and_texts(tmp_path):
     assert found.columns == frame.columns
     assert found.row(0) == (
         "007",
-        1234.5,
-        datetime(2025, 3, 27),
-        "01/02/2025",
-        "5 €",
-        "1",
+        "1.234,50",
+        "27.03.2025",
         "4000123412341234",
         0.25,
         1.0,
@@ -299,7 +295,7 @@ def test_a_workbook_has_numbers_dates_and_texts(tmp_path):
         "1000000000000000",
         "2025-03-27 00:00:00.000000+00:00",
     )
-    assert found.row(1)[:3] == ("008", -7.25, None)
+    assert found.row(1)[:3] == ("008", "-7,25", None)
     assert found.row(1)[-8:-2] == (None, None, False, None, None, None)
 
 
@@ -352,12 +348,15 @@ def test_no_overwriting_without_force(tmp_path):
 
 
 def test_what_csv_cannot_hold(tmp_path):
-    frame = pl.DataFrame({"a": [[1, 2], [3]]})
-    with pytest.raises(InputError, match=r"'a' hold lists, .* \.parquet"):
-        write_table(frame, tmp_path / "out.csv")
-    assert list(tmp_path.iterdir()) == []
+    """Durations are written as text, bytes and lists refused before anything is there."""
+    for values in ([b"x"], [[1]], [{"a": 1}]):
+        with pytest.raises(InputError, match=r"'b' hold lists, structures or bytes.* \.parquet"):
+            write_table(pl.DataFrame({"b": values}), tmp_path / "b.csv")
     with pytest.raises(InputError, match="must end in"):
-        write_table(frame, tmp_path / "out.csv.gz")
+        write_table(pl.DataFrame({"b": [1]}), tmp_path / "out.csv.gz")
+    assert list(tmp_path.iterdir()) == []
+    write_table(pl.DataFrame({"t": [timedelta(seconds=90), None]}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == "t\n0:01:30\n\n"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
@@ -430,36 +429,9 @@ def test_numbers_are_no_formulas_and_parquet_needs_no_care(tmp_path):
     assert read_table(tmp_path / "out.parquet").equals(frame)
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"a,b,c\n1,2,3\n4,5\n6,7,8\n", r"line 3: 2 fields .* the line was cut short"),
-        (b"a,b,c\n1,2,3\n4,5\n", r"line 3: 2 fields .* the file was cut short"),
-        (b"a,b,c\n1,2,3\n4,5", r"line 3: 2 fields .* the file was cut short"),
-        (b'a,b,c\n1,2,3\n4,"5', "line 3 opens a double quote that it never closes"),
-        (b"a,b,c\n1,2,3,4\n", "A field that contains ',' must be in double quotes"),
-    ],
-)
-def test_a_line_cut_short_is_called_that(tmp_path, data, said):
-    path = tmp_path / "cut.csv"
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=said):
-        read_table(path)
-
-
 @pytest.mark.parametrize("data", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\xef\xbb\xbf\r\n \n"])
 def test_a_byte_order_mark_alone_is_an_empty_table(tmp_path, data):
     path = tmp_path / "empty.csv"
     path.write_bytes(data)
     with pytest.raises(InputError, match="is empty"):
         read_table(path)
-
-
-def test_types_that_csv_lacks(tmp_path):
-    """Durations are written as text, bytes and lists refused before anything is there."""
-    write_table(pl.DataFrame({"t": [timedelta(seconds=90), None]}), tmp_path / "t.csv")
-    assert (tmp_path / "t.csv").read_text() == "t\n0:01:30\n\n"
-    for values in ([b"x"], [[1]], [{"a": 1}]):
-        with pytest.raises(InputError, match="hold lists, structures or bytes"):
-            write_table(pl.DataFrame({"b": values}), tmp_path / "b.csv")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["t.csv"]

@@ -93,7 +93,7 @@ def _csv_parts(place: Place) -> Iterator[bytes]:
     rest = b""
     for block in text_blocks(place):
         rest += block
-        ends = _record_ends(rest)
+        ends = _outside_quotes(rest, _line_ends(rest))
         if ends.size:
             yield rest[: ends[-1] + 1]
             rest = rest[ends[-1] + 1 :]
@@ -108,21 +108,19 @@ class _Parser:
 
     def __init__(self, head: bytes, place: Place):
         self.name = place.name
-        separator = known_separator(place.ending)
         if not head.strip():
             raise empty_file_error(self.name)
-        if head.count(b'"') % 2:
-            lines = head[:_HEAD_BYTES].decode(errors="replace").splitlines()
-            self._check_quotes(head, separator or find_separator(lines), lines_before=0)
-        ends = _record_ends(head[:_HEAD_BYTES])
-        ends = ends if ends.size else _record_ends(head)
+        ends = _line_ends(head[:_HEAD_BYTES])
+        if head.count(b'"') % 2 == 0:  # else a quote is out of place, which `parse` reports
+            ends = _outside_quotes(head, ends)
+            ends = ends if ends.size else _outside_quotes(head, _line_ends(head))
         ends = ends[:_HEAD_RECORDS] if ends.size else np.array([len(head) - 1])
         starts = [0, *(ends[:-1] + 1)]
         records = [head[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
         if re.fullmatch(r"sep=([,;|\t:^~ ])", records[0].strip("\r\n"), re.IGNORECASE):
             # Written for Excel. The lines tell better: it stays when a file is saved with another.
             records[0] = ""
-        self.separator = separator or find_separator(records)
+        self.separator = known_separator(place.ending) or find_separator(records)
         fields = [_split_record(record, self.separator) for record in records]
         header = find_header(fields)
         title = records[header]
@@ -142,90 +140,72 @@ class _Parser:
         top = self.separator.join(f"c{k}" for k in range(len(self.columns))) + "\n"
         data, lines_before = top.encode() + records, lines_before - 1
         if data.count(b'"') % 2:  # some readers take the rest of the file for one field
-            self._check_quotes(data, self.separator, lines_before)
+            self._check_records(data, lines_before)
         try:
             frame = pl.read_csv(data, separator=self.separator, infer_schema=False)
         except pl.exceptions.PolarsError as error:
             check_utf8(data, self.name, lines_before)
-            self._check_quotes(data, self.separator, lines_before)
-            self._check_row_lengths(data, lines_before)
+            self._check_records(data, lines_before)
             raise InputError(
                 f"{self.name!r} could not be read as CSV ({first_line(error)})."
             ) from error
         # Fewer rows than lines: a field runs over several, or a quote is missing that should end it
-        if b'"' in data and frame.height < data.count(b"\n") - 1:
-            self._check_quotes(data, self.separator, lines_before)
-        # A row with too few fields is filled with nulls at its end, silently.
-        if frame.height and frame[:, -1].null_count():
-            self._check_row_lengths(data, lines_before)
+        merged = b'"' in data and frame.height < data.count(b"\n") - 1
+        if merged or self._has_short_rows(frame, data):
+            self._check_records(data, lines_before)
         frame.columns = self.columns
         return frame.filter(~pl.all_horizontal(pl.all().is_null())) if frame.width > 1 else frame
 
-    def _check_quotes(self, data: bytes, separator: str, lines_before: int) -> None:
-        """Fail, naming the line, if a double quote neither opens nor closes a field."""
-        mark = re.escape(separator.encode())
-        quoted_field, bare_field = rb'"(?:[^"]++|"")*+"', rb'[^"\n' + mark + rb"]*+"
-        end_of_field = mark + rb"|\r?\n|\Z"
-        fields = rb"(?:(?:%b|%b)(?:%b))*+" % (quoted_field, bare_field, end_of_field)
-        right = re.match(fields, data)
+    def _has_short_rows(self, frame: pl.DataFrame, data: bytes) -> bool:
+        """Whether some row may have too few fields, which polars fills with nulls, silently."""
+        if not frame.height or not frame[:, -1].null_count():
+            return False
+        marks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord(self.separator))
+        return len(_outside_quotes(data, marks)) != (frame.width - 1) * (frame.height + 1)
+
+    def _check_records(self, data: bytes, lines_before: int) -> None:
+        """Fail, naming the line, at the first record that does not have the header's fields."""
+        mark = re.escape(self.separator.encode())
+        field = rb'(?:"(?:[^"]++|"")*+"|[^"\n%b]*+)' % mark
+        end = rb"(?:\r?\n|\Z)"
+        others = len(self.columns) - 1
+        right = re.match(rb"(?:%b(?:%b%b){%d}%b|\r?\n)*+" % (field, mark, field, others, end), data)
         place = right.end() if right else 0
         if place == len(data):
             return
-        line = _line_of(place, data, lines_before)
-        if data[place : place + 1] == b'"' and not re.match(quoted_field, data[place:]):
+        start = f"{self.name!r}, line {_line_of(place, data, lines_before)}: "
+        record = re.compile(rb"%b(?:%b%b)*+%b" % (field, mark, field, end)).match(data, place)
+        if record is None:
             raise InputError(
-                f"{self.name!r}, line {line} opens a double quote that it never closes; the file "
-                "may be cut short."
+                f"{start}a double quote stands inside a field or never closes. Put such a field in "
+                'double quotes and write the quote twice: "5"" pipe".'
             )
+        fields = re.sub(rb'"(?:[^"]++|"")*+"', b"", record[0])
+        n_fields = fields.count(self.separator.encode()) + 1
         raise InputError(
-            f"{self.name!r}, line {line}: a double quote stands inside a field. Put the field in "
-            'double quotes and write the quote twice: "5"" pipe".'
-        )
-
-    def _check_row_lengths(self, data: bytes, lines_before: int) -> None:
-        """Fail, naming the line, if a record has more or fewer fields than the header."""
-        data = data if data.endswith(b"\n") else data + b"\n"
-        text = np.frombuffer(data, dtype=np.uint8)
-        ends = _record_ends(data)
-        separators = _outside_quotes(text, np.flatnonzero(text == ord(self.separator)))
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        counts = np.diff(np.searchsorted(separators, ends), prepend=0) + 1
-        blank = (ends - starts == 0) | ((ends - starts == 1) & (text[starts] == ord("\r")))
-        (wrong,) = np.nonzero((counts != len(self.columns)) & ~blank)
-        if not wrong.size:
-            return
-        line, count = _line_of(int(starts[wrong[0]]), data, lines_before), int(counts[wrong[0]])
-        others = f" (at least {wrong.size - 1:,} more lines like it)" if wrong.size > 1 else ""
-        why = f"A field that contains {self.separator!r} must be in double quotes."
-        if count < len(self.columns):
-            cut = "the file" if wrong[0] == len(counts) - 1 else "the line"
-            why = f"It seems that {cut} was cut short: write out all fields, blank ones too."
-        raise InputError(
-            f"{self.name!r}, line {line}: {count} field{'s' * (count != 1)} where the header has "
-            f"{len(self.columns)}{others}. {why}"
+            f"{start}{n_fields} field{'s' * (n_fields != 1)} where the header has "
+            f"{len(self.columns)}. A field that contains {self.separator!r} must be in double "
+            "quotes, blank fields must be there, too, and the file must not be cut short."
         )
 
 
-def _record_ends(data: bytes) -> NDArray[np.int64]:
-    """Return the places of line ends that are not inside double quotes."""
-    text = np.frombuffer(data, dtype=np.uint8)
-    return _outside_quotes(text, np.flatnonzero(text == ord("\n")))
+def _line_ends(data: bytes) -> NDArray[np.int64]:
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
 
 
-def _outside_quotes(text: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _outside_quotes(data: bytes, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Keep the places before which an even number of double quotes stands."""
-    quotes = np.flatnonzero(text == ord('"'))
+    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"'))
     even: NDArray[np.bool_] = np.searchsorted(quotes, places) % 2 == 0
     return places[even]
 
 
 def _line_of(place: int, data: bytes, lines_before: int) -> int:
-    """The number in the file, counted from 1, of the line on which a byte stands."""
     return lines_before + data.count(b"\n", 0, place) + 1
 
 
 # --- encodings ------------------------------------------------------------------------------------
-# UTF-16 and UTF-32 are recognised by a byte order mark or by their zeros, UTF-8 by being valid.
+# UTF-16 and UTF-32 are recognised by a byte order mark, UTF-8 by being valid.
 # What is not valid is Windows-1252, which most spreadsheets wrote for decades; Latin-1 is in it.
 
 _MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
@@ -259,14 +239,8 @@ def text_blocks(place: Place) -> Iterator[bytes]:
 
 def _find_mark(start: bytes) -> tuple[str, bytes]:
     """The encoding of a file that begins so, and its byte order mark."""
-    for mark, encoding in _MARKS.items():
-        if start.startswith(mark):
-            return encoding, mark
-    sample = start[:4096]
-    zeros = [sample[k::2].count(0) / max(len(sample) // 2, 1) for k in (0, 1)]
-    if max(zeros) > 0.6 and min(zeros) < 0.1:  # text of the West: every other byte is zero
-        return ("utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"), b""
-    return "utf-8", b""
+    marks = ((encoding, mark) for mark, encoding in _MARKS.items() if start.startswith(mark))
+    return next(marks, ("utf-8", b""))
 
 
 def _recode(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes]:
@@ -310,11 +284,9 @@ class Utf8:
 
     def __call__(self, data: bytes, lines_before: int) -> bytes:
         """The part as UTF-8; `lines_before` are for messages."""
-        if self.encoding == "utf-8" or data.isascii():
-            return data
-        if self.encoding is None:
+        if self.encoding is None and not data.isascii():
             self.encoding = self._find(data, lines_before)
-        if self.encoding == "utf-8":
+        if self.encoding != _WINDOWS:
             return data
         why = "is neither UTF-8 nor Windows-1252"
         return _decode(data, _WINDOWS, self._name, lines_before, why).encode()
@@ -343,7 +315,6 @@ _YEAR = re.compile(r"\s*(19|20)\d\d\s*")
 
 
 def _split_record(record: str, separator: str) -> list[str]:
-    """The fields of a record, which may span several lines; none if it is blank."""
     record = record.strip("\r\n")
     if not record:
         return []
@@ -389,7 +360,7 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
         if any(cells := [bool(cell.strip()) for cell in record])
     }
     first = min(filled, default=0)
-    sizes = Counter(len(cells) for cells in filled.values())
+    sizes = Counter(map(len, filled.values()))
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
     if usual < 2 or sizes[usual] < 2:
         return first
@@ -407,25 +378,20 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
 def note_skipped(above: Sequence[str], kind: str, file: str) -> None:
     """Report lines or rows above the header, if there are some."""
     if above:
-        lines = f"1 {kind}" if len(above) == 1 else f"{len(above)} {kind}s"
+        lines = f"{len(above)} {kind}{'s' * (len(above) > 1)}"
         note(f"{file!r}: skipped {lines} above the header ({quoted(above[0])}).")
 
 
 def name_columns(header: Sequence[str], file: str) -> list[str]:
-    """Names that exist and differ: `column_3` for a missing one, `paid_2` for a second.
-
-    >>> import warnings
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     name_columns(["paid", "", "paid"], "cards.csv")
-    ['paid', 'column_2', 'paid_2']
-    """
-    if header and all(_is_number(title) for title in header):
+    """Names that exist and differ: `column_3` for a missing one, `paid_2` for a second."""
+    titles = pl.Series(header, dtype=pl.String).str.strip_chars()
+    if header and not titles.cast(pl.Float64, strict=False).null_count():
         raise InputError(
             f"The first line of {file!r} holds only numbers ({enumerate_names(header, 4)}); "
             "it must name the columns. Add a header line."
         )
     names: dict[str, None] = {}
-    taken, blank, twice = set(header), list[str](), list[str]()
+    taken, renamed = set(header), list[str]()
     for place, title in enumerate(header, 1):
         name = title
         if not title.strip() or title in names:
@@ -433,26 +399,13 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             numbered = (f"{base}_{k}" for k in itertools.count(2))
             name = next(n for n in itertools.chain([base], numbered) if n not in taken)
             taken.add(name)
-            if title.strip():
-                twice.append(f"{quoted(title)} is now {quoted(name)}")
-            else:
-                blank.append(name)
+            renamed.append(name)
         names[name] = None
-    if blank:
-        columns = "a column" if len(blank) == 1 else f"{len(blank)} columns"
-        note(f"{file!r} has {columns} without a name: called {enumerate_names(blank)}.")
-    if twice:
-        more = f" and {len(twice) - 4} more" if len(twice) > 4 else ""
-        note(f"{file!r} has columns of the same name: the later {', '.join(twice[:4])}{more}.")
+    if renamed:
+        columns = "a column" if len(renamed) == 1 else f"{len(renamed)} columns"
+        which = "without a name, or with the name of another"
+        note(f"{file!r} has {columns} {which}: called {enumerate_names(renamed)}.")
     return list(names)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 # --- a row of totals at the end -------------------------------------------------------------------
@@ -466,10 +419,10 @@ _COMPARED_ROWS = 1000
 
 
 def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.DataFrame]:
-    """Leave out a last row that is clearly one of totals; report a doubtful one.
+    """Leave out a last row of totals.
 
-    It is clear if the row, and no other, begins with such a word, and is blank in a column that is
-    filled in all earlier rows.
+    It is one if it, and no other, begins with such a word, and is blank in a column that is filled
+    in all earlier rows.
     """
     frames = iter(frames)
     last = next(frames)
@@ -481,13 +434,15 @@ def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Dat
     rows = pl.concat([before, last[:-1].tail(_COMPARED_ROWS)])
     cells = ["" if cell is None else str(cell) for row in last.tail(1).rows() for cell in row]
     place = next((k for k, cell in enumerate(cells) if cell.strip()), 0)
-    word = cells[place] if cells and rows.height and rows.width > 1 else ""
-    if _TOTAL.fullmatch(word) and word not in rows[:, place]:
-        blank = [column for cell, column in zip(cells, rows, strict=True) if not cell.strip()]
-        start = f"{name!r}: the last row, {word.strip()!r},"
+    if (
+        rows.height
+        and cells
+        and _TOTAL.fullmatch(cells[place])
+        and cells[place] not in rows[:, place]
+    ):
+        blank = (column for cell, column in zip(cells, rows, strict=True) if not cell.strip())
         if any(not column.null_count() for column in blank):
-            note(f"{start} is one of totals and was left out.")
+            total = cells[place].strip()
+            note(f"{name!r}: the last row, {total!r}, is one of totals and was left out.")
             last = last[:-1]
-        else:
-            note(f"{start} was kept; if it is one of totals, delete it.")
     yield last

@@ -13,6 +13,13 @@ from riskad.core.checks import InputError, MissingLibrary, enumerate_names
 from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
+# From the type that holds all others to the narrowest.
+_SQLITE_TYPES = [
+    ("text", pl.String),
+    ("blob", pl.Binary),
+    ("real", pl.Float64),
+    ("integer", pl.Int64),
+]
 _WAIT = 60.0  # seconds for another process that writes to the database
 
 
@@ -48,11 +55,7 @@ def open_database(place: Place, read_only: bool) -> Iterator[Any]:
 
 
 def quote_name(name: str) -> str:
-    """A name as SQL writes it, whatever it holds.
-
-    >>> print(quote_name('the "best" table'))
-    "the ""best"" table"
-    """
+    """A name as SQL writes it, whatever it holds."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -100,17 +103,14 @@ def _open_table(place: Place) -> Iterator[tuple[Any, str]]:
         tables = table_names(database, is_duckdb(place))
         if not tables:
             raise InputError(f"{place.name!r} holds no table.")
-        if place.part is None and len(tables) > 1:
+        table = place.part or (tables[0] if len(tables) == 1 else None)
+        if table not in tables:
+            problem = f"has no table {table!r}" if table else f"holds {len(tables)} tables"
             raise InputError(
-                f"{place.name!r} holds {len(tables)} tables ({enumerate_names(tables)}); say which "
-                f"is meant: {place.name}::{tables[0]}"
+                f"{place.name!r} {problem}; say which of {enumerate_names(tables)} is meant: "
+                f"{place.name}::{tables[0]}"
             )
-        if place.part is not None and place.part not in tables:
-            raise InputError(
-                f"{place.name!r} has no table {place.part!r}; its tables are "
-                f"{enumerate_names(tables)}."
-            )
-        yield database, quote_name(place.part or tables[0])
+        yield database, quote_name(table)
 
 
 def _sqlite_schema(database: sqlite3.Connection, table: str) -> dict[str, Any]:
@@ -127,21 +127,15 @@ def _sqlite_schema(database: sqlite3.Connection, table: str) -> dict[str, Any]:
                 f"Column {name!r} holds bytes and other values; leave it out by a view of the "
                 "table."
             )
-        polars_types = {
-            "text": pl.String,
-            "blob": pl.Binary,
-            "real": pl.Float64,
-            "integer": pl.Int64,
-        }
-        schema[name] = next((polars_types[t] for t in polars_types if t in types), pl.Null)
+        schema[name] = next((dtype for kind, dtype in _SQLITE_TYPES if kind in types), pl.Null)
     return schema
 
 
 def _sqlite_frame(rows: list[tuple[Any, ...]], schema: dict[str, Any]) -> pl.DataFrame:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     series = []
-    for (name, type_), cells in zip(schema.items(), columns, strict=True):
-        texts = type_ == pl.String
+    for (name, dtype), cells in zip(schema.items(), columns, strict=True):
+        texts = dtype == pl.String
         values = [None if v is None else str(v) for v in cells] if texts else list(cells)
-        series.append(pl.Series(name, values, dtype=type_, strict=False))
+        series.append(pl.Series(name, values, dtype=dtype, strict=False))
     return pl.DataFrame(series)

@@ -11,22 +11,14 @@ from riskad.core.checks import InputError, enumerate_names
 
 
 def is_frame(table: Any) -> bool:
-    """Whether `as_polars` takes it: a table in memory of polars, pandas, Arrow or DuckDB.
-
-    >>> is_frame(pl.LazyFrame({"a": [1]})), is_frame("cards.parquet")
-    (True, False)
-    """
+    """Whether `as_polars` takes it: a table in memory of polars, pandas, Arrow or DuckDB."""
     return isinstance(table, (pl.DataFrame, pl.LazyFrame)) or any(
         hasattr(table, name) for name in ("iloc", "to_arrow_table", "__arrow_c_stream__")
     )
 
 
 def as_polars(X: Any) -> pl.DataFrame:
-    """Return a polars frame of any table in memory that has column names.
-
-    >>> as_polars(pl.LazyFrame({"a": [1]})).rows()
-    [(1,)]
-    """
+    """Return a polars frame of any table in memory that has column names."""
     if isinstance(X, pl.LazyFrame):
         X = X.collect()
     elif not isinstance(X, pl.DataFrame):
@@ -37,7 +29,6 @@ def as_polars(X: Any) -> pl.DataFrame:
 
 
 def _from_arrow(X: Any) -> pl.DataFrame:
-    """A pyarrow table, a DuckDB relation, or another object with Arrow's protocol."""
     if hasattr(X, "to_arrow_table"):
         X = X.to_arrow_table()
     if not hasattr(X, "__arrow_c_stream__"):

@@ -8,15 +8,15 @@ type may turn up late.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from riskad.core.checks import InputError, quoted
 from riskad.tables.csv_reading import Utf8, check_utf8, text_blocks
-from riskad.tables.paths import Place, empty_file_error
+from riskad.tables.paths import Place, empty_file_error, first_line
 
 _TYPES: Mapping[frozenset[type], Any] = {
     frozenset({int}): pl.Int64,
@@ -26,7 +26,6 @@ _TYPES: Mapping[frozenset[type], Any] = {
     frozenset({str}): pl.String,
     frozenset(): pl.Null,
 }
-_LARGEST_INT = 2**63
 
 
 def json_batches(place: Place) -> Iterator[pl.DataFrame]:
@@ -43,7 +42,6 @@ def json_batches(place: Place) -> Iterator[pl.DataFrame]:
 
 
 def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:
-    """A type that holds what both hold."""
     if here == there or there == pl.Null:
         return here
     if here == pl.Null:
@@ -54,15 +52,8 @@ def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:
 def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pl.DataFrame:
     """Return some columns of parsed JSON objects as the lines of a file would be read.
 
-    Parameters
-    ----------
-    rows
-        What `json.loads` made of each object.
-    columns
-        The columns that are wanted; those that no row has are left out, and so are all others.
+    Columns that no row has are left out.
 
-    Examples
-    --------
     >>> frame_of_objects([{"paid": 1, "shop": {"city": "Gent"}}, {"paid": 2.5}], ["paid"]).rows()
     [(1.0,), (2.5,)]
     >>> frame_of_objects([{"paid": 1, "shop": {"city": "Gent"}}], ["shop.city"]).rows()
@@ -72,8 +63,9 @@ def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
     for name in columns:
         values = [row.get(name) for row in rows]
         dtype = _TYPES.get(frozenset(map(type, values)) - {type(None)})
-        if dtype is None or (dtype == pl.Int64 and not _fits(values)):
-            break  # objects, lists or values of several types
+        large = dtype == pl.Int64 and any(v and not -(2**63) <= v < 2**63 for v in values)
+        if dtype is None or large:
+            break  # objects, lists, values of several types, or numbers for which Int64 is small
         if dtype != pl.Null or any(name in row for row in rows):
             plain[name] = pl.Series(name, values, dtype=dtype)
         elif any(type(value) is dict for row in rows for value in row.values()):
@@ -89,10 +81,6 @@ def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
     lines = "\n".join(map(json.dumps, wanted)).encode()
     frame = _flat(_parse(lines, "rows", 0), "rows")
     return frame.select(name for name in columns if name in frame.columns)
-
-
-def _fits(values: Sequence[int | None]) -> bool:
-    return all(v is None or -_LARGEST_INT <= v < _LARGEST_INT for v in values)
 
 
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
@@ -118,18 +106,15 @@ def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
     rows = list(_objects(data, name, lines_before))
     columns: dict[str, list[Any]] = {}
     for key in dict.fromkeys(key for row in rows for key in row):
-        values = [row.get(key) for row in rows]
-        types = frozenset(map(type, values)) - {type(None)}
+        values = columns[key] = [row.get(key) for row in rows]
+        types = set(map(type, values)) - {type(None)}
         if types and types <= {int, float}:
-            values = [None if value is None else float(value) for value in values]
-        elif types not in (frozenset({str}), frozenset({bool})):
-            values = [
-                value
-                if value is None or type(value) is str
-                else json.dumps(value, ensure_ascii=False)
-                for value in values
+            columns[key] = [None if value is None else float(value) for value in values]
+        elif types not in ({str}, {bool}):
+            columns[key] = [
+                v if v is None or type(v) is str else json.dumps(v, ensure_ascii=False)
+                for v in values
             ]
-        columns[key] = values
     return pl.DataFrame(columns, strict=False)
 
 
@@ -152,20 +137,14 @@ def _objects(data: bytes, name: str, lines_before: int) -> Iterator[dict[str, An
 
 def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     """Columns of numbers of two types, yes/no and text, one value in each cell."""
-    columns: list[pl.Series] = []
-    for column in frame:
-        if column.dtype == pl.Struct:
-            inner = column.struct.unnest()
-            columns += [each.rename(f"{column.name}.{each.name}") for each in inner]
-        else:
-            columns.append(column)
-    twice = [key for key, n in Counter(column.name for column in columns).items() if n > 1]
-    if twice:
+    try:
+        frame = frame.unnest(cs.struct(), separator=".")
+    except pl.exceptions.DuplicateError as error:
         raise InputError(
-            f"{name!r} has a key {twice[0]!r} and an object whose key would be called the same; "
-            "rename one of them."
-        )
-    return pl.DataFrame({column.name: _simple(column) for column in columns})
+            f"{name!r} has a key 'a.b' and an object 'a' with a key 'b', or likewise "
+            f"({first_line(error)}); rename one of them."
+        ) from error
+    return frame.select(_simple(column) for column in frame)
 
 
 def _simple(column: pl.Series) -> pl.Series:

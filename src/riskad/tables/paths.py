@@ -15,6 +15,7 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -35,7 +36,7 @@ _ENDINGS = {
     "database": (".sqlite", ".sqlite3", ".duckdb", ".db"),
 }
 _FORMATS = {ending: format for format, endings in _ENDINGS.items() for ending in endings}
-_PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+_PACKINGS = (".gz", ".zst")
 _TEXTS = (*_ENDINGS["csv"], *_ENDINGS["json"])
 DATABASES = _ENDINGS["database"]
 READABLE = (*_FORMATS, *(text + packing for text in _TEXTS for packing in _PACKINGS))
@@ -76,20 +77,14 @@ class Place:
 def check_table_name(
     path: str | os.PathLike[str], endings: tuple[str, ...] = WRITABLE
 ) -> tuple[Path, str]:
-    """Return `path` and which of `endings` it has; the ending says the format.
-
-    >>> check_table_name("cards.CSV")[1]
-    '.csv'
-    """
+    """Return `path` and which of `endings` it has; the ending says the format."""
     path = Path(path)
     for ending in sorted(endings, key=len, reverse=True):
         if path.name.lower().endswith(ending):
             return path, ending
-    plain = [ending for ending in endings if not ending.endswith(tuple(_PACKINGS))]
-    packed = " (text also packed: .csv.gz, .csv.zst, ...)" if len(plain) < len(endings) else ""
     raise InputError(
         f"{path.name!r} is no kind of table that riskad knows: the name must end in one of "
-        f"{', '.join(plain)}{packed}. Another program can save it as CSV."
+        f"{', '.join(endings)}. Another program can save it as CSV."
     )
 
 
@@ -104,17 +99,12 @@ def file_of(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def find_tables(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files that are meant: a folder means the Parquet files in it, a pattern what it matches.
-
-    >>> find_tables(["cards.csv"])
-    [PosixPath('cards.csv')]
-    """
+    """The files that are meant: a folder means its Parquet files, a pattern what it matches."""
     files: list[Path] = []
-    for name in names:
-        path = Path(name)
+    for path in map(Path, names):
         inside = file_of(path)[1] is not None
-        plain = inside or path.is_file() or not (path.is_dir() or glob.has_magic(str(name)))
-        files += [path] if plain else find_parquet(name)
+        plain = inside or path.is_file() or not (path.is_dir() or glob.has_magic(str(path)))
+        files += [path] if plain else find_parquet(path)
     return files
 
 
@@ -144,33 +134,22 @@ def _standard_input() -> Place:
             f"{PIPE!r} is standard input, and nothing is piped into it. Give the path of a table, "
             f"or pipe one: cat new.csv | riskad score model.riskad {PIPE} -o {PIPE}"
         )
-    with tempfile.NamedTemporaryFile(prefix="riskad-", delete=False) as file:
-        path = Path(file.name)
-        try:
-            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
-            file.flush()
-            place = Place(path, _ending_by_content(path), name="standard input")
-        except BaseException:
-            path.unlink()
-            raise
-    weakref.finalize(place, path.unlink, missing_ok=True)
-    return place
-
-
-def _ending_by_content(path: Path) -> str:
-    with open(path, "rb") as file:
-        start = file.read(4096)
+    start = sys.stdin.buffer.read(4096)
     if not start:
         raise empty_file_error("standard input")
-    ending = _ending_by_magic(start)
+    text = ".jsonl" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else ".csv"
+    ending = _ending_by_magic(start) or text
     if ending in _PACKINGS:
         raise InputError(
             f"What comes through standard input is packed ({ending}). Give the path of the file, "
             "or unpack it before the pipe."
         )
-    if ending is not None:
-        return ending
-    return ".jsonl" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else ".csv"
+    with tempfile.NamedTemporaryFile(prefix="riskad-", delete=False) as file:
+        place = Place(Path(file.name), ending, name="standard input")
+        weakref.finalize(place, place.path.unlink, missing_ok=True)
+        file.write(start)
+        shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    return place
 
 
 def _ending_by_magic(start: bytes) -> str | None:
@@ -181,19 +160,17 @@ def check_is_text(start: bytes, name: str) -> None:
     """Fail if a file that should be text begins as another kind of file does."""
     ending = _ending_by_magic(start)
     if ending is not None:
-        kind = f"{ending} or .zip" if ending == ".xlsx" else ending
         raise InputError(
-            f"{name!r} is no text: its first bytes are those of a {kind} file. Give it that "
-            "ending, or unpack it."
+            f"{name!r} is no text: its first bytes are those of a {ending} file, or .zip. Give it "
+            "that ending, or unpack it."
         )
 
 
 def is_duckdb(place: Place) -> bool:
     """Whether a database is one of DuckDB, by its first bytes, else by its ending."""
     start = b""
-    if place.path.is_file():
-        with open(place.path, "rb") as file:
-            start = file.read(16)
+    with suppress(FileNotFoundError), open(place.path, "rb") as file:
+        start = file.read(16)
     return start[8:12] == b"DUCK" or (place.ending == ".duckdb" and not start.startswith(b"SQLite"))
 
 
@@ -246,7 +223,21 @@ def unpacked_size(place: Place) -> float:
 
 def _unpack(file: IO[bytes], place: Place) -> Iterator[bytes]:
     """Unpack frame after frame; one that is damaged or cut short is an `InputError`."""
-    new_frame, library_error = _unpacker(place.packing)
+    library_error: type[Exception] = zlib.error
+    if place.packing == ".zst":
+        try:
+            import zstandard
+        except ImportError as error:
+            raise MissingLibrary(
+                "Reading .zst files needs zstandard: pip install 'riskad[zstd]'."
+            ) from error
+        library_error = zstandard.ZstdError
+
+    def new_frame() -> Any:
+        if place.packing == ".zst":
+            return zstandard.ZstdDecompressor().decompressobj()
+        return zlib.decompressobj(wbits=31)  # 31: with the header of gzip
+
     frame = None
     try:
         while packed := file.read(_PACKED_BYTES):
@@ -258,21 +249,7 @@ def _unpack(file: IO[bytes], place: Place) -> Iterator[bytes]:
         if frame is not None:
             raise EOFError("the file ended before its last frame did")
     except (library_error, EOFError) as error:
-        kind = _PACKINGS[place.packing]
-        raise InputError(f"{place.name!r} could not be unpacked as {kind} ({error}).") from error
-
-
-def _unpacker(packing: str) -> tuple[Any, type[Exception]]:
-    """What makes an unpacker for one frame, and the error that it raises."""
-    if packing == ".gz":
-        return lambda: zlib.decompressobj(wbits=31), zlib.error  # 31: with the header of gzip
-    try:
-        import zstandard
-    except ImportError as error:
-        raise MissingLibrary(
-            "Reading .zst files needs zstandard: pip install 'riskad[zstd]'."
-        ) from error
-    return lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+        raise InputError(f"{place.name!r} could not be unpacked ({error}).") from error
 
 
 # --- folders whose names are columns, as Hive, Spark and DuckDB write them ------------------------
@@ -282,7 +259,7 @@ _HIVE_BLANK = "__HIVE_DEFAULT_PARTITION__"
 
 
 def hive_columns(path: Path) -> dict[str, str | None]:
-    """Return the columns that the folders of a file name.
+    """The columns that the folders of a file name.
 
     >>> hive_columns(Path("scored/day=2026-11-17/shop=a%2Fb/part.parquet"))
     {'day': '2026-11-17', 'shop': 'a/b'}
@@ -293,9 +270,5 @@ def hive_columns(path: Path) -> dict[str, str | None]:
 
 
 def hive_folder(name: str, value: str | None) -> str:
-    """Return the name of the folder for rows that have a value.
-
-    >>> hive_folder("day", "2026-11-17"), hive_folder("shop", "a/b")
-    ('day=2026-11-17', 'shop=a%2Fb')
-    """
+    """The name of the folder for rows that have a value."""
     return f"{name}={_HIVE_BLANK if value is None else quote(value, safe=' ')}"

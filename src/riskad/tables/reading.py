@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,22 +76,11 @@ def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
 
 
 def read_batches(paths: Paths | Sequence[Place]) -> Batches:
-    r"""Read the rows that `read_table` reads, in batches; the table need not fit in memory.
+    """Read the rows that `read_table` reads, in batches; the table need not fit in memory.
 
-    You can iterate over the result as often as you like; each pass reads the file again. Its method
-    `about_rows` estimates the number of rows by the first ones and the size of the file. A mistake
-    in the file is found when its batch is reached. There is at least one batch, without rows if the
-    file has none.
-
-    Several files are read one after the other, as one table: they must have the same columns, each
-    of one kind. Whole and other numbers are one kind.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "cards.csv").write_text("card;amount\n007;1.50\n008;\n")
-    ...     [batch.rows() for batch in read_batches(Path(folder, "cards.csv"))]
-    [[('007', '1.50'), ('008', None)]]
+    You can iterate over the result as often as you like; each pass reads the file again, and finds
+    a mistake when its batch is reached. There is at least one batch, without rows if the file has
+    none. Several files are read as one table: they must have the same columns, each of one kind.
     """
     several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     return Batches([check_readable(path) for path in several])
@@ -106,7 +96,7 @@ def csv_format(places: Sequence[Place]) -> CsvFormat:
 
 
 class Batches:
-    """The rows of one or several files in batches; each pass reads the files again."""
+    """The rows of files in batches; each pass reads the files again."""
 
     def __init__(self, places: Sequence[Place]):
         self._places = places
@@ -128,19 +118,8 @@ class Batches:
 
     def about_rows(self) -> float:
         """About how many rows there are, by the first ones and the size of the files."""
-        return sum(map(self._about_rows, self._places))
-
-    def _about_rows(self, place: Place) -> float:
-        if place.format in ("parquet", "database"):
-            return _count_rows(place)
         with saying_once(self._notes):
-            first = next(_frames(place))
-        if place.format == "excel" or not first.height:
-            return first.height
-        some = first.head(1_000)
-        csv = place.format == "csv"
-        text = some.write_csv(quote_style="never") if csv else some.write_ndjson()
-        return unpacked_size(place) * some.height / len(text.encode())
+            return sum(map(_about_rows, self._places))
 
 
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
@@ -155,6 +134,18 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
         yield from _parquet_batches(place.path)
     else:
         yield from database_batches(place)
+
+
+def _about_rows(place: Place) -> float:
+    if place.format in ("parquet", "database"):
+        return _count_rows(place)
+    first = next(_frames(place))
+    if place.format == "excel" or not first.height:
+        return first.height
+    some = first.head(1_000)
+    csv = place.format == "csv"
+    text = some.write_csv(quote_style="never") if csv else some.write_ndjson()
+    return unpacked_size(place) * some.height / len(text.encode())
 
 
 def _multiples(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -189,8 +180,7 @@ def _common_schema(places: Sequence[Place]) -> pl.Schema:
                 schema[name] = there
             elif there not in (here, pl.Null):
                 raise InputError(
-                    f"Column {name!r} is {here} in {first.name!r} and {there} in {place.name!r}. "
-                    "Write the files with one type for each column."
+                    f"Column {name!r} is {here} in {first.name!r} and {there} in {place.name!r}."
                 )
     return schema
 
@@ -224,10 +214,7 @@ def _from_arrow(batch: Any) -> pl.DataFrame:
 
 
 def is_larger_than_memory(paths: Sequence[Path]) -> bool:
-    """Whether tables should be read in batches: several files, or one that does not fit.
-
-    This needs Parquet; of several files all must be Parquet.
-    """
+    """Whether tables should be read in batches: several Parquet files, or one that does not fit."""
     others = [path.name for path in paths if path.suffix.lower() not in ENDINGS]
     if len(paths) == 1:
         return not others and _memory_shortage(check_readable(paths[0])) is not None
@@ -240,10 +227,7 @@ def is_larger_than_memory(paths: Sequence[Path]) -> bool:
 
 
 def check_memory(path: str | os.PathLike[str] | Place, available: int | None = None) -> None:
-    """Fail if fitting on the table needs more memory than available, without reading all of it.
-
-    `available` is in bytes; None asks the system, and checks nothing if it does not answer.
-    """
+    """Fail if fitting on the table needs more bytes than available, without reading all of it."""
     place = check_readable(path)
     shortage = _memory_shortage(place, available)
     if shortage is not None:
@@ -258,7 +242,7 @@ def check_memory(path: str | os.PathLike[str] | Place, available: int | None = N
 
 
 def _memory_shortage(place: Place, available: int | None = None) -> tuple[int, int] | None:
-    """Bytes that a fit needs and available bytes, if these are fewer."""
+    """Bytes that a fit needs and available bytes, if these are fewer and the system tells them."""
     available = available_memory() if available is None else available
     if available is None:
         return None
@@ -279,30 +263,17 @@ def _count_rows(place: Place) -> int:
 
 def available_memory() -> int | None:
     """Bytes that this process may still use, if the system reports them."""
-    free = [_free_memory(), _free_in_container()]
-    return min((each for each in free if each is not None), default=None)
-
-
-def _free_memory() -> int | None:
-    try:
-        text = Path("/proc/meminfo").read_text()
-        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
-    except (OSError, IndexError, ValueError):
-        pass
-    if not hasattr(os, "sysconf"):  # Windows
-        return None
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all there is: at most
-    except (OSError, ValueError):
-        return None
-
-
-def _free_in_container() -> int | None:
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
-        counts = (folder / "memory.stat").read_text().split()
+    free = []
+    with suppress(OSError, IndexError, ValueError):
+        memory = Path("/proc/meminfo").read_text()
+        free.append(1024 * int(memory.split("MemAvailable:")[1].split()[0]))
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counts = (group / "memory.stat").read_text().split()
         cached = int(counts[counts.index("inactive_file") + 1])  # files, let go when need be
-        return max(limit - used + cached, 0)
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        return None
+        free.append(max(limit - used + cached, 0))
+    if not free:
+        with suppress(AttributeError, OSError, ValueError):  # Windows has none of this
+            free.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))  # at most
+    return min(free, default=None)

@@ -34,7 +34,7 @@ try:
 except ImportError:  # Windows: there is no lock that goes with the process
     fcntl = None  # type: ignore[assignment]
 
-_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
+_DATE = r"^\d{4}-\d{2}-\d{2}"
 _NO_IDS = pl.Series("id", [], dtype=pl.String)
 
 
@@ -51,11 +51,6 @@ def choose_target(
     `scores.sqlite::scored` is a table of a database, and so is one of DuckDB; with `day`, a column
     by whose day rows are parted, it is a folder; anything else is a file. `id` is the column that
     names rows, `since` adds rows to those there are, `force` replaces a table that is there.
-
-    >>> choose_target("scored.csv") is None
-    True
-    >>> choose_target("scores.sqlite::scored").name
-    'scores.sqlite::scored'
     """
     mode = "add" if since else "replace" if force else "new"
     file, table = file_of(path)
@@ -63,8 +58,7 @@ def choose_target(
     if day is not None:
         if table is not None or ending:
             raise InputError(
-                f"Rows are parted by day into a folder, and {str(path)!r} looks like a file. Name "
-                "a folder, or leave day='...' out."
+                f"{str(path)!r} looks like a file, and rows are parted by day into a folder."
             )
         return FolderTarget(Path(path), day, id, mode)
     if ending in DATABASES:
@@ -75,9 +69,9 @@ def choose_target(
         return DatabaseTarget(Place(file, ending, table, f"{file.name}::{table}"), id, mode)
     if since:
         raise InputError(
-            f"since='...' adds rows to those that are there, and {str(path)!r} is a file, which is "
-            "written whole. Write to a table (scores.sqlite::scored, scores.duckdb::scored), or "
-            "name the column of dates by which to part a folder: day='COLUMN'."
+            f"since='...' adds rows, and {str(path)!r} is a file, which is written whole. Write to "
+            "a table (scores.sqlite::scored, scores.duckdb::scored), or part a folder by a column "
+            "of dates: day='COLUMN'."
         )
     return None
 
@@ -124,28 +118,22 @@ class Target(ABC):
         return pl.concat([self._without(rows, self._ids_of(day)) for day, rows in parts])
 
     def _without(self, frame: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
-        """The rows whose id, as text, is none of `ids`."""
         if not len(ids):
             return frame
         return frame.filter(~to_text(frame[str(self.id)]).is_in(ids.implode()).fill_null(False))
 
     def _check_ids(self) -> None:
-        """Refuse ids that are blank or name two rows: such rows cannot be told from known ones."""
         if self.mode != "add":
             return
         frames = (frame for spool in self._spools.values() for frame in spool)
         ids = pl.concat([_NO_IDS, *(to_text(each[str(self.id)]).alias("id") for each in frames)])
-        if ids.null_count():
+        twice = ids.filter(ids.is_duplicated()).drop_nulls()
+        fault = f"is blank in {ids.null_count():,} rows" if ids.null_count() else ""
+        fault = f"names several rows {twice[0]!r}" if len(twice) else fault
+        if fault:
             raise InputError(
-                f"Column {self.id!r} is blank in {ids.null_count():,} rows, which cannot be told "
-                "from rows that are there already. Fill it in, or name another: id='COLUMN'."
-            )
-        twice = ids.filter(ids.is_duplicated())
-        if len(twice):
-            raise InputError(
-                f"Column {self.id!r} names several rows {twice[0]!r}, so that it is not known "
-                "which of them are there already. Name a column that differs in all rows: "
-                "id='COLUMN'."
+                f"Column {self.id!r} {fault}, so that it is not known which rows are there already."
+                " Name a column that is filled and differs in all rows: id='COLUMN'."
             )
 
     def _check_columns(self, there: Sequence[str], columns: Sequence[str]) -> None:
@@ -158,11 +146,11 @@ class Target(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Say before any work whether rows can be added."""
+        """Fail, before any work, if rows cannot be added."""
 
-    @abstractmethod
     def _ids_of(self, day: str) -> pl.Series:
         """The ids, as text, of rows that were there at the beginning."""
+        return self._ids[day]
 
     @abstractmethod
     def _take(self) -> None:
@@ -200,8 +188,8 @@ class DatabaseTarget(Target):
                 f"{self.name!r} exists already and was left as it is. Add rows that it lacks by "
                 "since='auto', replace it with force=True, or name another table."
             )
-        found = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
-        return [column[0] for column in found.description]
+        rows = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
+        return [column[0] for column in rows.description]
 
     def _read_ids(self, database: Any, columns: Sequence[str]) -> pl.Series:
         if self.mode != "add" or not columns:
@@ -209,9 +197,6 @@ class DatabaseTarget(Target):
         check_columns([str(self.id)], columns)
         query = f"SELECT CAST({quote_name(str(self.id))} AS VARCHAR) AS id FROM {self._table}"
         return pl.read_database(query, database, schema_overrides={"id": pl.String}).to_series()
-
-    def _ids_of(self, day: str) -> pl.Series:
-        return self._ids[day]
 
     def _take(self) -> None:
         # A connection that is closed before it commits leaves all as it was.
@@ -235,14 +220,17 @@ class DatabaseTarget(Target):
         cut = [name for name in (str(self._place.part), *frame.columns) if "\0" in name]
         if cut:
             raise InputError(
-                f"The names {enumerate_names(cut)} hold a zero byte, which {self.name!r} cannot; "
-                "rename them, or write to a file such as Parquet."
+                f"The names {enumerate_names(cut)} hold a zero byte, which {self.name!r} cannot."
             )
         if self._duckdb:
             database.register("rows_to_add", frame.clear().to_arrow())
             database.execute(f"CREATE TABLE {self._table} AS SELECT * FROM rows_to_add")
         else:
-            columns = (f"{quote_name(each.name)} {_sqlite_type(each.dtype)}" for each in frame)
+            types = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.Binary: "BLOB"}
+            columns = (
+                f"{quote_name(each.name)} {types.get(each.dtype.base_type(), 'TEXT')}"
+                for each in map(_sqlite_values, frame.clear())
+            )
             database.execute(f"CREATE TABLE {self._table} ({', '.join(columns)})")
 
     def _insert(self, database: Any, frame: pl.DataFrame) -> None:
@@ -250,29 +238,15 @@ class DatabaseTarget(Target):
             database.register("rows_to_add", frame.to_arrow())
             database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
             return
-        nested = [column.name for column in frame if column.dtype.is_nested()]
-        if nested:
-            raise InputError(
-                f"Columns {enumerate_names(nested)} hold lists or structures, which {self.name!r} "
-                "cannot; write to DuckDB or to Parquet."
-            )
         names, places = ", ".join(map(quote_name, frame.columns)), ", ".join("?" * frame.width)
         rows = pl.DataFrame([_sqlite_values(column) for column in frame]).iter_rows()
         database.executemany(f"INSERT INTO {self._table} ({names}) VALUES ({places})", rows)
 
 
-def _sqlite_type(dtype: pl.DataType) -> str:
-    if dtype.is_integer() or dtype == pl.Boolean:
-        return "INTEGER"
-    if dtype.is_numeric():
-        return "REAL"
-    return "BLOB" if dtype == pl.Binary else "TEXT"
-
-
 def _sqlite_values(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.Boolean:
+    if column.dtype == pl.Boolean or column.dtype.is_integer():
         return column.cast(pl.Int64)
-    if column.dtype in (pl.Binary, pl.Null) or column.dtype.is_integer():
+    if column.dtype == pl.Binary:
         return column
     if column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
@@ -282,9 +256,8 @@ def _sqlite_values(column: pl.Series) -> pl.Series:
 class FolderTarget(Target):
     """A folder of Parquet files by day: `day=2026-11-17/part-….parquet`.
 
-    A row is known by its id and its day, so that only the days of new rows are looked at. One that
-    comes again under another day is another row. The mode "replace" is refused, for it might remove
-    what others put there.
+    A row is known by its id and its day, so that only the days of new rows are looked at. The mode
+    "replace" is refused, for it might remove what others put there.
     """
 
     def __init__(self, path: Path, column: str, id: str | None, mode: str):
@@ -294,9 +267,10 @@ class FolderTarget(Target):
     @contextmanager
     def writing(self) -> Iterator[Target]:
         """Add what is given to `add` when the block succeeds; no other run does meanwhile."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.name!r} is a file; name a folder for rows by day.")
-        self.path.mkdir(exist_ok=True)
+        try:
+            self.path.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise InputError(f"{self.name!r} is a file; name a folder for rows by day.") from None
         with open(self.path / "_riskad.lock", "a") as lock:
             if fcntl is not None:
                 try:
@@ -322,7 +296,7 @@ class FolderTarget(Target):
             )
 
     def _clean(self) -> None:
-        """Remove what a run that was killed had not completed, and folders without files."""
+        """Remove what a killed run had not completed, and folders without files."""
         for part in self.path.glob("day=*/.part-*.part"):
             part.unlink()
         for folder in self.path.glob("day=*"):
@@ -344,12 +318,11 @@ class FolderTarget(Target):
         return self._ids[day]
 
     def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-        """The rows of each day; the empty text is the day where it is blank."""
         check_columns([self.column], frame.columns)
         values = frame[self.column]
         texts = to_text(values.dt.date() if isinstance(values.dtype, pl.Datetime) else values)
         texts = texts.str.strip_chars()
-        odd = texts.filter(~texts.str.contains(r"^\d{4}-\d{2}-\d{2}([T ].*)?$") & (texts != ""))
+        odd = texts.filter(~texts.str.contains(_DATE + "([T ].*)?$") & (texts != ""))
         if len(odd):
             raise InputError(
                 f"Rows are parted by the day in column {self.column!r}, and {odd[0]!r} in it is no "
@@ -366,25 +339,23 @@ class FolderTarget(Target):
             dates = to_text(frame["day"]).str.strip_chars().fill_null("").str.len_chars() <= 10
             if self.column != "day" or not dates.all():
                 raise InputError(
-                    "Rows are written into folders such as 'day=2026-11-17', which readers take "
-                    "for a column 'day', and there is another column of that name. Rename it, or "
-                    "part by it if it holds dates."
+                    "Readers take folders such as 'day=2026-11-17' for a column 'day', and there "
+                    "is another of that name. Rename it, or part by it if it holds dates."
                 )
         super().add(frame)
 
     def _take(self) -> None:
-        """Write a file for each day, and give all of them their names at the end."""
         run = secrets.token_hex(6)
         try:
             with together():
                 for day, spool in sorted(self._spools.items()):
                     folder = self._folder(day)
-                    columns = [name for name in next(iter(spool)).columns if name != "day"]
                     for file in _parquet_files(folder)[:1]:
-                        self._check_columns(parquet_columns(file), columns)
+                        columns = set(next(iter(spool)).columns) - {"day"}
+                        self._check_columns(parquet_columns(file), sorted(columns))
                     folder.mkdir(exist_ok=True)
                     with atomic_path(folder / f"part-{run}.parquet") as part:
-                        spool.write_parquet(part, columns)
+                        spool.write_parquet(part, without=["day"])
         finally:
             self._clean()
 
@@ -398,14 +369,14 @@ def _parquet_files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Since:
-    """Which rows to look at: all, or those in which a column has at least some value.
+    """Which rows to look at: all, or those in which a column has at least some number or date.
 
     >>> Since.read("auto"), Since.read("day=2026-11-17")
     (Since(column=None, value=''), Since(column='day', value='2026-11-17'))
     """
 
     column: str | None = None
-    value: str = ""
+    value: str | float = ""
 
     @classmethod
     def read(cls, text: str) -> Since:
@@ -413,72 +384,52 @@ class Since:
         if text.strip() == "auto":
             return cls()
         column, value = (part.strip() for part in text.partition("=")[::2])
-        if not (column and value):
-            raise InputError(
-                f"since={text!r} must be 'auto', for rows that are not there yet, or a column and "
-                "the value from which on to look at rows: day=2026-11-17."
-            )
-        since = cls(column, value)
-        if _DATE.match(value):
-            try:
-                datetime.fromisoformat(value)
-            except ValueError:
-                raise since._refusal(f"there is no day {value!r}") from None
-        return since
-
-    def _refusal(self, why: str) -> InputError:
-        return InputError(
-            f"since='{self.column}={self.value}': {why}. Write numbers as 1234.5 and dates as "
-            "2026-11-17, in the column and here."
+        for kind in (float, _iso_text):
+            with suppress(ValueError):
+                if column:
+                    return cls(column, kind(value))
+        raise InputError(
+            f"since={text!r} must be 'auto', for rows that are not there yet, or a column and the "
+            "number or date from which on to look at rows: day=2026-11-17."
         )
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
         """Return the files that may hold such rows, by folders such as day=2026-11-16."""
-        days = {path: hive_columns(path).get(self.column or "") for path in paths}
-        return [path for path, day in days.items() if day is None or day >= self.value]
+        if self.column is None or isinstance(self.value, float):
+            return list(paths)
+        days = {path: hive_columns(path).get(self.column) for path in paths}
+        return [path for path, day in days.items() if day is None or day >= self.value[:10]]
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows, without those in which the column is blank."""
         if self.column is None:
             return frame
         check_columns([self.column], frame.columns)
-        values = frame[self.column]
-        try:
-            if values.dtype.is_temporal():
-                return frame.filter(values >= pl.Series([self.value]).str.to_datetime()[0])
-            if values.dtype.is_numeric():
-                return frame.filter(values >= float(self.value))
-        except (ValueError, pl.exceptions.PolarsError):
-            why = f"the column holds {values.dtype}, and {self.value!r} is none"
-            raise self._refusal(why) from None
-        return self._rows_by_text(frame, values.cast(pl.String).str.strip_chars())
+        # The cells of a CSV are texts. Those of dates have the order of the dates.
+        texts = to_text(frame[self.column]).str.strip_chars().replace("", None)
+        if isinstance(self.value, float):
+            kind, values = "number such as 1234.5", texts.cast(pl.Float64, strict=False)
+        else:
+            kind = "date such as 2026-11-17 08:30"
+            values = texts.str.extract(f"({_DATE}.*)", 1).str.replace("T", " ")
+        odd = texts.filter(values.is_null() & texts.is_not_null())
+        if len(odd):
+            raise InputError(
+                f"since='{self.column}={self.value}': the column holds {quoted(odd[0])}, which is "
+                f"no {kind}. Only numbers and dates can be compared, written alike."
+            )
+        return frame.filter(values >= self.value)
 
-    def _rows_by_text(self, frame: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
-        """Compare cells of a CSV, which are all texts, as numbers or dates if they spell these.
 
-        Refuse cells that are not written like the value: they could not be compared with it.
-        """
-        filled = texts.filter((texts != "").fill_null(False))
-        try:
-            least = float(self.value)
-        except ValueError:
-            is_date = filled.str.contains(_DATE.pattern)
-            odd = filled.filter(~is_date if _DATE.match(self.value) else is_date)
-            if len(odd) and not re.fullmatch(r"\d{4}-\d{2}", self.value):  # a month
-                why = f"the column holds {quoted(odd[0])}, which is written otherwise"
-                raise self._refusal(why) from None
-            return frame.filter(texts >= self.value)
-        numbers = texts.cast(pl.Float64, strict=False)
-        if len(filled) and numbers.null_count() == len(numbers):
-            raise self._refusal(f"the column holds {quoted(filled[0])}, which is no number")
-        return frame.filter(numbers >= least)
+def _iso_text(value: str) -> str:
+    datetime.fromisoformat(value)
+    if not re.match(_DATE, value):
+        raise ValueError(value)
+    return value.replace("T", " ")
 
 
 class NewRows:
-    """The rows of a table that a target lacks; can be read repeatedly, with the same rows.
-
-    `skipped` counts the others, once they have been read.
-    """
+    """The rows of a table that a target lacks; `skipped` counts the others once they are read."""
 
     def __init__(self, batches: Iterable[pl.DataFrame], since: Since, target: Target):
         self._batches, self._since, self._target = batches, since, target

@@ -5,19 +5,16 @@ from __future__ import annotations
 import io
 import itertools
 import os
-import queue
 import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeAlias
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
@@ -50,15 +47,13 @@ def write_table(
 ) -> None:
     """Write `frame` as CSV, Excel or Parquet, as the name says; an existing file needs `force`.
 
-    "-" is standard output, as CSV. `csv` says how a CSV is written; `riskad.tables.reading` has
-    a function that finds it out of another file.
+    "-" is standard output, as CSV. `csv` says how a CSV is written.
 
     A spreadsheet that opens a CSV runs text that begins with =, +, -, @, a tab or a carriage return
     as a formula, and rows may come from strangers. Such text, in cells and in names of columns, is
     written with a ' before it, also inside a cell behind what another spreadsheet may split it at
     (x;=1+1); numbers, negative ones too, stay as they are. Parquet needs no such care, nor does
-    Excel, where text is marked as text. Columns of texts that are all numbers, or all dates, are
-    numbers and dates in Excel.
+    Excel, where text is marked as text.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -82,35 +77,28 @@ def write_table(
 def open_writer(
     path: str | os.PathLike[str], force: bool = False, csv: CsvFormat = _PLAIN
 ) -> Iterator[Write]:
-    r"""Give a function that adds a frame to a table; the file is there when the block succeeds.
+    """Give a function that adds a frame to a table; the file is there when the block succeeds.
 
     The file is that of `write_table` for all rows. When the block fails, or is interrupted, `path`
-    is as it was before. Frames must have the same columns, and one must be written. "-" is standard
-    output, as CSV: rows go there as they are written. An Excel file is written at the end.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with open_writer(Path(folder, "cards.csv")) as write:
-    ...         write(pl.DataFrame({"card": ["007"]}))
-    ...         write(pl.DataFrame({"card": ["008"]}))
-    ...     Path(folder, "cards.csv").read_text()
-    'card\n007\n008\n'
+    is as it was before. Frames must have the same columns, and one must be written.
     """
     if str(path) == PIPE:
         headers = itertools.chain([True], itertools.repeat(False))
         yield lambda frame: _write_to_pipe(frame, csv, next(headers))
         return
     path, ending = check_table_name(path)
-    with atomic_path(path, force) as part, _writer(part, path.name, ending, csv) as write:
-        yield write
-
-
-def _writer(part: Path, name: str, ending: str, csv: CsvFormat) -> AbstractContextManager[Write]:
-    if ending in _PARQUET:
-        return _parquet_writer(part)
-    if ending == ".xlsx":
-        return excel_writer(part, name)
-    return _csv_writer(part, name, replace(csv, separator=known_separator(ending) or csv.separator))
+    with atomic_path(path, force) as part:
+        if ending == ".xlsx":
+            with excel_writer(part, path.name) as write:
+                yield write
+        elif ending in _PARQUET:
+            with Spool() as spool:
+                yield spool.add
+                spool.write_parquet(part)
+        else:
+            csv = replace(csv, separator=known_separator(ending) or csv.separator)
+            with open(part, "wb") as file:
+                yield lambda frame: _write_csv(frame, file, path.name, csv, file.tell() == 0)
 
 
 @contextmanager
@@ -123,14 +111,7 @@ def disk_errors() -> Iterator[None]:
 
 
 class Spool:
-    """Frames that wait on the disk, in their order, until all of them are there.
-
-    >>> with Spool() as spool:
-    ...     for n in range(2):
-    ...         spool.add(pl.DataFrame({"n": [n]}))
-    ...     [frame.rows() for frame in spool]
-    [[(0,)], [(1,)]]
-    """
+    """Frames that wait on the disk, in their order, until all of them are there."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="riskad-", ignore_cleanup_errors=True)
@@ -153,53 +134,11 @@ class Spool:
     def __iter__(self) -> Iterator[pl.DataFrame]:
         return map(pl.read_ipc, self._paths)
 
-    def write_parquet(self, path: Path, columns: Sequence[str]) -> None:
-        """Write some columns of all frames as one Parquet file, some rows at a time."""
+    def write_parquet(self, path: Path, without: Sequence[str] = ()) -> None:
+        """Write all frames as one Parquet file, some rows at a time."""
         with disk_errors():
-            pl.scan_ipc(self._paths, glob=False).select(columns).sink_parquet(path)
-
-
-@contextmanager
-def _parquet_writer(part: Path) -> Iterator[Write]:
-    """Feed polars' writer, which asks for frames, from a queue: the caller keeps its own thread."""
-    frames: queue.Queue[pl.DataFrame | None] = queue.Queue(1)
-    writing: list[Future[None]] = []  # one, from the first frame on, which says the columns
-
-    def received(*_: object) -> Iterator[pl.DataFrame]:
-        while (frame := frames.get()) is not None:
-            yield frame
-
-    def sink(schema: pl.Schema) -> None:
-        with disk_errors():
-            register_io_source(received, schema=schema).sink_parquet(part)
-
-    def put(frame: pl.DataFrame | None) -> None:
-        while not writing[0].done():  # it may fail while the queue is full
-            with suppress(queue.Full):
-                return frames.put(frame, timeout=0.1)
-
-    with ThreadPoolExecutor(1) as pool:
-
-        def write(frame: pl.DataFrame) -> None:
-            if not writing:
-                writing.append(pool.submit(sink, frame.schema))
-            put(frame)
-            if writing[0].done():
-                writing[0].result()
-
-        try:
-            yield write
-        finally:  # after a failure, too: what is there then is removed
-            if writing:
-                put(None)
-    for future in writing:
-        future.result()
-
-
-@contextmanager
-def _csv_writer(part: Path, name: str, csv: CsvFormat) -> Iterator[Write]:
-    with open(part, "wb") as file:
-        yield lambda frame: _write_csv(frame, file, name, csv, header=file.tell() == 0)
+            rows = pl.scan_ipc(self._paths, glob=False)
+            rows.drop(without, strict=False).sink_parquet(path)
 
 
 def _write_to_pipe(frame: pl.DataFrame, csv: CsvFormat, header: bool) -> None:

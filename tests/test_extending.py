@@ -28,11 +28,11 @@ from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
 from riskad.detectors.registry import Entry, register_detector
 from riskad.detectors.settings import Setting
-from riskad.tables.kinds.base import Column, Feature, register_kind
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block
 from riskad.storage.fields import SEED, Array, Number
+from riskad.tables.kinds.base import Column, Feature, register_kind
 
 pytestmark = pytest.mark.usefixtures("registries_as_before")
 

@@ -666,7 +666,7 @@ def test_a_german_csv_is_scored_into_one_and_into_a_workbook(tmp_path, encoding)
         again = read_table(tmp_path / "scored.csv")
     sheet = fastexcel.read_excel(tmp_path / "scored.xlsx").load_sheet(0).to_polars()
     assert sheet.columns == again.columns
-    assert sheet["amount"].to_list() == ["20,5", "75,25"]
+    assert sheet["amount"].to_list() == [20.5, 75.25]
     assert sheet["größe"].to_list() == again["größe"].to_list() == ["klein", "groß"]
     np.testing.assert_allclose(sheet["anomaly_score"].to_list(), exact, rtol=1e-14)
 

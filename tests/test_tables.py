@@ -267,6 +267,9 @@ def test_a_workbook_has_numbers_dates_and_texts(tmp_path):
             "code": ["007", "008"],
             "paid": ["1.234,50", "-7,25"],
             "day": ["27.03.2025", None],
+            "either": ["01/02/2025", "02/03/2025"],
+            "money": ["5 €", "6 €"],
+            "gap": ["1", "n/a"],
             "card": ["4000123412341234", "4000123412341235"],
             "score": [0.25, float("nan")],
             "rows": pl.Series([1, None], dtype=pl.UInt8),
@@ -283,8 +286,11 @@ def test_a_workbook_has_numbers_dates_and_texts(tmp_path):
     assert found.columns == frame.columns
     assert found.row(0) == (
         "007",
-        "1.234,50",
-        "27.03.2025",
+        1234.5,
+        datetime(2025, 3, 27),
+        "01/02/2025",
+        "5 €",
+        "1",
         "4000123412341234",
         0.25,
         1.0,
@@ -295,7 +301,7 @@ def test_a_workbook_has_numbers_dates_and_texts(tmp_path):
         "1000000000000000",
         "2025-03-27 00:00:00.000000+00:00",
     )
-    assert found.row(1)[:3] == ("008", "-7,25", None)
+    assert found.row(1)[:3] == ("008", -7.25, None)
     assert found.row(1)[-8:-2] == (None, None, False, None, None, None)
 
 

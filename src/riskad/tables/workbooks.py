@@ -127,7 +127,11 @@ def _extent(file: IO[bytes]) -> tuple[int, int, int]:
 
 @functools.cache
 def _column_number(letters: bytes) -> int:
-    """The number of a column: 1 for A, 16384 for XFD."""
+    """The number of a column.
+
+    >>> _column_number(b"A"), _column_number(b"XFD")
+    (1, 16384)
+    """
     return functools.reduce(lambda number, letter: 26 * number + letter - 64, letters, 0)
 
 
@@ -216,7 +220,10 @@ def check_sheet_rows(frames: Iterable[pl.DataFrame], name: str) -> None:
 
 @contextmanager
 def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], None]]:
-    """Give a function that takes frames; the workbook is written when the block succeeds."""
+    """Give a function that takes frames; the workbook is written when the block succeeds.
+
+    All rows together tell whether a column of texts holds numbers or dates.
+    """
     frames: list[pl.DataFrame] = []
 
     def keep(frame: pl.DataFrame) -> None:
@@ -278,12 +285,40 @@ def _cell_writer(book: Any, sheet: Any, dtype: pl.DataType) -> Callable[[int, in
 
 def _as_cells(column: pl.Series) -> pl.Series:
     """What Excel keeps as it is: numbers, yes and no, dates since 1900; all else as text."""
-    dtype, kept = column.dtype, column.dtype == pl.Boolean
-    if dtype.is_float():
-        return column.fill_nan(None)
-    if dtype.is_integer():
-        ends: list[Any] = [column.min() or 0, column.max() or 0]
-        kept = all(abs(end) < _EXACT for end in ends)
-    if dtype == pl.Date or (isinstance(dtype, pl.Datetime) and dtype.time_zone is None):
-        kept = bool((column.dt.year() >= _FIRST_YEAR).all())
-    return column if kept else to_text(column)
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return _from_texts(column.cast(pl.String))
+    if column.dtype.is_numeric() and not column.dtype.is_decimal():
+        column = column.fill_nan(None) if column.dtype.is_float() else column
+        return column if column.dtype.is_float() or _is_exact(column) else to_text(column)
+    dated = column.dtype in (pl.Date, pl.Datetime) and not getattr(column.dtype, "time_zone", None)
+    if column.dtype == pl.Boolean or (dated and _is_recent(column)):
+        return column
+    return to_text(column)
+
+
+def _from_texts(texts: pl.Series) -> pl.Series:
+    """Numbers or dates, where every text is one and none is a code such as 007; else the texts."""
+    from riskad.tables.profiling import Look  # which whoever only reads need not load
+    from riskad.tables.readers import MomentReader
+
+    look = Look.of(texts, 1)
+    number = look.number.format() if look.number and not look.number.codes else None
+    if number is not None and not (number.prefixes or number.suffixes):
+        numbers = number.read(texts)[0]
+        if _is_exact(numbers) and numbers.null_count() == texts.null_count():
+            return numbers.alias(texts.name)
+    moment = look.moment.format() if look.moment and not look.moment.ambiguous else None
+    if moment is not None and moment.kind in ("date", "datetime") and not moment.zone:
+        moments = MomentReader(moment).typed(moment.read(texts)[0])
+        if moments.null_count() == texts.null_count() and _is_recent(moments):
+            return moments.alias(texts.name)
+    return texts
+
+
+def _is_exact(numbers: pl.Series) -> bool:
+    ends: list[Any] = [numbers.min() or 0, numbers.max() or 0]
+    return all(-_EXACT < each < _EXACT for each in ends)
+
+
+def _is_recent(moments: pl.Series) -> bool:
+    return bool((moments.dt.year() >= _FIRST_YEAR).all())

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import polars as pl
 
-from riskad.core.checks import InputError, quoted
+from riskad.core.checks import quoted
 from riskad.storage.fields import TEXT, Fields
 from riskad.tables.cells import (
     BLANK,
     CellFormat,
     CellLook,
+    FormatReader,
     Tally,
     are_blank,
     categories_as_texts,
     strip_spaces,
     tally_filled,
 )
-from riskad.tables.words import say_count
+from riskad.tables.notes import say_count
 
 # No and yes; 0 and 1 stay numbers. The more usual pair of those with a word in common comes first.
 _PAIRS = """
@@ -96,14 +97,14 @@ class FlagFormat(CellFormat):
         """Return yes or no as the column writes it."""
         return self.words[bool(value)]
 
-    @classmethod
-    def from_dict(cls, state: Any) -> FlagFormat:
-        """Return the format that `to_dict` wrote, or refuse what it cannot have written."""
-        flags = super().from_dict(state)
-        no, yes = flags.no.lower(), flags.yes.lower()
-        if (no, yes) not in PAIRS and (no or yes not in MARKS):
-            raise InputError(f"{quoted(state)} is no format of flags: the model is damaged.")
-        return flags
+
+@dataclass(frozen=True)
+class FlagReader(FormatReader):
+    """Reads yes and no, in the words of the column."""
+
+    format: FlagFormat
+    word = "flag"
+    expected = "one of these"
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,6 @@ class FlagLook(CellLook):
             .agg(pl.len(), pl.col("row", "cell").first())
         )
         return cls({way: Tally(*tally) for way, *tally in counted.iter_rows()}, int(blank.sum()))
-
-    def joined(self, other: FlagLook) -> FlagLook:
-        """Return what the cells of both look like together."""
-        return FlagLook(self._joined_tallies(other), self.n_blank + other.n_blank)
 
     @cached_property
     def _counts(self) -> Counter[str]:

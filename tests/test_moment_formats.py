@@ -112,7 +112,6 @@ FORMS = {
         273906: "3 days 04:05:06",
         101106: "1 day, 4:05:06",
         1.5: "0 days 00:00:01.5",
-        -1: "-1 days +23:59:59",
         130200: "36:10",
         360000: "100:00:00",
         -90: "-00:01:30",
@@ -514,10 +513,9 @@ def test_long_columns_with_fractions_and_offsets(tail, fraction):
         ("excel", "date", "45743.5", dt.datetime(2025, 3, 27, 12)),
         ("%H:%M", "time", "18:14", 65_640),
         ("%I:%M %p", "time", "6:14 pm", 65_640),
-        ("iso", "time", "18:14:03", 65_643),
         ("%H:%M:%S", "duration", "100:00:01", 360_001),
         ("units", "duration", "1h 20m", 4_800),
-        ("iso", "duration", "PT1H", 3_600),
+        ("units", "duration", "PT1H", 3_600),
     ],
 )
 def test_given_formats(text, kind, cell, value):
@@ -543,7 +541,7 @@ def test_counts_that_are_given_read_numbers():
         ("%d.%d.%Y", "date", "the same thing twice"),
         ("dd.mm.yyyy", "date", "date:%d.%m.%Y"),
         ("%Y-%m-%d %I:%M", "date", "no whole clock"),
-        ("%Y-%m-%b", "date", "the same thing twice"),
+        ("%Y-%m-%b", "date", "one of them twice"),
         ("%Y-%m-%d %M", "date", "no whole clock"),
         ("%Y-%m-%d %", "date", "not known"),
         ("%Y-%m-%d %z %H:%M", "date", "before its end"),

@@ -135,33 +135,19 @@ def filled(column: pl.Series) -> pl.Series:
 
 
 def strip_spaces(texts: pl.Series) -> pl.Series:
-    r"""Take spaces from around texts; a text that was nothing else is null.
-
-    This is what is blank in a column of words.
-
-    >>> strip_spaces(pl.Series([" NA", "\u00a0", ""])).to_list()
-    ['NA', None, None]
-    """
+    """Take spaces from around texts; a text that was nothing else, blank among words, is null."""
     stripped = texts.str.strip_chars(_AROUND)
     empty = stripped == ""
     return stripped.set(empty, None) if empty.any() else stripped
 
 
 def are_blank(stripped: pl.Series) -> pl.Series:
-    """Whether stripped texts say that nothing is there, as in numbers, dates or yes and no.
-
-    >>> are_blank(pl.Series(["n/a", "12", None, "#N/A"])).to_list()
-    [True, False, True, True]
-    """
+    """Whether stripped texts say that nothing is there, as in numbers, dates or yes and no."""
     return stripped.str.contains(_ANY_BLANK_WORD).fill_null(True)
 
 
 def without_blanks(texts: pl.Series) -> pl.Series:
-    """Take spaces from around texts; null where nothing is left, or a word for nothing.
-
-    >>> without_blanks(pl.Series(["12 ", "N/A", "-", "", None])).to_list()
-    ['12', None, None, None, None]
-    """
+    """Take spaces from around texts; null where nothing is left, or a word for nothing."""
     stripped = strip_spaces(texts)
     return stripped.set(are_blank(stripped), None)
 
@@ -256,10 +242,9 @@ class CellFormat:
 
 
 class Reader(ABC):
-    """Reads a column as one kind of value."""
+    """Reads a column as one kind of value: number, flag, moment or text (`word`)."""
 
     word: ClassVar[str]
-    """What the values are: number, flag, moment or text."""
 
     @abstractmethod
     def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
@@ -272,12 +257,12 @@ class Reader(ABC):
 
 @dataclass(frozen=True)
 class TextReader(Reader):
-    """Reads every cell as the text that it is."""
+    """Reads every cell as the text that it is, without spaces around it."""
 
     word = "text"
 
     def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
-        """Return the texts, without spaces around them."""
+        """Return the texts."""
         return as_text(column).alias(column.name)
 
 

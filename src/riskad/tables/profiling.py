@@ -226,7 +226,7 @@ def _are_decimals(texts: pl.Series) -> bool:
 
 def _fits(look: Any) -> bool:
     """Whether all cells have a kind, except for a few slips among many."""
-    if getattr(look, "codes", False):
+    if getattr(look, "first_code", None):
         return False
     few = look.n_bad <= _SLIPS * look.n_good and look.n_good >= _FEWEST_BESIDE_SLIPS
     return look.n_good > 0 and (look.n_bad == 0 or few)

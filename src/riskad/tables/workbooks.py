@@ -303,7 +303,7 @@ def _from_texts(texts: pl.Series) -> pl.Series:
     from riskad.tables.profiling import Look  # which whoever only reads need not load
 
     look = Look.of(texts, 1)
-    number = look.number.format() if look.number and not look.number.codes else None
+    number = look.number.format() if look.number and not look.number.first_code else None
     if number is not None and not (number.prefixes or number.suffixes):
         numbers = number.read(texts)[0]
         if _is_exact(numbers) and numbers.null_count() == texts.null_count():

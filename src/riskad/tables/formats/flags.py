@@ -43,12 +43,7 @@ _MOST_BAD = 0.01  # of the filled cells; more of them are levels of a category
 
 @dataclass(frozen=True)
 class FlagFormat(CellFormat):
-    """How a column writes no and yes, in capitals or not.
-
-    Parameters
-    ----------
-    no, yes
-        The words as the table spells them; where `no` is empty, nothing means no.
+    """How a column writes no and yes, in capitals or not; where `no` is empty, nothing means no.
 
     >>> values, bad = FlagFormat("nein", "ja").read(pl.Series(["Ja", "NEIN", "", "yes"]))
     >>> values.to_list(), bad.to_list()
@@ -86,11 +81,7 @@ class FlagFormat(CellFormat):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Boolean), column.is_not_null()
 
     def describe(self) -> str:
-        """Return in a few words how yes and no are written.
-
-        >>> FlagFormat("nein", "ja").describe(), FlagFormat("", "x").describe()
-        ('yes/no, written ja and nein', 'yes/no, written x and nothing')
-        """
+        """Return in a few words how yes and no are written."""
         return f"yes/no, written {self.yes} and {self.no or 'nothing'}"
 
     def show(self, value: float) -> str:

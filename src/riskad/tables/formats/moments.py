@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self, TypeAlias
 
-import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
@@ -102,7 +101,7 @@ _DURATION = (  # every part may be absent
     + _PART.format("H", "h|H|hrs?|hours?|Std|Stunden?")
     + _PART.format("M", "m|M|mins?|minutes?|Min|Minuten?")
     + _PART.format("S", "s|S|secs?|seconds?|Sek|Sekunden?")
-    + r"(?:\+?(?P<h>[0-9]+):(?P<m>[0-5][0-9])(?::(?P<s>[0-5][0-9](?:[.,][0-9]{1,9})?))?)?$"
+    + r"(?:(?P<h>[0-9]+):(?P<m>[0-5][0-9])(?::(?P<s>[0-5][0-9](?:[.,][0-9]{1,9})?))?)?$"
 )
 _MANY = 4_096  # texts from which on those that occur often are read once
 _SECONDS_OF = {"D": DAY, "H": 3_600.0, "M": 60.0, "S": 1.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
@@ -213,22 +212,13 @@ def _read_durations(texts: pl.Series) -> pl.Series:
     }
     total = pl.sum_horizontal(parts.values())
     sign = pl.when(pl.col("sign").is_null()).then(1.0).otherwise(-1.0)
-    # '-1 days +04:05:06' is four hours after a day before.
-    clock_after_days = pl.col("D").is_not_null() & pl.col("h").is_not_null()
-    seconds = (
-        pl.when(clock_after_days).then(total + (sign - 1) * parts["D"]).otherwise(sign * total)
-    )
     present = pl.any_horizontal(pl.col(*parts).is_not_null())
     groups = texts.str.extract_groups(_DURATION).struct.unnest()
-    return groups.select(pl.when(present).then(seconds)).to_series().alias(texts.name)
+    return groups.select(pl.when(present).then(sign * total)).to_series().alias(texts.name)
 
 
 def _offset_seconds(text: str) -> float:
-    """Seconds east of Greenwich of an offset as `%z` reads it.
-
-    >>> _offset_seconds("Z"), _offset_seconds("+0530"), _offset_seconds("-02")
-    (0.0, 19800.0, -7200.0)
-    """
+    """Seconds east of Greenwich of an offset as `%z` reads it: Z, +0530, -02."""
     digits = re.sub(r"\D", "", text).ljust(4, "0")
     size = 3_600.0 * int(digits[:2]) + 60 * int(digits[2:])
     return -size if text.startswith("-") else size
@@ -257,30 +247,16 @@ def _kind_of_type(dtype: Any) -> str:
     return "time" if dtype == pl.Time else "duration" if dtype == pl.Duration else "date"
 
 
-def _nothing(n: int) -> pl.Series:
-    return pl.Series([None], dtype=pl.Float64).new_from_index(0, n)
-
-
 @dataclass(frozen=True)
 class MomentFormat(CellFormat):
     """How a column writes moments.
 
     A moment is read as **seconds**: dates since 1970-01-01 by the wall clock as written, times of
     day since midnight, durations their length. Where cells have offsets from Greenwich the wall
-    clock is that of `zone`: the only offset of the column, UTC if there are several, or the zone of
-    a typed column. So 18:14 is evening at home whatever the offset.
+    clock is that of `zone` ('UTC', '+02:00' or 'Europe/Berlin'): the only offset of the column, UTC
+    if there are several, or the zone of a typed column. So 18:14 is evening at home whatever the
+    offset. The directives of a `pattern` are listed at the top of this module.
 
-    Parameters
-    ----------
-    kind : {"date", "datetime", "time", "duration"}
-        What a cell is.
-    pattern : str
-        See the top of this module.
-    zone : str
-        '', 'UTC', an offset such as '+02:00', or a name such as 'Europe/Berlin'.
-
-    Examples
-    --------
     >>> written = MomentFormat.given("%d.%m.%Y %H:%M")
     >>> seconds, bad = written.read(pl.Series(["27.03.2025 18:14", "n/a", "soon"]))
     >>> seconds.to_list(), bad.to_list()
@@ -307,14 +283,12 @@ class MomentFormat(CellFormat):
         ('datetime', 'time')
         """
         check_choice("kind", kind, MOMENT_KINDS)
-        if text == "iso" and kind in ("date", "datetime"):
-            return cls("datetime", "%Y-%m-%d %H:%M:%S", "UTC")
+        if kind in ("time", "duration"):
+            return cls(kind, _checked_pattern(kind, text))
         if text == "iso":
-            return cls(kind, "units" if kind == "duration" else "%H:%M:%S")
-        pattern = _checked_pattern("date" if kind == "datetime" else kind, text)
-        if kind in ("date", "datetime"):
-            kind = "datetime" if _has_clock(pattern) else "date"
-        return cls(kind, pattern)
+            return cls("datetime", "%Y-%m-%d %H:%M:%S", "UTC")
+        pattern = _checked_pattern("date", text)
+        return cls("datetime" if _has_clock(pattern) else "date", pattern)
 
     @classmethod
     def from_dict(cls, state: Any) -> MomentFormat:
@@ -358,7 +332,7 @@ class MomentFormat(CellFormat):
         left = bad.arg_true()
         cells = without_blanks(texts.gather(left))
         iso = () if self.pattern.startswith("%Y-%d") else _ISO[kind]
-        rest = _nothing(len(cells))
+        rest = pl.repeat(None, len(cells), dtype=pl.Float64, eager=True)
         for pattern in dict.fromkeys((self.pattern, *iso)):
             if pattern.endswith("%z") and not self.zone:  # by which clock is not known
                 continue
@@ -373,7 +347,7 @@ class MomentFormat(CellFormat):
     def _read_typed(self, column: pl.Series) -> pl.Series:
         dtype: Any = column.dtype
         if not dtype.is_temporal() or _kind_of_type(dtype) != self._way[0]:
-            return _nothing(len(column))
+            return pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
         zoned = getattr(dtype, "time_zone", None) is not None
         if zoned and not self.zone:
             column = column.dt.replace_time_zone(None)
@@ -454,21 +428,22 @@ def _checked_pattern(kind: str, text: str) -> str:
         pattern = pattern.replace(spelled, same)
     if pattern in {"date": _COUNTS, "time": (), "duration": _ISO["duration"]}[kind]:
         return pattern
-    used = _directives(pattern.replace("%B", "%b"))
-    has, hours = set(used), {"H", "I"} & set(used)
-    dated = has & {"Y", "y"} and has & {"m", "b"}
+    used = "".join(sorted(_directives(pattern.replace("%B", "%b"))))
+    clock, dated = ("".join(one for one in used if one in parts) for parts in ("HIMSp", "Ymby"))
     problem = ""
     if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
         problem = "is not known"
-    elif unknown := [each for each in used if each not in _DIRECTIVES]:
+    elif unknown := [one for one in _directives(pattern) if one not in _DIRECTIVES]:
         problem = f"has %{unknown[0]}, which is not known"
-    elif len(used) > len(has) or any(set(two) <= has for two in ("HI", "Yy", "mb")):
+    elif len(set(used)) < len(used):
         problem = "says the same thing twice"
-    elif ("I" in has) != ("p" in has) or ("M" in has and not hours) or has & {"M", "S"} == {"S"}:
+    elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):
         problem = "has no whole clock"
-    elif not dated if kind == "date" else not hours or has & set("Yymbdaz"):
-        problem = "has no year and month" if kind == "date" else "is no time of day only"
-    elif "z" in has and not pattern.endswith("%z"):
+    elif kind == "date" and dated not in ("Ym", "Yb", "my", "by"):
+        problem = "has no year and month, or one of them twice"
+    elif kind == "time" and used != clock:
+        problem = "is no time of day only"
+    elif "%z" in pattern[:-2]:
         problem = "has %z before its end"
     if problem:
         raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
@@ -498,9 +473,8 @@ _DATES = {
 def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
     """The patterns that may have written a cell, none where it is no moment.
 
-    There are several where the cell alone does not decide: 03/04/2025 is in April or in March.
-    `moment_name` is whether the column's name speaks of a date or time, without which ten digits
-    are no count of seconds.
+    There are several where the cell alone does not decide: 03/04/2025 is in April or in March. Ten
+    digits count seconds only if the column's name speaks of a date or time (`moment_name`).
 
     >>> ways_to_read("27. März 2025 18:14")
     (('date', '%d. %b %Y %H:%M'),)
@@ -532,11 +506,10 @@ def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
             return () if clock["glue"] or clock["end"] or clock["z"] else (("time", time),)
         date = clock["date"]
         behind = f"{clock['glue']}{time}{clock['end'] or ''}{'%z' * bool(clock['z'])}"
-    if not any(form.match(date) for form in _DATES.values()) and (day := _WEEKDAY.match(date)):
+    before, patterns = "", [pattern for pattern, form in _DATES.items() if form.match(date)]
+    if not patterns and (day := _WEEKDAY.match(date)):
         before, date = re.sub(r"^\w+\.?", "%a", day[0]), date[day.end() :]
-    else:
-        before = ""
-    patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
+        patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
     return tuple(("date", f"{before}{pattern}{behind}") for pattern in patterns)
 
 
@@ -552,9 +525,7 @@ _UNIX = dict.fromkeys(("unix", "unix ms"), (946_684_800.0, 2_208_988_800.0))
 _NUMBER_LIKE = _UNIX | dict.fromkeys(
     ("%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"), (-2_208_988_800.0, 4_133_980_800.0)
 )
-_YEARS = _NUMBER_LIKE | dict.fromkeys(
-    ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0)
-)
+_MONTHLY = dict.fromkeys(("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0))
 _MOMENT_NAMES = """
     time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
     jour heure created updated modified
@@ -606,12 +577,8 @@ class MomentLook(CellLook):
         cells = pl.DataFrame({"cell": without_blanks(texts)}).with_row_index("row", first_row)
         frame = cells.drop_nulls()
         look, families = cls({}, len(column) - len(frame), name), look._ways_in(frame["cell"])
-        tried: set[tuple[Way, ...]] = set()
-        while fresh := [ways for ways in families if ways not in tried][:_MOST_PATTERNS]:
-            for ways in fresh:
-                frame = look._take(frame, ways)
-            tried |= set(fresh)
-            families = look._ways_in(frame["cell"]) if len(tried) < _MOST_PATTERNS else []
+        for ways in families[:_MOST_PATTERNS]:
+            frame = look._take(frame, ways)
         if len(frame):
             look.tallies[None] = Tally(len(frame), *frame.row(0))
         return look
@@ -619,9 +586,8 @@ class MomentLook(CellLook):
     def _ways_in(self, column: pl.Series) -> list[tuple[Way, ...]]:
         """Ways to read a few cells, the most frequent first; none if most of many are others."""
         n = len(column)
-        spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
-        places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
-        few = _digits_as_texts(column.gather(sorted(places)))
+        ends = column.head(_AT_ENDS), column.tail(_AT_ENDS)
+        few = _digits_as_texts(pl.concat([*ends, column.gather_every(max(1, n // _BETWEEN))]))
         cells: list[str] = [] if few is None else without_blanks(few).drop_nulls().to_list()
         counts = Counter(ways_to_read(cell, self.moment_name) for cell in cells)
         others = counts.pop((), 0)
@@ -633,8 +599,8 @@ class MomentLook(CellLook):
         cells, masks = frame["cell"], []
         for way in ways:
             seconds = read_texts(cells, way)
-            if way[1] in _YEARS:
-                low, high = _YEARS[way[1]]
+            if years := (_NUMBER_LIKE | _MONTHLY).get(way[1]):
+                low, high = years
                 whole = ~cells.str.contains(".", literal=True)
                 seconds = seconds.set(~(whole & (seconds >= low) & (seconds < high)), None)
             masks.append(seconds.is_not_null().alias(" ".join(way)))
@@ -677,31 +643,24 @@ class MomentLook(CellLook):
 
         What ISO 8601 writes counts together, and is shown with a clock if any has one.
         """
-        counts, totals, firsts = Counter[Way](), Counter[tuple[str, bool]](), dict[Way, int]()
-        for ways, tally in sorted(self.tallies.items(), key=lambda each: each[1].row, reverse=True):
-            firsts |= dict.fromkeys(ways or (), tally.row)
-            counts += Counter(dict.fromkeys(ways or (), tally.n))
-            groups = {(kind, iso) for kind, p in ways or () for iso in {False, p in _ISO[kind]}}
-            totals += Counter(dict.fromkeys(groups, tally.n))
-        if not counts:
-            return []
+        tallies = {ways: tally for ways, tally in self.tallies.items() if ways}
+        candidates = sorted({way for ways in tallies for way in ways})  # the day before the month
         duration = bool(set(_DURATION_NAMES.split()) & set(self._name_words))
-        kind = max(
-            ("date", "time", "duration"),
-            key=lambda each: (totals[each, False], (each == "duration") == duration),
-        )
-        ways = [way for way in counts if way[0] == kind]
-        main = max(
-            ways,
-            key=lambda way: (
-                totals[kind, True] if way[1] in _ISO[kind] else counts[way],
-                _has_clock(way[1]),
-                counts[way],
-                -firsts[way],
-            ),
-        )
-        known = [each for each in self.tallies if each]
-        same = [way for way in ways if all((way in each) == (main in each) for each in known)]
+
+        def rank(way: Way) -> tuple[int, bool, bool, int, int]:
+            kind, pattern = way
+            alike = {(kind, iso) for iso in _ISO[kind]} if pattern in _ISO[kind] else {way}
+            n_alike = sum(tally.n for ways, tally in tallies.items() if alike & set(ways))
+            own = [tally for ways, tally in tallies.items() if way in ways]
+            n, first = sum(tally.n for tally in own), min(tally.row for tally in own)
+            return n_alike, (kind == "duration") == duration, _has_clock(pattern), n, -first
+
+        main = max(candidates, key=rank, default=("", ""))
+        same = [
+            way
+            for way in candidates
+            if way[0] == main[0] and all((way in ways) == (main in ways) for ways in tallies)
+        ]
         return sorted(same, key=lambda way: not ("%p" in way[1] and way[1].startswith("%m")))
 
     @cached_property
@@ -788,9 +747,8 @@ class MomentReader(FormatReader):
         micro = (seconds * 1e6).round().cast(pl.Int64, strict=False)
         if self.format.kind == "time":
             return (micro * 1000).cast(pl.Time, strict=False)
-        return micro.cast(
-            pl.Duration("us") if self.format.kind == "duration" else pl.Datetime("us")
-        )
+        is_duration = self.format.kind == "duration"
+        return micro.cast(pl.Duration("us") if is_duration else pl.Datetime("us"))
 
 
 def to_seconds(moments: pl.Series) -> pl.Series:

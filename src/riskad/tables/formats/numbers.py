@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -139,12 +140,11 @@ def _accepted_suffixes(counts: Counter[str], n_filled: int) -> set[str]:
 def _plain_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series | None]:
     """Read what a cast to numbers reads, and say where there is something else, if anywhere.
 
-    Infinity is something else, not-a-number is nothing. Dates are something else: a cast would give
-    their seconds.
+    Infinity is something else, and so are dates: a cast would give their seconds.
     """
     if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Null)):
-        nothing = pl.Series(column.name, [None], dtype=pl.Float64).new_from_index(0, len(column))
-        return nothing, column.is_not_null()
+        nothing = pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
+        return nothing.alias(column.name), column.is_not_null()
     values = column.cast(pl.Float64, strict=False)
     finite = math.isfinite(values.sum())  # costs less than to ask each
     if finite and values.null_count() == column.null_count():
@@ -187,17 +187,9 @@ class NumberFormat(CellFormat):
     Signs, parentheses for negative numbers and marks between groups are read in any usual way; the
     decimal mark and the units are those of the column, because another one would change the value.
 
-    Parameters
-    ----------
-    decimal
-        The decimal mark, a point or a comma.
-    thousands
-        What is shown between groups of three digits, or nothing.
-    prefixes, suffixes
-        What may stand before and behind a number, the most frequent first, with the space that
-        separates it; 79.8% is 79.8.
-    places
-        How many decimals are shown, or as many as are needed.
+    `thousands` is shown between groups of three digits. What may stand before and behind a number
+    has the space that separates it, and the most frequent comes first; 79.8% is 79.8. `places` is
+    how many decimals are shown, None as many as are needed.
 
     >>> money = NumberFormat(",", ".", suffixes=(" €",), places=2)
     >>> values, bad = money.read(pl.Series(["1.234,50 €", "-12 €", "12 $", "n/a"]))
@@ -259,7 +251,8 @@ class NumberFormat(CellFormat):
             return values, other
         places = other.arg_true()
         cells = _clean(column.gather(places))
-        good = _fit(cells, self._pattern)
+        pattern = _cell_pattern(self.decimal, _any_of(self._before), _any_of(self.suffixes))
+        good = _fit(cells, pattern)
         bad = ~good
         if bad.any():
             bad &= ~are_blank(cells)
@@ -291,10 +284,6 @@ class NumberFormat(CellFormat):
         if self.decimal == ",":
             body = body.str.replace(",", ".", literal=True)
         return body.cast(pl.Float64, strict=False)
-
-    @cached_property
-    def _pattern(self) -> str:
-        return _cell_pattern(self.decimal, _any_of(self._before), _any_of(self.suffixes))
 
     @cached_property
     def _before(self) -> tuple[str, ...]:
@@ -417,11 +406,6 @@ class NumberLook(CellLook):
         return replace(both, first_code=first_code, given=self.given or other.given)
 
     @property
-    def codes(self) -> bool:
-        """Whether whole numbers with leading zeros occur, which are codes."""
-        return self.first_code is not None
-
-    @property
     def n_measured(self) -> int:
         """How many cells are a number and a word behind it, be that a unit or not."""
         return sum(tally.n for way, tally in self.tallies.items() if way and way.suffix)
@@ -437,14 +421,11 @@ class NumberLook(CellLook):
         units |= {suffix.strip() for suffix in self.given.suffixes} if self.given else set()
         return {way: n for way, n in self.tallies.items() if way and way.suffix.strip() in units}
 
-    def _of_shape(self, *shapes: str) -> Tally | None:
-        total = None
-        for way, tally in self._measured.items():
-            total = tally.joined(total) if way.shape in shapes else total
-        return total
+    def _of_shape(self, *shapes: str) -> list[Tally]:
+        return [tally for way, tally in self._measured.items() if way.shape in shapes]
 
     def _count(self, *shapes: str) -> int:
-        return sum(tally.n for way, tally in self._measured.items() if way.shape in shapes)
+        return sum(tally.n for tally in self._of_shape(*shapes))
 
     @cached_property
     def _decimal(self) -> str:
@@ -491,17 +472,21 @@ class NumberLook(CellLook):
             return []
         remarks = []
         losing, name = (_COMMA, "comma") if self._decimal == "." else (_POINT, "point")
-        unsettled = self._of_shape(_DOT3, _COMMA3)
         if lost := self._of_shape(losing):
-            remarks.append(
-                f"{quoted(lost.cell)} in row {lost.row:,} has a decimal {name}, unlike most: "
-                f"{say_count(lost.n, 'such cell')} cannot be read."
+            first, such = (
+                min(lost, key=attrgetter("row")),
+                say_count(self._count(losing), "such cell"),
             )
-        elif unsettled and self.given is None and not self._count(_POINT, _COMMA):
-            value = numbers.read(pl.Series([unsettled.cell]))[0][0]
+            remarks.append(
+                f"{quoted(first.cell)} in row {first.row:,} has a decimal {name}, unlike most: "
+                f"{such} cannot be read."
+            )
+        elif self._count(_DOT3, _COMMA3) and self.given is None and not self._count(_POINT, _COMMA):
+            cell = min(self._of_shape(_DOT3, _COMMA3), key=attrgetter("row")).cell
+            value = numbers.read(pl.Series([cell]))[0][0]
             other = "1.234,5" if self._decimal == "." else "1,234.5"
             remarks.append(
-                f"{quoted(unsettled.cell)} has two readings and no row settles which: it is read "
+                f"{quoted(cell)} has two readings and no row settles which: it is read "
                 f"as {value:.10g}. Say kind 'number:{other}' for the other one."
             )
         if self.first_code is not None:

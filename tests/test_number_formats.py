@@ -350,24 +350,19 @@ def test_numbers_are_shown_as_the_column_writes_them(cells, value, shown):
     assert NumberLook.of(pl.Series(cells)).format().show(value) == shown
 
 
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        (["1"], "numbers"),
-        (["1,5"], "numbers with decimal comma"),
-        (["1,5 €"], "numbers with decimal comma, in €"),
-        (["1.5 €", "2.5 €"], "numbers in €"),
-        (["$5", "5 €", "5 €", "5 £", "5 CHF"], "numbers in $, €, CHF, ..."),
-        (["5%"], "numbers in %"),
-    ],
-)
-def test_formats_are_described(cells, words):
-    assert NumberLook.of(pl.Series(cells)).format().describe() == words
+def test_formats_are_described():
+    for cells, words in {
+        "1": "numbers",
+        "1,5": "numbers with decimal comma",
+        "1,5 €": "numbers with decimal comma, in €",
+        "1.5 €|2.5 €": "numbers in €",
+        "$5|5 €|5 €|5 £|5 CHF": "numbers in $, €, CHF, ...",
+    }.items():
+        assert NumberLook.of(pl.Series(cells.split("|"))).format().describe() == words
 
 
-@pytest.mark.parametrize(
-    ("example", "cell", "value"),
-    [
+def test_a_person_says_by_an_example_how_numbers_are_written():
+    for example, cell, value in [
         ("1.234,50", "1.234", 1234),
         ("1.234,5", "7,125", 7.125),
         ("1,234.50", "1,234", 1234),
@@ -383,10 +378,8 @@ def test_formats_are_described(cells, words):
         ("1 234,5", "1 234", 1234),
         ("CHF 1'234.50", "CHF 7", 7),
         ("5", "5", 5),
-    ],
-)
-def test_a_person_says_by_an_example_how_numbers_are_written(example, cell, value):
-    assert NumberFormat.given(example).read(pl.Series([cell]))[0].to_list() == [value]
+    ]:
+        assert NumberFormat.given(example).read(pl.Series([cell]))[0].to_list() == [value], example
 
 
 @pytest.mark.parametrize(

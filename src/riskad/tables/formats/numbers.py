@@ -538,24 +538,24 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
         first = int(bad.arg_max() or 0)
         tallies[None] = Tally(n_bad, rows[first], cells[first])
     cell, length = pl.col("cell"), pl.col("cell").str.len_chars()
-    shapes = {  # the first that holds
-        _POINT: ~pl.col("by_comma"),
-        _COMMA: ~pl.col("by_point"),
-        _COMMA3: cell.str.contains(",", literal=True),
-        _DOT3: cell.str.contains(r"[0-9]\.[0-9]"),
-        _PHONE: cell.str.contains(_PHONE_NUMBER),
+    shapes = {  # the last that holds
         _FOUR: cell.str.contains("[0-9]{4}"),
-        _WHOLE: pl.lit(True),
+        _PHONE: cell.str.contains(_PHONE_NUMBER),
+        _DOT3: cell.str.contains(r"[0-9]\.[0-9]"),
+        _COMMA3: cell.str.contains(",", literal=True),
+        _COMMA: ~pl.col("by_point"),
+        _POINT: ~pl.col("by_comma"),
     }
+    shape: pl.Expr = pl.lit(_WHOLE)
+    for name, holds in shapes.items():
+        shape = pl.when(holds).then(pl.lit(name)).otherwise(shape)
     frame = pl.DataFrame({"cell": cells, "row": rows, "by_point": by_point, "by_comma": by_comma})
     groups = (
         frame.filter(fits)
         .group_by(
             cell.str.extract("^([^0-9]*)").alias("before"),
             cell.str.extract("([^0-9]*)$").alias("after"),
-            pl.coalesce(
-                pl.when(holds).then(pl.lit(shape)) for shape, holds in shapes.items()
-            ).alias("shape"),
+            shape.alias("shape"),
         )
         .agg(
             pl.len(),
@@ -564,12 +564,12 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
             cell.filter(length == length.max()).max().alias("longest"),
         )
     )
-    for before, after, shape, *tally in groups.iter_rows():
+    for before, after, name, *tally in groups.iter_rows():
         prefix = re.sub(f"{_SPACE}+$", " ", re.sub(rf"{_SIGN}|\(", "", before).lstrip(SPACES))
         if prefix.endswith((",", ".")) and prefix not in _CURRENCIES:  # the point of $.50
             prefix = prefix.rstrip(",." + SPACES)
         suffix = re.sub(rf"[{re.escape(_MINUS)}]?\)?$", "", after).rstrip(SPACES)
-        way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), shape)
+        way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), name)
         tallies[way] = Tally(*tally).joined(tallies.get(way))
     return NumberLook(tallies, int(blank.sum()), _first_code(cells, fits, rows))
 

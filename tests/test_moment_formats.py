@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+import re
 
 import numpy as np
 import polars as pl
@@ -39,242 +40,154 @@ def look_at(cells, name="x", **options):
 
 # --- forms ----------------------------------------------------------------------------------------
 
-DATES = [
-    ("2025-03-27", MARCH),
-    ("2025/03/27", MARCH),
-    ("2025.03.27", MARCH),
-    ("2025-3-27", MARCH),
-    ("27.03.2025", MARCH),
-    ("27/03/2025", MARCH),
-    ("27-03-2025", MARCH),
-    ("27.3.2025", MARCH),
-    ("27. 3. 2025", MARCH),
-    ("27 03 2025", MARCH),
-    ("03/27/2025", MARCH),
-    ("3/27/2025", MARCH),
-    ("03-27-2025", MARCH),
-    ("27.03.25", MARCH),
-    ("27/03/25", MARCH),
-    ("3/27/25", MARCH),
-    ("27.03.99", dt.datetime(1999, 3, 27)),
-    ("27.03.70", dt.datetime(1970, 3, 27)),
-    ("27.03.69", dt.datetime(2069, 3, 27)),
-    ("99-03-27", dt.datetime(1999, 3, 27)),
-    ("29.02.2024", dt.datetime(2024, 2, 29)),
-    ("2000-02-29", dt.datetime(2000, 2, 29)),
-    ("0001-01-01", dt.datetime(1, 1, 1)),
-    ("9999-12-31", dt.datetime(9999, 12, 31)),
-    ("1899-12-31", dt.datetime(1899, 12, 31)),
-    ("27-Mar-2025", MARCH),
-    ("27-MAR-2025", MARCH),
-    ("27 mar 2025", MARCH),
-    ("27Mar2025", MARCH),
-    ("27.Mar.2025", MARCH),
-    ("27-Mar-25", MARCH),
-    ("27/Mar/2025", MARCH),
-    ("Mar 27, 2025", MARCH),
-    ("Mar. 27, 2025", MARCH),
-    ("March 27, 2025", MARCH),
-    ("March 27th, 2025", MARCH),
-    ("27th March 2025", MARCH),
-    ("27th of March 2025", MARCH),
-    ("2025 March 27", MARCH),
-    ("2025-Mar-27", MARCH),
-    ("27. März 2025", MARCH),
-    ("27. Mrz. 2025", MARCH),
-    ("27. Maerz 2025", MARCH),
-    ("31. Dezember 2024", dt.datetime(2024, 12, 31)),
-    ("1. Jänner 2025", dt.datetime(2025, 1, 1)),
-    ("27 mars 2025", MARCH),
-    ("1er août 2025", dt.datetime(2025, 8, 1)),
-    ("14 juil. 2025", dt.datetime(2025, 7, 14)),
-    ("3 févr. 2025", dt.datetime(2025, 2, 3)),
-    ("27 de marzo de 2025", MARCH),
-    ("5 ene 2025", dt.datetime(2025, 1, 5)),
-    ("Thu 27 Mar 2025", MARCH),
-    ("Thursday, March 27, 2025", MARCH),
-    ("Donnerstag, 27. März 2025", MARCH),
-    ("Do, 27.03.2025", MARCH),
-    ("jeu. 27 mars 2025", MARCH),
-    ("mar. 25 mars 2025", dt.datetime(2025, 3, 25)),
-    ("2025-03", dt.datetime(2025, 3, 1)),
-    ("03/2025", dt.datetime(2025, 3, 1)),
-    ("Mar 2025", dt.datetime(2025, 3, 1)),
-    ("März 2025", dt.datetime(2025, 3, 1)),
-    ("Mar-25", dt.datetime(2025, 3, 1)),
-]
-DATETIMES = [
-    ("2025-03-27 18:14", EVENING),
-    ("2025-03-27T18:14", EVENING),
-    ("2025-03-27 18:14:03", EXACT),
-    ("2025-03-27T18:14:03", EXACT),
-    ("2025-03-27T18:14:03.5", HALF),
-    ("2025-03-27 18:14:03,500", HALF),
-    ("2025-03-27 18:14:03.500000000", HALF),
-    ("2025-03-27T18:14:03Z", EXACT),
-    ("2025-03-27 18:14:03 UTC", EXACT),
-    ("2025-03-27T18:14:03.5Z", HALF),
-    ("2025-03-27T18:14+02:00", EVENING),
-    ("2025-03-27T18:14:03+0200", EXACT),
-    ("2025-03-27 18:14:03-05", EXACT),
-    ("2025-03-27 18:14:03.5 +05:30", HALF),
-    ("20250327T181403", EXACT),
-    ("20250327T181403Z", EXACT),
-    ("20250327T1814", EVENING),
-    ("2025/03/27 18:14", EVENING),
-    ("27.03.2025 18:14", EVENING),
-    ("27.03.2025, 18:14", EVENING),
-    ("27.3.2025 18:14:03", EXACT),
-    ("27.03.25 18:14", EVENING),
-    ("27/03/2025 18:14", EVENING),
-    ("03/27/2025 6:14 PM", EVENING),
-    ("3/27/2025 06:14:03 pm", EXACT),
-    ("3/27/2025 6:14PM", EVENING),
-    ("3/27/2025 6:14\u202fPM", EVENING),
-    ("3/27/2025 12:00 AM", MARCH),
-    ("3/27/2025 12:30 p.m.", dt.datetime(2025, 3, 27, 12, 30)),
-    ("27-Mar-2025 18:14:03", EXACT),
-    ("March 27, 2025 6:14 PM", EVENING),
-    ("March 27, 2025 at 6:14 PM", EVENING),
-    ("27. März 2025 18:14", EVENING),
-    ("27. März 2025 um 18:14 Uhr", EVENING),
-    ("27 mars 2025 à 18:14", EVENING),
-    ("Thu, 27 Mar 2025 18:14:03 GMT", EXACT),
-    ("27/Mar/2025:18:14:03 +0000", EXACT),
-    ("2025-03-27 23:59:60", dt.datetime(2025, 3, 28)),  # a leap second
-]
-TIMES = [
-    ("18:14", 65_640),
-    ("6:14", 22_440),
-    ("00:00", 0),
-    ("23:59:59", 86_399),
-    ("18:14:03", 65_643),
-    ("18:14:03.5", 65_643.5),
-    ("18:14:03,5", 65_643.5),
-    ("6:14 PM", 65_640),
-    ("06:14:03 AM", 22_443),
-    ("12:00 AM", 0),
-    ("12:00 PM", 43_200),
-    ("6:14 p.m.", 65_640),
-]
-DURATIONS = [
-    ("1h 20m", 4_800),
-    ("1h20m", 4_800),
-    ("1 h 20 min", 4_800),
-    ("2 hours, 5 minutes", 7_500),
-    ("1d 2h 3m 4s", 93_784),
-    ("-1h 30m", -5_400),
-    ("PT1H20M", 4_800),
-    ("P1DT2H", 93_600),
-    ("PT0.5S", 0.5),
-    ("-PT5M", -300),
-    ("3 days 04:05:06", 273_906),
-    ("1 day, 4:05:06", 101_106),
-    ("0 days 00:00:01.5", 1.5),
-    ("-1 days +23:59:59", -1),
-    ("36:10", 130_200),
-    ("100:00:00", 360_000),
-    ("-00:01:30", -90),
-]
-FORMS = [
-    (cell, value, kind)
-    for kind, cells in [
-        ("date", DATES),
-        ("datetime", DATETIMES),
-        ("time", TIMES),
-        ("duration", DURATIONS),
-    ]
-    for cell, value in cells
-]
+# Cells by what they say.
+FORMS = {
+    "date": {
+        MARCH: (
+            "2025-03-27|2025/03/27|2025.03.27|2025-3-27|27.03.2025|27/03/2025|27-03-2025|"
+            "27.3.2025|27. 3. 2025|27 03 2025|03/27/2025|3/27/2025|03-27-2025|27.03.25|"
+            "27/03/25|3/27/25|27-Mar-2025|27-MAR-2025|27 mar 2025|27Mar2025|27.Mar.2025|"
+            "27-Mar-25|27/Mar/2025|Mar 27, 2025|Mar. 27, 2025|March 27, 2025|"
+            "March 27th, 2025|27th March 2025|27th of March 2025|2025 March 27|2025-Mar-27|"
+            "27. März 2025|27. Mrz. 2025|27. Maerz 2025|27 mars 2025|27 de marzo de 2025|"
+            "Thu 27 Mar 2025|Thursday, March 27, 2025|Donnerstag, 27. März 2025|"
+            "Do, 27.03.2025|jeu. 27 mars 2025"
+        ),
+        dt.datetime(1999, 3, 27): "27.03.99|99-03-27",
+        dt.datetime(1970, 3, 27): "27.03.70",
+        dt.datetime(2069, 3, 27): "27.03.69",
+        dt.datetime(2024, 2, 29): "29.02.2024",
+        dt.datetime(2000, 2, 29): "2000-02-29",
+        dt.datetime(1, 1, 1): "0001-01-01",
+        dt.datetime(9999, 12, 31): "9999-12-31",
+        dt.datetime(1899, 12, 31): "1899-12-31",
+        dt.datetime(2024, 12, 31): "31. Dezember 2024",
+        dt.datetime(2025, 1, 1): "1. Jänner 2025",
+        dt.datetime(2025, 8, 1): "1er août 2025",
+        dt.datetime(2025, 7, 14): "14 juil. 2025",
+        dt.datetime(2025, 2, 3): "3 févr. 2025",
+        dt.datetime(2025, 1, 5): "5 ene 2025",
+        dt.datetime(2025, 3, 25): "mar. 25 mars 2025",
+        dt.datetime(2025, 3, 1): "2025-03|03/2025|Mar 2025|März 2025|Mar-25",
+    },
+    "datetime": {
+        EVENING: (
+            "2025-03-27 18:14|2025-03-27T18:14|2025-03-27T18:14+02:00|20250327T1814|"
+            "2025/03/27 18:14|27.03.2025 18:14|27.03.2025, 18:14|27.03.25 18:14|"
+            "27/03/2025 18:14|03/27/2025 6:14 PM|3/27/2025 6:14PM|3/27/2025 6:14\u202fPM|"
+            "March 27, 2025 6:14 PM|March 27, 2025 at 6:14 PM|27. März 2025 18:14|"
+            "27. März 2025 um 18:14 Uhr|27 mars 2025 à 18:14"
+        ),
+        EXACT: (
+            "2025-03-27 18:14:03|2025-03-27T18:14:03|2025-03-27T18:14:03Z|"
+            "2025-03-27 18:14:03 UTC|2025-03-27T18:14:03+0200|2025-03-27 18:14:03-05|"
+            "20250327T181403|20250327T181403Z|27.3.2025 18:14:03|3/27/2025 06:14:03 pm|"
+            "27-Mar-2025 18:14:03|Thu, 27 Mar 2025 18:14:03 GMT|27/Mar/2025:18:14:03 +0000"
+        ),
+        HALF: (
+            "2025-03-27T18:14:03.5|2025-03-27 18:14:03,500|2025-03-27 18:14:03.500000000|"
+            "2025-03-27T18:14:03.5Z|2025-03-27 18:14:03.5 +05:30"
+        ),
+        MARCH: "3/27/2025 12:00 AM",
+        dt.datetime(2025, 3, 27, 12, 30): "3/27/2025 12:30 p.m.",
+        dt.datetime(2025, 3, 28): "2025-03-27 23:59:60",
+    },
+    "time": {
+        65640: "18:14|6:14 PM|6:14 p.m.",
+        22440: "6:14",
+        0: "00:00|12:00 AM",
+        86399: "23:59:59",
+        65643: "18:14:03",
+        65643.5: "18:14:03.5|18:14:03,5",
+        22443: "06:14:03 AM",
+        43200: "12:00 PM",
+    },
+    "duration": {
+        4800: "1h 20m|1h20m|1 h 20 min|PT1H20M",
+        7500: "2 hours, 5 minutes",
+        93784: "1d 2h 3m 4s",
+        -5400: "-1h 30m",
+        93600: "P1DT2H",
+        0.5: "PT0.5S",
+        -300: "-PT5M",
+        273906: "3 days 04:05:06",
+        101106: "1 day, 4:05:06",
+        1.5: "0 days 00:00:01.5",
+        130200: "36:10",
+        360000: "100:00:00",
+        -90: "-00:01:30",
+    },
+}
 
 
-@pytest.mark.parametrize("kind", ["date", "datetime", "time", "duration"])
-def test_forms_are_found_read_and_shown(kind):
-    for cell, value, _ in (form for form in FORMS if form[2] == kind):
+def forms():
+    for kind, groups in FORMS.items():
+        for value, cells in groups.items():
+            for cell in cells.split("|"):
+                yield kind, seconds_of(value), cell
+
+
+def test_forms_are_found_read_and_shown():
+    for kind, value, cell in forms():
         look = look_at([cell, f"  {cell} ", None, "n/a"])
         assert (look.n_good, look.n_blank, look.n_bad, look.first_bad) == (2, 2, 0, None), cell
         written = look.format()
         assert written.kind == kind, cell
         seconds, bad = written.read(pl.Series([cell, f"\t{cell}", "-", "soon"]))
-        assert seconds.to_list() == [seconds_of(value)] * 2 + [None, None], cell
+        assert seconds.to_list() == [value] * 2 + [None, None], cell
         assert bad.to_list() == [False, False, False, True], cell
-        shown = written.show(seconds_of(value))
-        assert written.read(pl.Series([shown]))[0].to_list() == [seconds_of(value)], cell
+        assert written.read(pl.Series([written.show(value)]))[0].to_list() == [value], cell
         assert MomentFormat.from_dict(written.to_dict()) == written
+        for way, pattern in ways_to_read(cell):  # what is found may be given
+            assert _checked_pattern(way, pattern) == pattern, cell
 
 
-NO_MOMENTS = [
-    *(
-        "90s",
-        "1.5 h",
-        "250 ms",
-        "hello",
-        "1.2.3",
-        "192.168.1.1",
-        "12.5",
-        "1,234.50",
-        "5 m",
-        "5.5m",
-        "12 kg",
-        "3/4",
-        "1e5",
-    ),
-    *("2025", "2025-13-01", "31.02.2025", "29.02.2023", "00.01.2025", "25:61", "+49 30 123456"),
-    *("2025-03-27 24:00", "27.03.2025 18:60", "13:00 PM", "0:30 AM", "P1Y", "PT", "P", "h", ""),
-    *("27 Foo 2025", "Mar 45 2025", "2025-03-27T18:14+25:00", "2025-03-27 hello", "v1.2.10"),
-    *("12/2025/03", "1-2-3-4", "2025-03-27-28", "A27.03.2025", "0000-01-01", "10:20:30:40"),
-    *("4711-05", "12/1234", "1 12 10", "20251301", "x20250327", "२०२५-०३-२७", "٢:١٤"),
-    *("1" * 500, "27.03.2025" * 50, "\0", "1\x002", "🙂 12:30"),
-]
+NO_MOMENTS = (
+    "90s|1.5 h|250 ms|hello|1.2.3|192.168.1.1|12.5|1,234.50|5 m|5.5m|12 kg|3/4|1e5|2025|"
+    "2025-13-01|31.02.2025|29.02.2023|00.01.2025|25:61|+49 30 123456|2025-03-27 24:00|"
+    "27.03.2025 18:60|13:00 PM|0:30 AM|P1Y|PT|P|h|27 Foo 2025|Mar 45 2025|"
+    "2025-03-27T18:14+25:00|2025-03-27 hello|v1.2.10|12/2025/03|1-2-3-4|2025-03-27-28|"
+    "A27.03.2025|0000-01-01|10:20:30:40|4711-05|12/1234|1 12 10|20251301|x20250327|"
+    "२०२५-०३-२७|٢:١٤|🙂 12:30"
+)
 
 
 def test_other_cells_are_no_moments():
-    for cell in NO_MOMENTS:
+    for cell in [*NO_MOMENTS.split("|"), "", "1" * 500, "27.03.2025" * 50, "\0", "1\x002"]:
         look = look_at([cell] * 10, "date")
         assert (look.format(), look.n_good) == (None, 0), cell
 
 
-@pytest.mark.parametrize("language", _MONTH_NAMES)
-@pytest.mark.parametrize("short", [False, True])
-def test_months_of_each_language_are_read_and_shown(language, short):
-    cells = [f"27 {_MONTH_NAMES[language][month - 1][short]} 2025" for month in range(1, 13)]
-    look = look_at(cells)
-    written = look.format()
-    assert look.n_bad == 0
-    assert written.language == language
-    seconds, _ = written.read(pl.Series(cells))
-    assert seconds.to_list() == [seconds_of(dt.datetime(2025, m, 27)) for m in range(1, 13)]
-    assert [written.show(each) for each in seconds] == cells
-
-
-def test_no_name_means_two_months():
-    spelled = [
-        (name.lower(), month)
-        for entries in _MONTH_NAMES.values()
-        for month, entry in enumerate(entries, 1)
-        for name in entry
+def test_months_of_each_language_are_read_and_shown_in_english():
+    full = [
+        "January|February|March|April|May|June|July|August|September|October|November|December",
+        "Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember",
+        "janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|décembre",
+        "ene|feb|mar|abr|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre",
     ]
-    assert len(set(spelled)) == len(_MONTHS) == len({name for name, _ in spelled})
+    for names in full:
+        cells = [f"27 {name} 2025" for name in names.split("|")]
+        look = look_at(cells)
+        seconds, _ = look.format().read(pl.Series(cells))
+        assert seconds.to_list() == [seconds_of(dt.datetime(2025, m, 27)) for m in range(1, 13)]
+        assert look.n_bad == 0
+        assert look.format().show(seconds[9]) == "27 Oct 2025"
+    assert len(_MONTHS) == len(_MONTH_NAMES.split())  # no name means two months
 
 
 # --- what all cells decide ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("cells", "pattern"),
-    [
-        (["03/04/2025", "27/03/2025"], "%d/%m/%Y"),
-        (["03/04/2025", "03/27/2025"], "%m/%d/%Y"),
-        (["03.04.2025", "03.27.2025"], "%m.%d.%Y"),
-        (["03-04-25", "03-27-25"], "%m-%d-%y"),
-        (["03/04/2025 10:00", "27/03/2025 11:00"], "%d/%m/%Y %H:%M"),
-    ],
-)
-def test_one_cell_decides_the_order_for_all(cells, pattern):
-    look = look_at(cells)
-    assert look.format().pattern == pattern
-    assert not look.ambiguous
-    assert look.n_bad == 0
+def test_one_cell_decides_the_order_for_all():
+    for first, second, pattern in [
+        ("03/04/2025", "27/03/2025", "%d/%m/%Y"),
+        ("03/04/2025", "03/27/2025", "%m/%d/%Y"),
+        ("03.04.2025", "03.27.2025", "%m.%d.%Y"),
+        ("03-04-25", "03-27-25", "%m-%d-%y"),
+        ("03/04/2025 10:00", "27/03/2025 11:00", "%d/%m/%Y %H:%M"),
+    ]:
+        look = look_at([first, second])
+        assert (look.format().pattern, look.ambiguous, look.n_bad) == (pattern, False, 0)
 
 
 def test_undecided_dates_have_the_day_first_and_that_is_said():
@@ -284,29 +197,15 @@ def test_undecided_dates_have_the_day_first_and_that_is_said():
     (remark,) = look.remarks()
     assert "'03/04/2025' could have the day or the month first" in remark
     assert "date:%m/%d/%Y" in remark
-
-
-def test_undecided_dates_with_am_and_pm_have_the_month_first():
-    look = look_at(["03/04/2025 1:00 PM", "11/02/2025 2:00 AM"])
+    look = look_at(["03/04/2025 1:00 PM", "11/02/2025 2:00 AM"])  # as in America
     assert look.format().pattern == "%m/%d/%Y %I:%M %p"
-    assert look.ambiguous
-
-
-def test_rows_in_order_decide():
-    """From 30 January to 12 February, but for the days that would decide."""
-    cells = [f"{month:02d}/{day:02d}/2025" for month in (1, 2, 3) for day in (1, 5, 9, 12)]
-    look = look_at(cells)
-    assert look.ambiguous
-    assert look.format().pattern == "%m/%d/%Y"
-    assert "the rows are then in order" in look.remarks()[0]
-    assert look_at(cells[::-1]).format().pattern == "%m/%d/%Y"  # the latest first
+    assert "read with the month first" in look.remarks()[0]
 
 
 def test_the_order_that_most_cells_need_wins_and_the_others_are_bad():
     look = look_at(["30/04/2025", "01/22/2025", "23/01/2025", "05/05/2025"])
     assert look.format().pattern == "%d/%m/%Y"
     assert (look.n_good, look.n_bad, look.first_bad) == (3, 1, (2, "01/22/2025"))
-    assert "'01/22/2025' in row 2" in look.remarks()[0]
 
 
 def test_clocks_over_24_hours_are_durations_in_all_rows():
@@ -358,16 +257,16 @@ def test_counts_of_seconds_are_moments_by_the_name(name):
     assert written.read(pl.Series([1_743_099_240_500]))[0].to_list() == [1_743_099_240.5]
 
 
-@pytest.mark.parametrize("name", ["amount", "id", "format", "what", "tsar", "at"])
-def test_other_names_leave_them_numbers(name):
-    assert look_at([1_743_099_240], name).format() is None
-    assert look_at(["1743099240"], name).format() is None
+def test_other_names_leave_them_numbers():
+    for name in ("amount", "id", "format", "what", "tsar", "at"):
+        assert look_at([1_743_099_240], name).format() is None, name
+        assert look_at(["1743099240"], name).format() is None, name
 
 
-@pytest.mark.parametrize("other", [17, 900_000_000, 2_300_000_000, 1_743_099_240.5])
-def test_one_number_that_is_no_moment_leaves_all_numbers(other):
-    assert look_at([1_743_099_240, other], "time", strict=False).format() is None
-    assert look_at(["1743099240", str(other)], "time").format() is None
+def test_one_number_that_is_no_moment_leaves_all_numbers():
+    for other in (17, 900_000_000, 2_300_000_000, 1_743_099_240.5):
+        assert look_at([1_743_099_240, other], "time", strict=False).format() is None, other
+        assert look_at(["1743099240", str(other)], "time").format() is None, other
 
 
 # --- one pattern, and ISO 8601 ------------------------------------------------------------------
@@ -413,7 +312,7 @@ def test_one_offset_keeps_the_wall_clock():
     look = look_at(["2025-03-27T18:14:03+02:00"] * 2)
     written = look.format()
     assert written.zone == "+02:00"
-    assert "All offsets are +02:00" in look.remarks()[0]
+    assert written.describe().endswith("by the clock of +02:00")
     cells = pl.Series(
         ["2025-03-27T18:14:03+02:00", "2025-03-27T16:14:03Z", "2025-03-27T16:14:03-00"]
     )
@@ -489,30 +388,16 @@ def test_a_format_of_texts_reads_typed_columns_of_its_kind_alone():
         assert bad.to_list() == [True]
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pl.Series([True, False]),
-        pl.Series([1.5, 2.5]),
-        pl.Series([[1], [2]]),
-        pl.Series([b"2025-03-27", b"x"]),
-        pl.Series([{"a": 1}, {"a": 2}]),
-        pl.Series([math.inf, 1.0]),
-        pl.Series([math.nan, math.nan]),
-        pl.Series([None, None]),
-        pl.Series([], dtype=pl.String),
-        pl.Series([], dtype=pl.Float64),
-        pl.Series(["", " ", "NA"]),
-    ],
-)
-def test_columns_of_other_types_and_without_cells(column):
-    look = MomentLook.of(column)
-    assert look.format() is None
-    assert look.n_good == 0
-    assert look.n_blank + look.n_bad == len(column)
-    assert look.remarks() == []
-    seconds, _ = MomentFormat.given("%d.%m.%Y").read(column)
-    assert seconds.null_count() == len(column)
+def test_columns_of_other_types_and_without_cells():
+    values = [[True, False], [1.5, 2.5], [[1], [2]], [b"2025-03-27", b"x"], [{"a": 1}, {"a": 2}]]
+    values += [[math.inf, 1.0], [math.nan, math.nan], [None, None], ["", " ", "NA"]]
+    empty = [pl.Series([], dtype=pl.String), pl.Series([], dtype=pl.Float64)]
+    for column in [*map(pl.Series, values), *empty]:
+        look = MomentLook.of(column)
+        assert (look.format(), look.n_good, look.remarks()) == (None, 0, []), column
+        assert look.n_blank + look.n_bad == len(column)
+        seconds, _ = MomentFormat.given("%d.%m.%Y").read(column)
+        assert seconds.null_count() == len(column)
 
 
 def test_categories_are_read_as_their_texts():
@@ -561,14 +446,6 @@ def test_cells_that_are_all_written_differently_end_soon():
     assert look.format() is None
 
 
-def test_rows_in_order_decide_over_parts():
-    cells = [f"{month:02d}/{day:02d}/2025" for month in (1, 2, 3) for day in (1, 5, 9, 12)]
-    look = look_at(cells[:1])
-    for row in range(1, len(cells)):
-        look = look.joined(MomentLook.of(pl.Series("x", cells[row : row + 1]), row + 1))
-    assert look.format().pattern == "%m/%d/%Y"
-
-
 # --- long columns ---------------------------------------------------------------------------------
 
 
@@ -605,9 +482,8 @@ def test_long_columns_with_fractions_and_offsets(tail, fraction):
 # --- what a person gives --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "cell", "value"),
-    [
+def test_given_formats():
+    for text, kind, cell, value in [
         ("%d.%m.%Y", "date", "27.03.2025", MARCH),
         ("%d/%m/%Y", "date", "03/04/2025", dt.datetime(2025, 4, 3)),
         ("%m/%d/%Y", "date", "03/04/2025", dt.datetime(2025, 3, 4)),
@@ -623,16 +499,12 @@ def test_long_columns_with_fractions_and_offsets(tail, fraction):
         ("excel", "date", "45743.5", dt.datetime(2025, 3, 27, 12)),
         ("%H:%M", "time", "18:14", 65_640),
         ("%I:%M %p", "time", "6:14 pm", 65_640),
-        ("iso", "time", "18:14:03", 65_643),
         ("%H:%M:%S", "duration", "100:00:01", 360_001),
         ("units", "duration", "1h 20m", 4_800),
-        ("iso", "duration", "PT1H", 3_600),
-    ],
-)
-def test_given_formats(text, kind, cell, value):
-    written = MomentFormat.given(text, kind)
-    assert written.read(pl.Series([cell]))[0].to_list() == [seconds_of(value)]
-    assert MomentFormat.from_dict(written.to_dict()) == written
+    ]:
+        written = MomentFormat.given(text, kind)
+        assert written.read(pl.Series([cell]))[0].to_list() == [seconds_of(value)], text
+        assert MomentFormat.from_dict(written.to_dict()) == written
 
 
 def test_counts_that_are_given_read_numbers():
@@ -644,15 +516,14 @@ def test_counts_that_are_given_read_numbers():
     assert MomentFormat.given("unix").read(pl.Series([1, -1]))[0].to_list() == [1.0, -1.0]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "words"),
-    [
+def test_mistakes_in_what_is_given_are_said():
+    for text, kind, words in [
         ("%d.%m.%q", "date", "%q, which is not known"),
         ("%d.%m", "date", "no year and month"),
         ("%d.%d.%Y", "date", "the same thing twice"),
         ("dd.mm.yyyy", "date", "date:%d.%m.%Y"),
         ("%Y-%m-%d %I:%M", "date", "no whole clock"),
-        ("%Y-%m-%b", "date", "the same thing twice"),
+        ("%Y-%m-%b", "date", "one of them twice"),
         ("%Y-%m-%d %M", "date", "no whole clock"),
         ("%Y-%m-%d %", "date", "not known"),
         ("%Y-%m-%d %z %H:%M", "date", "before its end"),
@@ -662,37 +533,23 @@ def test_counts_that_are_given_read_numbers():
         ("", "date", "date:%d.%m.%Y"),
         ("%d" * 100, "date", "date:%d.%m.%Y"),
         ("%d.%m.%Y", "dates", "Did you mean 'date'"),
-    ],
-)
-def test_mistakes_in_what_is_given_are_said(text, kind, words):
-    with pytest.raises(InputError) as caught:
-        MomentFormat.given(text, kind)
-    assert words in str(caught.value)
+    ]:
+        with pytest.raises(InputError, match=re.escape(words)):
+            MomentFormat.given(text, kind)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"kind": "number"},
-        {"kind": "datetime"},
-        {"pattern": ""},
-        {"pattern": ["%d.%m.%Y"]},
-        {"pattern": "%d.%m.%Y" * 100},
-        {"pattern": "(a+)+$"},
-        {"pattern": "%d.%m.%Y\n"},
-        {"pattern": 17},
-        {"pattern": "%e.%m.%Y"},
-        {"zone": "Mars/Olympus"},
-        {"zone": None},
-        {"zone": 7},
-        {"language": "xx"},
-        {"more": 1},
-    ],
-)
-def test_changed_formats_are_refused(change):
-    told = MomentFormat.given("%d.%m.%Y").to_dict()
-    with pytest.raises(InputError):
-        MomentFormat.from_dict(told | change)
+def test_changed_formats_are_refused():
+    wrong = {
+        "kind": ("number", "datetime"),
+        "pattern": ("", ["%d.%m.%Y"], "%d.%m.%Y" * 100, "(a+)+$", "%d.%m.%Y\n", 17, "%e.%m.%Y"),
+        "zone": ("Mars/Olympus", None, 7),
+        "more": (1,),
+    }
+    state = MomentFormat.given("%d.%m.%Y").to_dict()
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(InputError):
+                MomentFormat.from_dict({**state, name: value})
 
 
 def test_text_of_a_pattern_is_no_regular_expression():
@@ -700,18 +557,15 @@ def test_text_of_a_pattern_is_no_regular_expression():
     assert written.read(pl.Series(["(2025).03+27", "2025.0327"]))[1].to_list() == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "words"),
-    [
+def test_descriptions():
+    for text, kind, words in [
         ("%d.%m.%Y %H:%M", "date", "dates like 27.03.2025 18:14"),
         ("%B %d, %Y", "date", "dates like March 27, 2025"),
         ("%I:%M %p", "time", "times like 6:14 PM"),
         ("units", "duration", "durations like 1h 20m 30s"),
         ("unix", "date", "dates as Unix seconds"),
-    ],
-)
-def test_descriptions(text, kind, words):
-    assert MomentFormat.given(text, kind).describe() == words
+    ]:
+        assert MomentFormat.given(text, kind).describe() == words
 
 
 def test_blanks_and_far_moments_are_shown():
@@ -728,12 +582,6 @@ def test_any_cell_is_looked_at_and_what_is_found_is_read(cell):
     if look.format():
         assert look.format().read(pl.Series([cell]))[1].to_list() == [False]
         assert MomentFormat.from_dict(look.format().to_dict()) == look.format()
-
-
-def test_patterns_that_are_found_may_be_given():
-    for cell, _, kind in FORMS:
-        for way, pattern in ways_to_read(cell):
-            assert _checked_pattern(way, pattern) == pattern, (cell, kind)
 
 
 def test_what_iso_writes_is_read_in_a_column_that_writes_otherwise():

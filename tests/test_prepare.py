@@ -210,12 +210,17 @@ def test_slips_among_many_numbers_count_as_blank_and_are_said():
         preparer.transform(pl.DataFrame({"x": ["1", "lots"], "y": [1, 2]}))
 
 
-def test_what_keeps_a_column_from_being_numbers_is_said():
+def test_what_keeps_a_column_from_being_numbers_or_dates_is_said():
     numbers = [f"{i / 7:.4f}" for i in range(40)]
     table = pl.DataFrame({"x": [*numbers, "lots"], "y": list(range(0, 82, 2))})
     preparer = TablePreparer().fit(table)
     assert preparer.kinds_["x"] == "identifier"
     assert any("most are numbers, but not 'lots' in row 41" in line for line in preparer.describe())
+    days = [f"{day:02d}.03.2025" for day in range(1, 31)]
+    table = pl.DataFrame({"when": [*days, "next week"], "y": [7 * i % 31 / 2 for i in range(31)]})
+    said = "\n".join(TablePreparer().fit(table).describe())
+    assert "most are dates like 27.03.2025, but not 'next week' in row 31: leave such blank" in said
+    assert "--kind 'when=date:%d.%m.%Y'" in said
 
 
 def test_nothing_left_is_an_error_with_the_reasons():

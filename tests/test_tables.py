@@ -10,7 +10,7 @@ import pytest
 
 from riskad.core.checks import InputError, MissingLibrary
 from riskad.tables import csv_reading, workbooks
-from riskad.tables.columns import check_columns
+from riskad.tables.cells import check_columns
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.paths import check_readable, check_table_name
 from riskad.tables.reading import csv_format, read_table

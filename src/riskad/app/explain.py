@@ -23,7 +23,7 @@ from riskad.app.results import (
     suspects_of,
 )
 from riskad.core.checks import InputError, enumerate_names, quoted
-from riskad.tables.columns import to_text
+from riskad.tables.cells import to_text
 
 __all__ = ["ExplainReport", "ExplainedRow", "explain_table", "explained_rows"]
 

@@ -15,8 +15,7 @@ from riskad.app.reasons import show_value
 from riskad.app.results import earlier_results, pick_features, with_group
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
-from riskad.tables.cells import BLANK, as_text
-from riskad.tables.columns import is_flat
+from riskad.tables.cells import BLANK, as_text, is_flat
 from riskad.tables.data_checks import check_data
 from riskad.tables.kinds.base import Column
 from riskad.tables.labelled import FrameTable, LabelColumn

@@ -31,8 +31,8 @@ from riskad.core.checks import DataWarning, InputError
 from riskad.detectors.description import GRAPH_TOLERANCE, SelfDescribing
 from riskad.rows.table import TableSchema
 from riskad.storage.files import atomic_path, check_output_file
+from riskad.tables.formats.moments import to_seconds
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.readers import to_seconds
 
 __all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 

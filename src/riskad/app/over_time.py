@@ -19,10 +19,10 @@ from riskad.decisions.cross_calibration import cross_scores
 from riskad.decisions.forward import forward_splits, periods_of
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.rows.equal_rows import repeats_label
-from riskad.tables.columns import check_columns
+from riskad.tables.cells import check_columns
+from riskad.tables.formats.moments import to_seconds
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.readers import to_seconds
 
 __all__ = ["Period", "Times", "judge_later_rows"]
 

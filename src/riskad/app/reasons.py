@@ -52,10 +52,11 @@ from riskad.core.checks import InputError
 from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
 from riskad.rows.table import TableSchema, as_table
-from riskad.tables.cells import BLANK, Value, WrittenNumber
+from riskad.tables.cells import BLANK, Value
 from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.derived import DerivedColumn
 from riskad.tables.kinds.moments import MomentColumn
+from riskad.tables.kinds.numbers import WrittenNumber
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["Reason", "Reasons", "choose_usual_row", "explain_rows", "show_value"]

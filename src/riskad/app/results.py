@@ -16,7 +16,7 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.thresholds import Threshold, parse_threshold
-from riskad.tables.columns import check_columns, to_text
+from riskad.tables.cells import check_columns, to_text
 from riskad.tables.preparation import TablePreparer
 
 __all__ = [

@@ -14,7 +14,7 @@ from riskad.app.results import check_not_scored, earlier_results, free_name, ste
 from riskad.core.checks import InputError
 from riskad.core.labels import NORMAL, UNLABELLED, read_codes
 from riskad.decisions.suggest import Suggestion, suggest_rows
-from riskad.tables.columns import to_text
+from riskad.tables.cells import to_text
 
 __all__ = ["SuggestReport", "SuggestedRow", "suggest_table"]
 

@@ -344,7 +344,7 @@ def _fit_in_memory(table: Any, options: dict[str, Any]) -> Fit:
 
 def _is_unlabelled(table: Any, labels: Any) -> bool:
     """Whether the column of labels is there, and blank in every row."""
-    from riskad.tables.columns import to_text
+    from riskad.tables.cells import to_text
 
     if labels.normal or labels.anomaly or labels.column not in table.columns or not table.height:
         return False

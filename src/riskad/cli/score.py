@@ -185,7 +185,7 @@ def _places(data: tuple[str, ...], since: Any = None) -> list[Any]:
 
 def _batches(places: list[Any], id: str | None) -> Any:
     """The rows of all tables; `id` must be one of their columns."""
-    from riskad.tables.columns import check_columns
+    from riskad.tables.cells import check_columns
     from riskad.tables.reading import read_batches
 
     batches = read_batches(places)
@@ -250,7 +250,7 @@ def explain(
     from riskad.app.model_files import load, read_header
     from riskad.app.report.terminal import print_explain
     from riskad.storage.files import together
-    from riskad.tables.columns import check_columns
+    from riskad.tables.cells import check_columns
     from riskad.tables.paths import check_readable
     from riskad.tables.reading import csv_format, read_table
     from riskad.tables.writing import write_table
@@ -379,7 +379,7 @@ def suggest(
     from riskad.app.report.terminal import print_suggest
     from riskad.app.suggest import suggest_table
     from riskad.storage.files import together
-    from riskad.tables.columns import check_columns
+    from riskad.tables.cells import check_columns
     from riskad.tables.paths import check_readable
     from riskad.tables.reading import csv_format, read_table
     from riskad.tables.writing import write_table

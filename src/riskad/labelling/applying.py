@@ -12,7 +12,7 @@ import polars as pl
 from riskad.core.labels import Codes, LabelCodes
 from riskad.labelling.journal import Journal, Located
 from riskad.storage.files import check_input_file
-from riskad.tables.columns import check_columns, to_text
+from riskad.tables.cells import check_columns, to_text
 from riskad.tables.labelled import FrameTable, LabelColumn
 
 __all__ = ["Applied", "apply_labels", "table_codes"]

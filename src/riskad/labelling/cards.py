@@ -16,7 +16,7 @@ from scipy import sparse
 from riskad.app.noticed import no_warnings
 from riskad.labelling.pictures import Picture, cut, picture_of
 from riskad.labelling.row_hashes import hash_rows
-from riskad.tables.columns import to_text
+from riskad.tables.cells import to_text
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["Card", "Cards"]

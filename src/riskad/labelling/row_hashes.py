@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from riskad.tables.columns import to_text
+from riskad.tables.cells import to_text
 
 __all__ = ["hash_rows"]
 

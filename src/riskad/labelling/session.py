@@ -26,7 +26,7 @@ from riskad.labelling.fitting import History, Ranking, Worker
 from riskad.labelling.journal import LABELS, SOURCES, Answer, Journal
 from riskad.labelling.upcoming import Upcoming
 from riskad.labelling.work import Found, Task, suggested, unsupervised
-from riskad.tables.columns import check_columns, to_text
+from riskad.tables.cells import check_columns, to_text
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table

@@ -1,20 +1,27 @@
-"""The content of a cell, whatever it means: its text, blanks, and numbers to compute with."""
+"""The cells of a column, whatever they mean: texts, blanks, and how a column is read.
+
+What a column holds is decided by looks at all of its rows (`CellLook`). A look leads to a format
+(`CellFormat`), and a reader reads every row by it from then on: those of the table, of its parts,
+and of tables to be scored. What a reader gives it reads again as it is, so that typed rows pass for
+raw ones.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
-import numpy as np
 import polars as pl
 
-from riskad.core.checks import InputError, quoted
+from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.storage.fields import Fields, check_state
-from riskad.tables.columns import is_flat, to_text
-from riskad.tables.words import say_count
+from riskad.tables.notes import NotAsInTraining, say_count
 
 BLANK = "(blank)"
 FEW_ROWS = 16
@@ -22,33 +29,43 @@ FEW_ROWS = 16
 Value: TypeAlias = float | str | None  # of one cell; None is a number that is not there
 Cell: TypeAlias = tuple[int, str]  # the number of a row, and what is written there
 
-# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
-# smaller numbers from zero, and spreads of some have no inverse.
-LARGEST = 1e100
-_SMALLEST = 1e-35
+
+# --- columns --------------------------------------------------------------------------------------
 
 
-class WrittenNumber(float):
-    """A number that is shown as its column writes it.
+def check_columns(names: Iterable[str], columns: Sequence[str]) -> None:
+    """Fail if one of `names` is not among `columns`, and guess which was meant.
 
-    >>> amount = WrittenNumber(9500.0, "9.500,00")
-    >>> amount + 1, str(amount)
-    (9501.0, '9.500,00')
+    >>> check_columns(["lable"], ["amount", "label"])
+    Traceback (most recent call last):
+        ...
+    riskad.core.checks.InputError: There is no column 'lable'. Did you mean 'label'? \
+The columns are 'amount', 'label'.
     """
+    for name in names:
+        if name not in columns:
+            close = difflib.get_close_matches(name, columns, n=1)
+            close = close or [column for column in columns if column.lower() == name.lower()]
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            listed = enumerate_names(columns, 12)
+            raise InputError(f"There is no column {name!r}.{guess} The columns are {listed}.")
 
-    written: str
 
-    def __new__(cls, value: float, written: str) -> Self:
-        """Return the number."""
-        number = super().__new__(cls, value)
-        number.written = written
-        return number
+def to_text(column: pl.Series) -> pl.Series:
+    """The values of a column as text, of any type.
 
-    def __str__(self) -> str:
-        return self.written
+    >>> to_text(pl.Series([7, None])).to_list(), to_text(pl.Series([[1, 2]])).to_list()
+    (['7', None], ['[1, 2]'])
+    """
+    if is_flat(column) and column.dtype != pl.Duration:
+        return column.cast(pl.String)
+    texts = [None if value is None else str(value) for value in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
 
-    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
-        return float(self), self.written
+
+def is_flat(column: pl.Series) -> bool:
+    """Whether a cell holds one value: no list, structure, bytes or object."""
+    return not (column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object))
 
 
 # --- texts and blanks -----------------------------------------------------------------------------
@@ -118,59 +135,21 @@ def filled(column: pl.Series) -> pl.Series:
 
 
 def strip_spaces(texts: pl.Series) -> pl.Series:
-    r"""Take spaces from around texts; a text that was nothing else is null.
-
-    This is what is blank in a column of words.
-
-    >>> strip_spaces(pl.Series([" NA", "\u00a0", ""])).to_list()
-    ['NA', None, None]
-    """
+    """Take spaces from around texts; a text that was nothing else, blank among words, is null."""
     stripped = texts.str.strip_chars(_AROUND)
     empty = stripped == ""
     return stripped.set(empty, None) if empty.any() else stripped
 
 
 def are_blank(stripped: pl.Series) -> pl.Series:
-    """Whether stripped texts say that nothing is there, as in numbers, dates or yes and no.
-
-    >>> are_blank(pl.Series(["n/a", "12", None, "#N/A"])).to_list()
-    [True, False, True, True]
-    """
+    """Whether stripped texts say that nothing is there, as in numbers, dates or yes and no."""
     return stripped.str.contains(_ANY_BLANK_WORD).fill_null(True)
 
 
 def without_blanks(texts: pl.Series) -> pl.Series:
-    """Take spaces from around texts; null where nothing is left, or a word for nothing.
-
-    >>> without_blanks(pl.Series(["12 ", "N/A", "-", "", None])).to_list()
-    ['12', None, None, None, None]
-    """
+    """Take spaces from around texts; null where nothing is left, or a word for nothing."""
     stripped = strip_spaces(texts)
     return stripped.set(are_blank(stripped), None)
-
-
-# --- numbers to compute with ----------------------------------------------------------------------
-
-
-def check_sizes(values: pl.Series, written: pl.Series, first_row: int) -> pl.Series:
-    """Return numbers to compute with: none is infinite or too large, and tiny ones are 0.
-
-    The column as written, and the number of its first row, show what is wrong.
-    """
-    sizes = np.abs(values.to_numpy())  # NaN where there is none
-    if (sizes > LARGEST).any():
-        wrong, what = np.isinf(sizes), "is infinite"
-        remedy = "Correct it or leave it blank."
-        if not wrong.any():
-            wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
-            remedy = "Correct it, leave it blank, or give the column in larger units."
-        row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
-        raise InputError(
-            f"Column {written.name!r} holds numbers, but {quoted(written[row])} in row "
-            f"{first_row + row:,} {what} (at least {such}). {remedy}"
-        )
-    tiny = (sizes < _SMALLEST) & (sizes > 0)
-    return values.set(pl.Series(tiny), 0.0) if tiny.any() else values
 
 
 # --- what looks and formats have in common --------------------------------------------------------
@@ -232,11 +211,12 @@ class CellLook:
         bad = [tally[1:3] for way, tally in self.tallies.items() if way not in self._good]
         return min(bad, default=None)
 
-    def _joined_tallies(self, other: CellLook) -> dict[Any, Tally]:
+    def joined(self, other: Self) -> Self:
+        """Return what these rows and those of the other look look like together."""
         tallies = dict(self.tallies)
         for way, tally in other.tallies.items():
             tallies[way] = tally.joined(tallies.get(way))
-        return tallies
+        return replace(self, tallies=tallies, n_blank=self.n_blank + other.n_blank)
 
 
 class CellFormat:
@@ -256,3 +236,65 @@ class CellFormat:
             raise InputError(f"{quoted(state)} is no {cls.__name__}: the model is damaged.")
         check_state(state, cls._fields)
         return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in state.items()})
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+class Reader(ABC):
+    """Reads a column as one kind of value: number, flag, moment or text (`word`)."""
+
+    word: ClassVar[str]
+
+    @abstractmethod
+    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
+        """Return typed values (Float64, Boolean, moments or String), null where there is none.
+
+        `first_row` is the number of the first row, for messages; where `quiet`, nothing is said of
+        cells that count as blank, as those of training rows are known.
+        """
+
+
+@dataclass(frozen=True)
+class TextReader(Reader):
+    """Reads every cell as the text that it is, without spaces around it."""
+
+    word = "text"
+
+    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
+        """Return the texts."""
+        return as_text(column).alias(column.name)
+
+
+@dataclass(frozen=True)
+class FormatReader(Reader):
+    """Reads by a format; for a `tolerant` reader cells that do not fit are blank, with a warning.
+
+    A reader is tolerant where a few cells of the training rows did not fit either.
+    """
+
+    format: Any
+    tolerant: bool = False
+
+    expected: ClassVar[str]
+
+    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
+        """Return typed values; what does not fit is an error, or a blank with a warning."""
+        check_flat(column)
+        values, bad = self.format.read(column)
+        if bad.any():
+            row, n = int(bad.arg_max() or 0), int(bad.sum())
+            cell = f"{quoted(column[row])} in row {first_row + row:,}"
+            if not self.tolerant:
+                raise InputError(
+                    f"Column {column.name!r} holds {self.format.describe()}, but {cell} is not "
+                    f"{self.expected} (at least {say_count(n, 'such row')}). Correct it or leave "
+                    "it blank."
+                )
+            if not quiet:
+                warnings.warn(NotAsInTraining(unread={column.name: (n, cell)}), stacklevel=3)
+        return self.to_typed(values, column, first_row)
+
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return what the format read of a column as values of the type that rows have then on."""
+        return values.alias(column.name)

@@ -27,9 +27,9 @@ from scipy.stats import kstwo, rankdata
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.rows.equal_rows import number_copies
-from riskad.tables.readers import to_seconds
+from riskad.tables.formats.moments import to_seconds
+from riskad.tables.notes import list_names, say_count, show_number
 from riskad.tables.shifts import UNIT_FACTORS, factor_between, finite_or_nan
-from riskad.tables.words import list_names, say_count, show_number
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -41,8 +41,8 @@ from scipy.stats import norm
 from riskad.core.checks import InputError
 from riskad.storage import fields
 from riskad.storage.fields import Array, Fields, State, require
+from riskad.tables.notes import say_count
 from riskad.tables.shifts import finite_or_nan
-from riskad.tables.words import say_count
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -7,14 +7,39 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from riskad.core.checks import DataWarning, enumerate_names
-from riskad.tables.words import say_count
 
 MOST_NEW_VALUES = 1000
 """Most new values of a column that are distinguished; more would only take memory."""
+
+
+# --- counts and lists, as sentences have them -----------------------------------------------------
+
+
+def say_count(n: int, what: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def say_distinct(n_distinct: int, n_rows: int, about: bool) -> str:
+    """Say how many different values there are, or about how many."""
+    if about:
+        return f"about {float(f'{n_distinct:.2g}'):,.0f} different values in {n_rows:,} rows"
+    return f"{n_distinct:,} different values in {n_rows:,} rows"
+
+
+def show_number(value: float) -> str:
+    """Return a number as people write it."""
+    return f"{value:,.6g}"
+
+
+def list_names(names: Sequence[str], limit: int = 8) -> str:
+    """Return names in one line, at most `limit` of them."""
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest
 
 
 # --- how a file was read --------------------------------------------------------------------------

@@ -38,12 +38,11 @@ from riskad.storage.fields import (
     State,
     require,
 )
-from riskad.tables.cells import Value, as_text
-from riskad.tables.columns import check_columns
+from riskad.tables.cells import Value, as_text, check_columns
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
 from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
-from riskad.tables.notes import NotAsInTraining
+from riskad.tables.notes import NotAsInTraining, list_names, say_count
 from riskad.tables.profiling import (
     Fold,
     KindRequest,
@@ -53,7 +52,6 @@ from riskad.tables.profiling import (
     profile_table,
 )
 from riskad.tables.shifts import Shifts
-from riskad.tables.words import list_names, say_count
 
 __all__ = ["TablePreparer", "find_kinds"]
 

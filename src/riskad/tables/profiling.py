@@ -17,23 +17,13 @@ from typing import Any, TypeAlias, TypeVar, cast
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
-from riskad.tables.cells import is_blank
-from riskad.tables.columns import is_flat
-from riskad.tables.formats.flags import FlagLook
-from riskad.tables.formats.moments import MomentFormat, MomentLook
-from riskad.tables.formats.numbers import NumberFormat, NumberLook
+from riskad.tables.cells import FormatReader, Reader, TextReader, is_blank, is_flat
+from riskad.tables.formats.flags import FlagLook, FlagReader
+from riskad.tables.formats.moments import MomentFormat, MomentLook, MomentReader, to_seconds
+from riskad.tables.formats.numbers import NumberFormat, NumberLook, NumberReader
 from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
-from riskad.tables.readers import (
-    FlagReader,
-    FormatReader,
-    MomentReader,
-    NumberReader,
-    Reader,
-    TextReader,
-    to_seconds,
-)
+from riskad.tables.notes import show_number
 from riskad.tables.sketches import Numbers, RowSample, Texts
-from riskad.tables.words import show_number
 
 _GLANCE = 1_000  # cells that show whether a column may have a kind at all
 _MANY = 20_000  # rows from which some show the format that all are read in
@@ -139,7 +129,7 @@ class KindRequest:
         if self.kind == "number":
             numbers = look.number
             if self.written and numbers is not None:
-                numbers = numbers.as_given(NumberFormat.given(self.written))
+                numbers = replace(numbers, given=NumberFormat.given(self.written))
             return NumberReader((numbers and numbers.format()) or NumberFormat())
         if self.written:
             return MomentReader(MomentFormat.given(self.written, self.kind))
@@ -236,7 +226,7 @@ def _are_decimals(texts: pl.Series) -> bool:
 
 def _fits(look: Any) -> bool:
     """Whether all cells have a kind, except for a few slips among many."""
-    if getattr(look, "codes", False):
+    if getattr(look, "first_code", None):
         return False
     few = look.n_bad <= _SLIPS * look.n_good and look.n_good >= _FEWEST_BESIDE_SLIPS
     return look.n_good > 0 and (look.n_bad == 0 or few)

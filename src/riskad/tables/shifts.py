@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from riskad.storage.fields import TEXT, Array, Fields, ListOf, State, require
-from riskad.tables.words import say_count, show_number
+from riskad.tables.notes import say_count, show_number
 
 Floats = NDArray[np.float64]
 

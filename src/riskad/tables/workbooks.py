@@ -18,7 +18,7 @@ from typing import IO, Any
 import polars as pl
 
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names
-from riskad.tables.columns import to_text
+from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import find_header, name_columns, note_skipped
 from riskad.tables.notes import note
 from riskad.tables.paths import Place, empty_file_error, first_line
@@ -298,11 +298,11 @@ def _as_cells(column: pl.Series) -> pl.Series:
 
 def _from_texts(texts: pl.Series) -> pl.Series:
     """Numbers or dates, where every text is one and none is a code such as 007; else the texts."""
+    from riskad.tables.formats.moments import MomentReader
     from riskad.tables.profiling import Look  # which whoever only reads need not load
-    from riskad.tables.readers import MomentReader
 
     look = Look.of(texts, 1)
-    number = look.number.format() if look.number and not look.number.codes else None
+    number = look.number.format() if look.number and not look.number.first_code else None
     if number is not None and not (number.prefixes or number.suffixes):
         numbers = number.read(texts)[0]
         if _is_exact(numbers) and numbers.null_count() == texts.null_count():

@@ -19,7 +19,7 @@ import polars as pl
 from riskad.core.checks import InputError, enumerate_names
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.storage.files import atomic_path
-from riskad.tables.columns import is_flat, to_text
+from riskad.tables.cells import is_flat, to_text
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.paths import PIPE, check_table_name, first_line, known_separator
 from riskad.tables.workbooks import check_xlsxwriter, excel_writer

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import polars as pl
 
-from riskad.core.checks import InputError, quoted
+from riskad.core.checks import quoted
 from riskad.storage.fields import TEXT, Fields
 from riskad.tables.cells import (
     BLANK,
     CellFormat,
     CellLook,
+    FormatReader,
     Tally,
     are_blank,
     categories_as_texts,
     strip_spaces,
     tally_filled,
 )
-from riskad.tables.words import say_count
+from riskad.tables.notes import say_count
 
 # No and yes; 0 and 1 stay numbers. The more usual pair of those with a word in common comes first.
 _PAIRS = """
@@ -42,12 +43,7 @@ _MOST_BAD = 0.01  # of the filled cells; more of them are levels of a category
 
 @dataclass(frozen=True)
 class FlagFormat(CellFormat):
-    """How a column writes no and yes, in capitals or not.
-
-    Parameters
-    ----------
-    no, yes
-        The words as the table spells them; where `no` is empty, nothing means no.
+    """How a column writes no and yes, in capitals or not; where `no` is empty, nothing means no.
 
     >>> values, bad = FlagFormat("nein", "ja").read(pl.Series(["Ja", "NEIN", "", "yes"]))
     >>> values.to_list(), bad.to_list()
@@ -85,25 +81,21 @@ class FlagFormat(CellFormat):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Boolean), column.is_not_null()
 
     def describe(self) -> str:
-        """Return in a few words how yes and no are written.
-
-        >>> FlagFormat("nein", "ja").describe(), FlagFormat("", "x").describe()
-        ('yes/no, written ja and nein', 'yes/no, written x and nothing')
-        """
+        """Return in a few words how yes and no are written."""
         return f"yes/no, written {self.yes} and {self.no or 'nothing'}"
 
     def show(self, value: float) -> str:
         """Return yes or no as the column writes it."""
         return self.words[bool(value)]
 
-    @classmethod
-    def from_dict(cls, state: Any) -> FlagFormat:
-        """Return the format that `to_dict` wrote, or refuse what it cannot have written."""
-        flags = super().from_dict(state)
-        no, yes = flags.no.lower(), flags.yes.lower()
-        if (no, yes) not in PAIRS and (no or yes not in MARKS):
-            raise InputError(f"{quoted(state)} is no format of flags: the model is damaged.")
-        return flags
+
+@dataclass(frozen=True)
+class FlagReader(FormatReader):
+    """Reads yes and no, in the words of the column."""
+
+    format: FlagFormat
+    word = "flag"
+    expected = "one of these"
 
 
 @dataclass(frozen=True)
@@ -140,10 +132,6 @@ class FlagLook(CellLook):
             .agg(pl.len(), pl.col("row", "cell").first())
         )
         return cls({way: Tally(*tally) for way, *tally in counted.iter_rows()}, int(blank.sum()))
-
-    def joined(self, other: FlagLook) -> FlagLook:
-        """Return what the cells of both look like together."""
-        return FlagLook(self._joined_tallies(other), self.n_blank + other.n_blank)
 
     @cached_property
     def _counts(self) -> Counter[str]:

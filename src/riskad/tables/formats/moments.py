@@ -21,17 +21,24 @@ import datetime as dt
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
-import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
 from riskad.rows.date_features import DAY, EARLIEST, LATEST
 from riskad.storage.fields import Fields, Text
-from riskad.tables.cells import CellFormat, CellLook, Tally, filled, tally_filled, without_blanks
+from riskad.tables.cells import (
+    CellFormat,
+    CellLook,
+    FormatReader,
+    Tally,
+    filled,
+    tally_filled,
+    without_blanks,
+)
 
 Way: TypeAlias = tuple[str, str]  # "date", "time" or "duration", and a pattern
 
@@ -45,27 +52,24 @@ _ISO = {
     "time": _CLOCKS,
     "duration": (*_CLOCKS, "units"),
 }
-# The full name of each month, then what it is shortened to; the first short form is shown.
-_MONTH_NAMES = {
-    language: [names.split() for names in text.split(";")]
-    for language, text in {
-        "en": """January Jan; February Feb; March Mar; April Apr; May May; June Jun; July Jul;
-            August Aug; September Sep Sept; October Oct; November Nov; December Dec""",
-        "de": """Januar Jan Jän Jänner; Februar Feb; März Mär Mrz Maerz; April Apr; Mai Mai;
-            Juni Jun; Juli Jul; August Aug; September Sep Sept; Oktober Okt; November Nov;
-            Dezember Dez""",
-        "fr": """janvier janv jan; février févr fév fevrier fevr; mars mars; avril avr; mai mai;
-            juin juin; juillet juil; août août aout; septembre sept; octobre oct; novembre nov;
-            décembre déc decembre""",
-        "es": """enero ene; febrero feb; marzo mar; abril abr; mayo may; junio jun; julio jul;
-            agosto ago; septiembre sep sept setiembre; octubre oct; noviembre nov; diciembre dic""",
-    }.items()
-}
-_MONTHS = {  # 'märz': '03'; no spelling means two months
-    name.lower(): f"{number:02d}"
-    for months in _MONTH_NAMES.values()
-    for number, names in enumerate(months, 1)
-    for name in names
+_MONTH_NAMES = """
+    january jan januar jän jänner janvier janv enero ene
+    february feb februar février févr fév fevrier fevr febrero
+    march mar märz mär mrz maerz mars marzo
+    april apr avril avr abril abr
+    may mai mayo
+    june jun juni juin junio
+    july jul juli juillet juil julio
+    august aug août aout agosto ago
+    september sep sept septembre septiembre setiembre
+    october oct oktober okt octobre octubre
+    november nov novembre noviembre
+    december dec dezember dez décembre déc decembre diciembre dic
+"""
+_MONTHS = {
+    name: f"{number:02d}"
+    for number, names in enumerate(_MONTH_NAMES.strip().splitlines(), 1)
+    for name in names.split()
 }
 _LONGEST_FIRST = sorted(_MONTHS, key=len, reverse=True)
 
@@ -97,14 +101,14 @@ _DURATION = (  # every part may be absent
     + _PART.format("H", "h|H|hrs?|hours?|Std|Stunden?")
     + _PART.format("M", "m|M|mins?|minutes?|Min|Minuten?")
     + _PART.format("S", "s|S|secs?|seconds?|Sek|Sekunden?")
-    + r"(?:\+?(?P<h>[0-9]+):(?P<m>[0-5][0-9])(?::(?P<s>[0-5][0-9](?:[.,][0-9]{1,9})?))?)?$"
+    + r"(?:(?P<h>[0-9]+):(?P<m>[0-5][0-9])(?::(?P<s>[0-5][0-9](?:[.,][0-9]{1,9})?))?)?$"
 )
 _MANY = 4_096  # texts from which on those that occur often are read once
 _SECONDS_OF = {"D": DAY, "H": 3_600.0, "M": 60.0, "S": 1.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 
 
 def _directives(pattern: str) -> list[str]:
-    return re.findall("%(.)", pattern)
+    return re.findall("%(.?)", pattern)
 
 
 def _has_clock(pattern: str) -> bool:
@@ -208,22 +212,13 @@ def _read_durations(texts: pl.Series) -> pl.Series:
     }
     total = pl.sum_horizontal(parts.values())
     sign = pl.when(pl.col("sign").is_null()).then(1.0).otherwise(-1.0)
-    # '-1 days +04:05:06' is four hours after a day before.
-    clock_after_days = pl.col("D").is_not_null() & pl.col("h").is_not_null()
-    seconds = (
-        pl.when(clock_after_days).then(total + (sign - 1) * parts["D"]).otherwise(sign * total)
-    )
     present = pl.any_horizontal(pl.col(*parts).is_not_null())
     groups = texts.str.extract_groups(_DURATION).struct.unnest()
-    return groups.select(pl.when(present).then(seconds)).to_series().alias(texts.name)
+    return groups.select(pl.when(present).then(sign * total)).to_series().alias(texts.name)
 
 
 def _offset_seconds(text: str) -> float:
-    """Seconds east of Greenwich of an offset as `%z` reads it.
-
-    >>> _offset_seconds("Z"), _offset_seconds("+0530"), _offset_seconds("-02")
-    (0.0, 19800.0, -7200.0)
-    """
+    """Seconds east of Greenwich of an offset as `%z` reads it: Z, +0530, -02."""
     digits = re.sub(r"\D", "", text).ljust(4, "0")
     size = 3_600.0 * int(digits[:2]) + 60 * int(digits[2:])
     return -size if text.startswith("-") else size
@@ -252,32 +247,16 @@ def _kind_of_type(dtype: Any) -> str:
     return "time" if dtype == pl.Time else "duration" if dtype == pl.Duration else "date"
 
 
-def _nothing(n: int) -> pl.Series:
-    return pl.Series([None], dtype=pl.Float64).new_from_index(0, n)
-
-
 @dataclass(frozen=True)
 class MomentFormat(CellFormat):
     """How a column writes moments.
 
     A moment is read as **seconds**: dates since 1970-01-01 by the wall clock as written, times of
     day since midnight, durations their length. Where cells have offsets from Greenwich the wall
-    clock is that of `zone`: the only offset of the column, UTC if there are several, or the zone of
-    a typed column. So 18:14 is evening at home whatever the offset.
+    clock is that of `zone` ('UTC', '+02:00' or 'Europe/Berlin'): the only offset of the column, UTC
+    if there are several, or the zone of a typed column. So 18:14 is evening at home whatever the
+    offset. The directives of a `pattern` are listed at the top of this module.
 
-    Parameters
-    ----------
-    kind : {"date", "datetime", "time", "duration"}
-        What a cell is.
-    pattern : str
-        See the top of this module.
-    zone : str
-        '', 'UTC', an offset such as '+02:00', or a name such as 'Europe/Berlin'.
-    language : {"en", "de", "fr", "es"}
-        Of the names of months where moments are shown.
-
-    Examples
-    --------
     >>> written = MomentFormat.given("%d.%m.%Y %H:%M")
     >>> seconds, bad = written.read(pl.Series(["27.03.2025 18:14", "n/a", "soon"]))
     >>> seconds.to_list(), bad.to_list()
@@ -289,13 +268,11 @@ class MomentFormat(CellFormat):
     kind: str
     pattern: str
     zone: str = ""
-    language: str = "en"
 
     _fields: ClassVar[Fields] = {
         "kind": Text(MOMENT_KINDS),
         "pattern": Text(longest=60),
         "zone": Text(longest=40),
-        "language": Text(tuple(_MONTH_NAMES)),
     }
 
     @classmethod
@@ -306,14 +283,12 @@ class MomentFormat(CellFormat):
         ('datetime', 'time')
         """
         check_choice("kind", kind, MOMENT_KINDS)
-        if text == "iso" and kind in ("date", "datetime"):
-            return cls("datetime", "%Y-%m-%d %H:%M:%S", "UTC")
+        if kind in ("time", "duration"):
+            return cls(kind, _checked_pattern(kind, text))
         if text == "iso":
-            return cls(kind, "units" if kind == "duration" else "%H:%M:%S")
-        pattern = _checked_pattern("date" if kind == "datetime" else kind, text)
-        if kind in ("date", "datetime"):
-            kind = "datetime" if _has_clock(pattern) else "date"
-        return cls(kind, pattern)
+            return cls("datetime", "%Y-%m-%d %H:%M:%S", "UTC")
+        pattern = _checked_pattern("date", text)
+        return cls("datetime" if _has_clock(pattern) else "date", pattern)
 
     @classmethod
     def from_dict(cls, state: Any) -> MomentFormat:
@@ -357,7 +332,7 @@ class MomentFormat(CellFormat):
         left = bad.arg_true()
         cells = without_blanks(texts.gather(left))
         iso = () if self.pattern.startswith("%Y-%d") else _ISO[kind]
-        rest = _nothing(len(cells))
+        rest = pl.repeat(None, len(cells), dtype=pl.Float64, eager=True)
         for pattern in dict.fromkeys((self.pattern, *iso)):
             if pattern.endswith("%z") and not self.zone:  # by which clock is not known
                 continue
@@ -372,15 +347,11 @@ class MomentFormat(CellFormat):
     def _read_typed(self, column: pl.Series) -> pl.Series:
         dtype: Any = column.dtype
         if not dtype.is_temporal() or _kind_of_type(dtype) != self._way[0]:
-            return _nothing(len(column))
+            return pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
         zoned = getattr(dtype, "time_zone", None) is not None
         if zoned and not self.zone:
             column = column.dt.replace_time_zone(None)
-        seconds = column.to_physical().cast(pl.Float64)
-        if dtype == pl.Date:
-            seconds = seconds * DAY
-        else:  # times of day count nanoseconds
-            seconds = seconds / {"ns": 1e9, "us": 1e6, "ms": 1e3}[getattr(dtype, "time_unit", "ns")]
+        seconds = to_seconds(column)
         if zoned and self.zone:
             seconds = seconds + _ahead_of_utc(self.zone, seconds)
         return _within_years(seconds) if self._way[0] == "date" else seconds
@@ -409,12 +380,8 @@ class MomentFormat(CellFormat):
             scaled = {"unix": seconds, "unix ms": seconds * 1000, "excel": seconds / DAY + 25_569}
             return f"{scaled[self.pattern]:.{10 if self.pattern == 'excel' else 15}g}"
         moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
-        month = _MONTH_NAMES[self.language][moment.month - 1]
         parts = {
             "Y": f"{moment.year:04d}",
-            "b": month[1],
-            "B": month[0],
-            "a": moment.strftime("%a"),
             "I": str((moment.hour + 11) % 12 + 1),
             "S": _shown_seconds(moment.second + moment.microsecond / 1e6),
             "p": "PM" if moment.hour >= 12 else "AM",
@@ -461,27 +428,22 @@ def _checked_pattern(kind: str, text: str) -> str:
         pattern = pattern.replace(spelled, same)
     if pattern in {"date": _COUNTS, "time": (), "duration": _ISO["duration"]}[kind]:
         return pattern
-    used = _directives(pattern.replace("%B", "%b"))
-    has, unknown = set(used), [each for each in used if each not in _DIRECTIVES]
-    hours, dated = has & {"H", "I"}, has & {"Y", "y"} and has & {"m", "b"}
+    used = "".join(sorted(_directives(pattern.replace("%B", "%b"))))
+    clock, dated = ("".join(one for one in used if one in parts) for parts in ("HIMSp", "Ymby"))
     problem = ""
     if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
         problem = "is not known"
-    elif unknown or pattern.endswith("%"):
-        problem = f"has %{(*unknown, '')[0]}, which is not known"
-    elif len(used) > len(has) or any(set(two) <= has for two in ("HI", "Yy", "mb")):
+    elif unknown := [one for one in _directives(pattern) if one not in _DIRECTIVES]:
+        problem = f"has %{unknown[0]}, which is not known"
+    elif len(set(used)) < len(used):
         problem = "says the same thing twice"
-    elif (
-        ("I" in has) != ("p" in has)
-        or ("M" in has and not hours)
-        or ("S" in has and "M" not in has)
-    ):
+    elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):
         problem = "has no whole clock"
-    elif kind == "date" and not dated:
-        problem = "has no year and month"
-    elif kind == "time" and (not hours or has & set("Yymbdaz")):
+    elif kind == "date" and dated not in ("Ym", "Yb", "my", "by"):
+        problem = "has no year and month, or one of them twice"
+    elif kind == "time" and used != clock:
         problem = "is no time of day only"
-    elif "z" in has and not pattern.endswith("%z"):
+    elif "%z" in pattern[:-2]:
         problem = "has %z before its end"
     if problem:
         raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
@@ -511,9 +473,8 @@ _DATES = {
 def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
     """The patterns that may have written a cell, none where it is no moment.
 
-    There are several where the cell alone does not decide: 03/04/2025 is in April or in March.
-    `moment_name` is whether the column's name speaks of a date or time, without which ten digits
-    are no count of seconds.
+    There are several where the cell alone does not decide: 03/04/2025 is in April or in March. Ten
+    digits count seconds only if the column's name speaks of a date or time (`moment_name`).
 
     >>> ways_to_read("27. März 2025 18:14")
     (('date', '%d. %b %Y %H:%M'),)
@@ -545,11 +506,10 @@ def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
             return () if clock["glue"] or clock["end"] or clock["z"] else (("time", time),)
         date = clock["date"]
         behind = f"{clock['glue']}{time}{clock['end'] or ''}{'%z' * bool(clock['z'])}"
-    if not any(form.match(date) for form in _DATES.values()) and (day := _WEEKDAY.match(date)):
+    before, patterns = "", [pattern for pattern, form in _DATES.items() if form.match(date)]
+    if not patterns and (day := _WEEKDAY.match(date)):
         before, date = re.sub(r"^\w+\.?", "%a", day[0]), date[day.end() :]
-    else:
-        before = ""
-    patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
+        patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
     return tuple(("date", f"{before}{pattern}{behind}") for pattern in patterns)
 
 
@@ -565,9 +525,7 @@ _UNIX = dict.fromkeys(("unix", "unix ms"), (946_684_800.0, 2_208_988_800.0))
 _NUMBER_LIKE = _UNIX | dict.fromkeys(
     ("%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"), (-2_208_988_800.0, 4_133_980_800.0)
 )
-_YEARS = _NUMBER_LIKE | dict.fromkeys(
-    ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0)
-)
+_MONTHLY = dict.fromkeys(("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0))
 _MOMENT_NAMES = """
     time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
     jour heure created updated modified
@@ -583,17 +541,15 @@ class MomentLook(CellLook):
 
     The day comes first or the month, a clock is a time of day or a duration: the reading that fails
     for fewer of all cells is taken (27/03/2025 can only have the day first; 36:10 can only be a
-    duration). Where both read all cells the look is `ambiguous`: dates are then read so that they
-    rise or fall steadily from row to row, else with the month first where clocks have AM and PM,
-    else with the day first. A clock is a duration if the column's name says so, and else a time.
+    duration). Where both read all cells the look is `ambiguous`, and the day comes first, or the
+    month where clocks have AM and PM. A clock is a duration if the column's name says so.
 
     Whole numbers are moments only if all of them are, and mean nothing else: seconds since 1970
     with a name such as `ts` or `created_at`; 20250327 with such a name or 8 different dates. Beside
     the one pattern of a column what ISO 8601 writes is read; cells with others count as bad.
 
-    The ways of writing are those that read a cell. `steps` are how often dates so read rise and
-    fall from row to row, the first and the last; `words` are names of months, offsets, and some of
-    the cells that are like numbers; `zone` is that of a typed column.
+    The ways of writing are those that read a cell. `words` are offsets, and some of the cells that
+    are like numbers; `zone` is that of a typed column.
 
     >>> look = MomentLook.of(pl.Series("when", ["27/03/2025", "01/04/2025", "soon", None]))
     >>> look.format().pattern, look.n_good, look.n_blank, look.first_bad
@@ -601,7 +557,6 @@ class MomentLook(CellLook):
     """
 
     name: str = ""
-    steps: dict[Way, tuple[int, int, float, float]] = field(default_factory=dict)
     words: set[str] = field(default_factory=set)
     zone: str = ""
 
@@ -622,12 +577,8 @@ class MomentLook(CellLook):
         cells = pl.DataFrame({"cell": without_blanks(texts)}).with_row_index("row", first_row)
         frame = cells.drop_nulls()
         look, families = cls({}, len(column) - len(frame), name), look._ways_in(frame["cell"])
-        tried: set[tuple[Way, ...]] = set()
-        while fresh := [ways for ways in families if ways not in tried][:_MOST_PATTERNS]:
-            for ways in fresh:
-                frame = look._take(frame, ways)
-            tried |= set(fresh)
-            families = look._ways_in(frame["cell"]) if len(tried) < _MOST_PATTERNS else []
+        for ways in families[:_MOST_PATTERNS]:
+            frame = look._take(frame, ways)
         if len(frame):
             look.tallies[None] = Tally(len(frame), *frame.row(0))
         return look
@@ -635,9 +586,8 @@ class MomentLook(CellLook):
     def _ways_in(self, column: pl.Series) -> list[tuple[Way, ...]]:
         """Ways to read a few cells, the most frequent first; none if most of many are others."""
         n = len(column)
-        spread = np.linspace(0, n - 1, _BETWEEN if n else 0).astype(int)
-        places = {*range(min(n, _AT_ENDS)), *spread.tolist(), *range(max(0, n - _AT_ENDS), n)}
-        few = _digits_as_texts(column.gather(sorted(places)))
+        ends = column.head(_AT_ENDS), column.tail(_AT_ENDS)
+        few = _digits_as_texts(pl.concat([*ends, column.gather_every(max(1, n // _BETWEEN))]))
         cells: list[str] = [] if few is None else without_blanks(few).drop_nulls().to_list()
         counts = Counter(ways_to_read(cell, self.moment_name) for cell in cells)
         others = counts.pop((), 0)
@@ -649,16 +599,11 @@ class MomentLook(CellLook):
         cells, masks = frame["cell"], []
         for way in ways:
             seconds = read_texts(cells, way)
-            if way[1] in _YEARS:
-                low, high = _YEARS[way[1]]
+            if years := (_NUMBER_LIKE | _MONTHLY).get(way[1]):
+                low, high = years
                 whole = ~cells.str.contains(".", literal=True)
                 seconds = seconds.set(~(whole & (seconds >= low) & (seconds < high)), None)
             masks.append(seconds.is_not_null().alias(" ".join(way)))
-            if len(ways) > 1 and way[0] == "date":
-                known = seconds.drop_nulls()
-                rises, falls = (int((known.diff() * sign > 0).sum()) for sign in (1, -1))
-                if len(known):
-                    self.steps[way] = rises, falls, known[0], known[-1]
         taken = pl.DataFrame(masks).max_horizontal()
         own, (_, pattern) = frame.hstack(masks).filter(taken), ways[0]
         columns = [mask.name for mask in masks]
@@ -670,25 +615,16 @@ class MomentLook(CellLook):
             self.words.update(own["cell"].unique().sort().head(_DIFFERENT))
         if pattern.endswith("%z"):
             self.words.update(own["cell"].str.extract(_ZONE).unique())
-        if "%b" in pattern:
-            names = own["cell"].unique().str.extract_all(r"\p{L}{3,}").explode()
-            self.words.update(_MONTHS.keys() & set(names.str.to_lowercase().drop_nulls()))
         return frame.filter(~taken)
 
-    def joined(self, other: MomentLook) -> MomentLook:
-        """What these rows and those that follow look like."""
-        tallies = self._joined_tallies(other)
-        ranked = sorted(
-            filter(None, tallies), key=lambda ways: (-tallies[ways].n, tallies[ways].row)
-        )
-        for ways in ranked[_MOST_PATTERNS:]:  # so that a look stays small
-            tallies[None] = tallies.pop(ways).joined(tallies.get(None))
-        steps = dict(self.steps)
-        for way, (rises, falls, start, end) in other.steps.items():
-            up, down, first, last = steps.get(way, (0, 0, start, start))
-            steps[way] = up + rises + (start > last), down + falls + (start < last), first, end
-        words, zone = self.words | other.words, self.zone or other.zone
-        return MomentLook(tallies, self.n_blank + other.n_blank, self.name, steps, words, zone)
+    def joined(self, other: Self) -> Self:
+        """Return what these rows and those of the other look look like together."""
+        both = super().joined(other)
+        tallies = both.tallies
+        ways = sorted(filter(None, tallies), key=lambda each: (-tallies[each].n, tallies[each].row))
+        for rare in ways[_MOST_PATTERNS:]:  # so that a look stays small
+            tallies[None] = tallies.pop(rare).joined(tallies.get(None))
+        return replace(both, words=self.words | other.words, zone=self.zone or other.zone)
 
     @cached_property
     def _name_words(self) -> list[str]:
@@ -707,44 +643,25 @@ class MomentLook(CellLook):
 
         What ISO 8601 writes counts together, and is shown with a clock if any has one.
         """
-        counts, totals, firsts = Counter[Way](), Counter[str](), dict[Way, int]()
-        for ways, tally in sorted(self.tallies.items(), key=lambda each: each[1].row, reverse=True):
-            firsts |= dict.fromkeys(ways or (), tally.row)
-            counts += Counter(dict.fromkeys(ways or (), tally.n))
-            totals += Counter(dict.fromkeys({kind for kind, _ in ways or ()}, tally.n))
-            isos = {kind for kind, pattern in ways or () if pattern in _ISO[kind]}
-            totals += Counter(dict.fromkeys((f"{kind} iso" for kind in isos), tally.n))
-        if not counts:
-            return []
+        tallies = {ways: tally for ways, tally in self.tallies.items() if ways}
+        candidates = sorted({way for ways in tallies for way in ways})  # the day before the month
         duration = bool(set(_DURATION_NAMES.split()) & set(self._name_words))
-        kind = max(
-            ("date", "time", "duration"),
-            key=lambda each: (totals[each], (each == "duration") == duration),
-        )
-        main = max(
-            (way for way in counts if way[0] == kind),
-            key=lambda way: (
-                totals[f"{kind} iso"] if way[1] in _ISO[kind] else counts[way],
-                _has_clock(way[1]),
-                counts[way],
-                -firsts[way],
-            ),
-        )
+
+        def rank(way: Way) -> tuple[int, bool, bool, int, int]:
+            kind, pattern = way
+            alike = {(kind, iso) for iso in _ISO[kind]} if pattern in _ISO[kind] else {way}
+            n_alike = sum(tally.n for ways, tally in tallies.items() if alike & set(ways))
+            own = [tally for ways, tally in tallies.items() if way in ways]
+            n, first = sum(tally.n for tally in own), min(tally.row for tally in own)
+            return n_alike, (kind == "duration") == duration, _has_clock(pattern), n, -first
+
+        main = max(candidates, key=rank, default=("", ""))
         same = [
             way
-            for way in counts
-            if way[0] == kind
-            and all((way in ways) == (main in ways) for ways in self.tallies if ways)
+            for way in candidates
+            if way[0] == main[0] and all((way in ways) == (main in ways) for ways in tallies)
         ]
-        steady = [way for way in same if self._is_steady(way)]
-        american = [way for way in same if "%p" in way[1] and way[1].startswith("%m")]
-        first = steady if len(steady) == 1 else american
-        return sorted(same, key=lambda way: way not in first)
-
-    def _is_steady(self, way: Way) -> bool:
-        """Whether at least three steps from row to row all go one way."""
-        low, high = sorted(self.steps.get(way, (0, 0))[:2])
-        return low == 0 and high >= 3
+        return sorted(same, key=lambda way: not ("%p" in way[1] and way[1].startswith("%m")))
 
     @cached_property
     def _good(self) -> set[tuple[Way, ...]]:
@@ -765,29 +682,19 @@ class MomentLook(CellLook):
 
     @property
     def _offsets(self) -> set[float]:
-        words = {word for word in self.words if not word.isdecimal() and word not in _MONTHS}
-        return {_offset_seconds(word) for word in words}
+        return {_offset_seconds(word) for word in self.words if not word.isdecimal()}
 
     def format(self) -> MomentFormat | None:
         """How the column writes moments; None if fewer than half of its cells are moments."""
         if not self._good or self.n_good <= self.n_bad:
             return None
-        (kind, pattern), zone, language = self._main[0], self.zone, "en"
-        months = self.words & _MONTHS.keys()
-        if "%b" in pattern:
-            spelled = {
-                each: {name.lower() for names in table for name in names} & months
-                for each, table in _MONTH_NAMES.items()
-            }
-            language = max(spelled, key=lambda each: len(spelled[each]))
-            full = {name.lower() for name, short, *_ in _MONTH_NAMES[language] if name != short}
-            pattern = pattern.replace("%b", "%B") if full & months else pattern
+        (kind, pattern), zone = self._main[0], self.zone
         if offsets := self._offsets:
             minutes = round(offsets.pop() / 60) if len(offsets) == 1 else 0
             hours, rest = divmod(abs(minutes), 60)
             zone = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
         kind = "datetime" if kind == "date" and _has_clock(pattern) else kind
-        return MomentFormat(kind, pattern, zone, language)
+        return MomentFormat(kind, pattern, zone)
 
     def remarks(self) -> list[str]:
         """Plain sentences on what was ambiguous, and how to have it otherwise."""
@@ -797,33 +704,18 @@ class MomentLook(CellLook):
         remarks, (main, *same) = list[str](), self._main
         example = min(self.tallies[ways] for ways in self._good if main in ways).cell
         kind, pattern = main
-        orders = {"d": "the day first", "m": "the month first", "Y": "the year first"}
-        order = orders.get(pattern[1], "the year first")
-        rivals = {way for ways in self.tallies if main in (ways or ()) for way in ways} - {main}
-        lost = [
-            tally
-            for ways, tally in self.tallies.items()
-            if ways and ways not in self._good and rivals & set(ways)
-        ]
-        if kind == "date" and same:
-            reason = "the rows are then in order" if self._is_steady(main) else "no cell decides it"
+        if self.ambiguous:
+            order = "the month" if pattern.startswith("%m") else "the day"
             others = " or ".join(f"'date:{other}'" for _, other in same)
             remarks.append(
-                f"{example!r} could have the day or the month first; read with {order} because "
-                f"{reason}. Say kind 'date:{pattern}' to confirm, or {others} to change it."
-            )
-        elif kind == "date" and lost:
-            first = min(lost, key=lambda tally: tally.row)
-            more = sum(tally.n for tally in lost) - 1
-            remarks.append(
-                f"Dates are read with {order}, as most cells need it; {first.cell!r} in row "
-                f"{first.row:,} and {more:,} more can only be read otherwise and count as bad."
+                f"{example!r} could have the day or the month first; read with {order} first "
+                f"because no cell decides it. Say kind 'date:{pattern}' to confirm, or {others} to "
+                "change it."
             )
         if len(self._offsets) > 1:
             remarks.append("Several offsets from UTC occur: all moments are by the clock of UTC.")
-        elif self._offsets and written.zone != "UTC":
-            remarks.append(f"All offsets are {written.zone}: the clock is taken as written.")
-        if kind == "time" and ("duration", "%H:%M:%S") in rivals and not self.moment_name:
+        is_clock = any(("duration", "%H:%M:%S") in ways for ways in self._good)
+        if kind == "time" and is_clock and not self.moment_name:
             remarks.append(
                 f"{example} is read as a time of day; if it is a duration, say kind "
                 "'duration:%H:%M:%S'."
@@ -831,3 +723,42 @@ class MomentLook(CellLook):
         if "%y" in pattern:
             remarks.append("Years of two digits are read as 1970 to 2069.")
         return remarks
+
+
+# --- typed moments --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MomentReader(FormatReader):
+    """Reads dates and times, in the way in which the column writes them."""
+
+    format: MomentFormat
+    word = "moment"
+    expected = "so written"
+
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return seconds as moments."""
+        return self.typed(values).alias(column.name)
+
+    def typed(self, seconds: pl.Series) -> pl.Series:
+        """Return seconds as moments; `to_seconds` undoes it."""
+        if self.format.kind == "date":
+            return (seconds / DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
+        micro = (seconds * 1e6).round().cast(pl.Int64, strict=False)
+        if self.format.kind == "time":
+            return (micro * 1000).cast(pl.Time, strict=False)
+        is_duration = self.format.kind == "duration"
+        return micro.cast(pl.Duration("us") if is_duration else pl.Datetime("us"))
+
+
+def to_seconds(moments: pl.Series) -> pl.Series:
+    """Return typed moments as seconds: since 1970, since midnight, or long.
+
+    >>> to_seconds(pl.Series(["1970-01-02"]).str.to_datetime(time_unit="us")).to_list()
+    [86400.0]
+    """
+    seconds = moments.to_physical().cast(pl.Float64)
+    if moments.dtype == pl.Date:
+        return seconds * DAY
+    unit = getattr(moments.dtype, "time_unit", "ns")  # times of day count nanoseconds
+    return seconds / {"ns": 1e9, "us": 1e6, "ms": 1e3}[unit]

@@ -7,7 +7,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,7 @@ from riskad.tables.cells import (
     Cell,
     CellFormat,
     CellLook,
+    FormatReader,
     Tally,
     are_blank,
     categories_as_texts,
@@ -26,7 +28,7 @@ from riskad.tables.cells import (
     strip_spaces,
     tally_filled,
 )
-from riskad.tables.words import say_count
+from riskad.tables.notes import say_count
 
 # --- the marks of which a number consists ---------------------------------------------------------
 
@@ -55,17 +57,10 @@ _MEASURES = """
 """
 _UNITS = frozenset(_MEASURES.split())
 _FOLDED_UNITS = frozenset(unit.casefold() for unit in _UNITS | _CURRENCIES if len(unit) > 1)
-# Words behind a number that multiply it. K and B are so only without a space before them: 300 K
-# are kelvins.
-_SCALES = {
-    **dict.fromkeys(("k", "K", "Tsd", "Tsd."), 1e3),
-    **dict.fromkeys(("M", "MM", "mn", "mln", "mio", "Mio", "Mio.", "million", "millions"), 1e6),
-    **dict.fromkeys(("B", "bn", "bln", "Mrd", "Mrd.", "billion", "billions"), 1e9),
-}
-# Ways to write the same unit, in small letters.
-_SAME_UNIT = dict.fromkeys(("eur", "euro", "euros"), "€")
-_SAME_UNIT |= dict.fromkeys(("usd", "us$", "dollar", "dollars"), "$") | {"gbp": "£"}
-_SAME_UNIT |= dict.fromkeys(("stk.", "stück", "st", "st.", "pc", "pcs"), "stk")
+# Words that multiply what stands before them: no units where other numbers are without them.
+_MULTIPLIERS = """
+    k K M MM B Tsd Tsd. mn mln mio Mio Mio. million millions bn bln Mrd Mrd. billion billions
+"""
 
 _SPACE, _SIGN = f"[{SPACES}]", f"[{re.escape(_MINUS)}+]"
 _ANY_PREFIX = "|".join(re.escape(word) for word in sorted(_CURRENCIES, key=len, reverse=True))
@@ -99,23 +94,11 @@ def _is_money(prefix: str, suffix: str) -> bool:
     return any(word in _CURRENCIES for word in prefix.split() + suffix.split())
 
 
-def _scale(suffix: str) -> float:
-    """Return what the words behind a number multiply it by.
-
-    >>> _scale("k"), _scale(" Mio. €"), _scale(" k€"), _scale(" K")
-    (1000.0, 1000000.0, 1000.0, 1.0)
-    """
-    words = suffix.split()
-    if not words or (suffix[0] in SPACES and words[0] in ("K", "B")):
-        return 1.0
-    return _SCALES.get(words[0].rstrip("€$£") or words[0], 1.0)
-
-
 def _is_unit(suffix: str) -> bool:
-    """Whether what stands behind a number is well known: nothing, a unit, a currency, a scale."""
+    """Whether what stands behind a number is well known: nothing, a unit or a currency."""
     return all(
         word in _CURRENCIES or word in _UNITS or word.rstrip(".").casefold() in _FOLDED_UNITS
-        for word in suffix.split()[_scale(suffix) != 1 :]
+        for word in suffix.split()
     )
 
 
@@ -125,8 +108,8 @@ def _accepted_suffixes(counts: Counter[str], n_filled: int) -> set[str]:
     These are: nothing, a well-known unit, a currency, or a word of two letters or more if at most
     three such words occur and at least half of all filled cells have one of them or a known unit.
     One letter (5m) is a unit where no other letter occurs: 12a, 12b and 14c are house numbers;
-    behind a space (5 m, 3 l, 2 t) all units are. Words that multiply (k, Mio.) do so only if no
-    cell has another unit: 5k beside 12 kg is not read, nor is B alone (12B is a seat).
+    behind a space (5 m, 3 l, 2 t) all units are. B alone is none (12B is a seat). A word that
+    multiplies is a unit only where all cells have it: 1.2k beside 900 would be read as less.
     """
     units = {suffix for suffix in counts if _is_unit(suffix)}
     words = {
@@ -139,13 +122,16 @@ def _accepted_suffixes(counts: Counter[str], n_filled: int) -> set[str]:
     n_measured = sum(counts[suffix] for suffix in words | units if suffix)
     if len({word.strip().casefold() for word in words}) <= 3 and 2 * n_measured >= n_filled:
         units |= words
-    scales = {suffix for suffix in counts if _scale(suffix) != 1}
-    letters = {each for each in counts.keys() - scales if re.fullmatch(r"\s*[^\W\d_]", each)}
+    letters = {suffix for suffix in counts if re.fullmatch(r"\s*[^\W\d_]", suffix)}
     apart = all(letter[0].isspace() and _is_unit(letter) for letter in letters)
     if len({letter.strip() for letter in letters}) > 1 and not apart:
         units -= letters
-    others = {each for each in counts.keys() - scales if not set(each.split()) <= _CURRENCIES}
-    return units - scales if others or scales == {"B"} else units
+    multiplied = {
+        suffix
+        for suffix in counts.keys() - {"", " K", " B"}  # kelvins and bytes
+        if suffix.split()[0].rstrip("€$£") in _MULTIPLIERS.split()
+    }
+    return units - multiplied if len(counts) > 1 or multiplied == {"B"} else units | multiplied
 
 
 # --- reading and showing --------------------------------------------------------------------------
@@ -154,12 +140,11 @@ def _accepted_suffixes(counts: Counter[str], n_filled: int) -> set[str]:
 def _plain_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series | None]:
     """Read what a cast to numbers reads, and say where there is something else, if anywhere.
 
-    Infinity is something else, not-a-number is nothing. Dates are something else: a cast would give
-    their seconds.
+    Infinity is something else, and so are dates: a cast would give their seconds.
     """
     if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Null)):
-        nothing = pl.Series(column.name, [None], dtype=pl.Float64).new_from_index(0, len(column))
-        return nothing, column.is_not_null()
+        nothing = pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
+        return nothing.alias(column.name), column.is_not_null()
     values = column.cast(pl.Float64, strict=False)
     finite = math.isfinite(values.sum())  # costs less than to ask each
     if finite and values.null_count() == column.null_count():
@@ -202,19 +187,9 @@ class NumberFormat(CellFormat):
     Signs, parentheses for negative numbers and marks between groups are read in any usual way; the
     decimal mark and the units are those of the column, because another one would change the value.
 
-    Parameters
-    ----------
-    decimal
-        The decimal mark, a point or a comma.
-    thousands
-        What is shown between groups of three digits, or nothing.
-    prefixes, suffixes
-        What may stand before and behind a number, the most frequent first, with the space that
-        separates it. Words like k or Mio. multiply the number; 79.8% is 79.8.
-    negative
-        How negative numbers are shown: ``-`` as -5, ``()`` as (5).
-    places
-        How many decimals are shown, or as many as are needed.
+    `thousands` is shown between groups of three digits. What may stand before and behind a number
+    has the space that separates it, and the most frequent comes first; 79.8% is 79.8. `places` is
+    how many decimals are shown, None as many as are needed.
 
     >>> money = NumberFormat(",", ".", suffixes=(" €",), places=2)
     >>> values, bad = money.read(pl.Series(["1.234,50 €", "-12 €", "12 $", "n/a"]))
@@ -228,7 +203,6 @@ class NumberFormat(CellFormat):
     thousands: str = ""
     prefixes: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
-    negative: str = "-"
     places: int | None = None
 
     _fields: ClassVar[Fields] = {
@@ -236,7 +210,6 @@ class NumberFormat(CellFormat):
         "thousands": Text(("", *_GROUP_MARKS)),
         "prefixes": ListOf(Text(longest=40)),
         "suffixes": ListOf(Text(longest=40)),
-        "negative": Text(("-", "()")),
         "places": Maybe(Number(0, 15, whole=True)),
     }
 
@@ -249,16 +222,15 @@ class NumberFormat(CellFormat):
         """
         cell = example.strip()
         for decimal in ".,":
-            around = rf"(\(?){_SIGN}?([^\d.,]*?)({_digits(decimal)})([^\d.,][^\d]*?)?-?\)?"
+            around = rf"\(?{_SIGN}?([^\d.,]*?)({_digits(decimal)})([^\d.,][^\d]*?)?-?\)?"
             parts = re.fullmatch(around, cell)
-            if parts and not re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", parts[3]):  # has two readings
-                prefix, suffix = parts[2], parts[4] or ""
+            if parts and not re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", parts[2]):  # has two readings
+                prefix, suffix = parts[1], parts[3] or ""
                 return cls(
                     decimal,
                     _group_mark(cell, decimal),
                     (prefix,) if prefix.strip() else (),
                     (suffix,) if suffix.strip() else (),
-                    "()" if parts[1] else "-",
                     _places(cell, decimal, prefix, suffix),
                 )
         raise InputError(
@@ -279,7 +251,8 @@ class NumberFormat(CellFormat):
             return values, other
         places = other.arg_true()
         cells = _clean(column.gather(places))
-        good = _fit(cells, self._pattern)
+        pattern = _cell_pattern(self.decimal, _any_of(self._before), _any_of(self.suffixes))
+        good = _fit(cells, pattern)
         bad = ~good
         if bad.any():
             bad &= ~are_blank(cells)
@@ -298,10 +271,6 @@ class NumberFormat(CellFormat):
         numbers = self._cast(body, self.thousands or (",", ".")[self.decimal == ","])
         if numbers.null_count() > cells.null_count():  # other marks occur besides the usual one
             numbers = self._cast(body, _GROUP_MARKS.replace(self.decimal, ""))
-        for suffix in self.suffixes:
-            if (scale := _scale(suffix)) != 1:
-                end = rf"[0-9]{_SPACE}*{_any_of((suffix,))}{_SPACE}*[{minus}]?\)?$"
-                numbers = numbers.zip_with(~cells.str.contains(end), numbers * scale)
         if cells.str.contains(f"[{minus}(]").any():
             negative = cells.str.contains(rf"^[^0-9]*[{minus}(]|[{minus}]\)?$")
             numbers = numbers.zip_with(~negative, -numbers)
@@ -315,10 +284,6 @@ class NumberFormat(CellFormat):
         if self.decimal == ",":
             body = body.str.replace(",", ".", literal=True)
         return body.cast(pl.Float64, strict=False)
-
-    @cached_property
-    def _pattern(self) -> str:
-        return _cell_pattern(self.decimal, _any_of(self._before), _any_of(self.suffixes))
 
     @cached_property
     def _before(self) -> tuple[str, ...]:
@@ -341,7 +306,7 @@ class NumberFormat(CellFormat):
         ('79.8%', "-1'234'567")
         """
         prefix, suffix = (*self.prefixes, "")[0], (*self.suffixes, "")[0]
-        size = abs(value) / _scale(suffix)
+        size = abs(value)
         if not math.isfinite(size) or size >= 1e15 or 0 < size < 1e-4:
             digits = f"{size:.6g}"
         elif self.places is None:  # to about six digits
@@ -351,8 +316,7 @@ class NumberFormat(CellFormat):
         else:
             digits = f"{size:,.{self.places}f}"
         shown = self.decimal.join(part.replace(",", self.thousands) for part in digits.split("."))
-        shown = f"{prefix}{shown}{suffix}"
-        return shown if value >= 0 else f"({shown})" if self.negative == "()" else f"-{shown}"
+        return f"{'-' if value < 0 else ''}{prefix}{shown}{suffix}"
 
 
 def _group_mark(cell: str, decimal: str) -> str:
@@ -402,14 +366,8 @@ class NumberLook(CellLook):
     and where twenty numbers or more are like it and all others are whole and below 1000. `remarks`
     says where this was a guess. Numbers all like ``612 345 678`` are those of telephones.
 
-    Attributes
-    ----------
-    n_parentheses
-        Cells like (5).
-    first_code
-        Row and text of the first whole number with leading zeros, which is a code ('007').
-    given
-        What a person said about the numbers, see `as_given`.
+    `first_code` is the first whole number with leading zeros, which is a code ('007'). What a
+    person said about the numbers (`given`) settles the decimal mark and adds to the units.
 
     >>> look = NumberLook.of(pl.Series(["1.234,50 €", "12 €", "n/a", "?", "call us"]))
     >>> look.n_good, look.n_blank, look.n_bad, look.first_bad
@@ -418,7 +376,6 @@ class NumberLook(CellLook):
     'numbers with decimal comma, in €'
     """
 
-    n_parentheses: int = 0
     first_code: Cell | None = None
     given: NumberFormat | None = None
 
@@ -437,34 +394,16 @@ class NumberLook(CellLook):
             return look.joined(_look_at_dressed(_clean(column.gather(rows)), rows + first_row))
         return look.joined(cls(tally_filled(column.set(~other, None), first_row)[0]))
 
-    def joined(self, other: NumberLook) -> NumberLook:
-        """Return what the cells of both look like together."""
-        tallies = self._joined_tallies(other)
+    def joined(self, other: Self) -> Self:
+        """Return what these rows and those of the other look look like together."""
+        both = super().joined(other)
+        tallies, codes = both.tallies, (self.first_code, other.first_code)
         unknown = [way for way in tallies if way and not _is_unit(way.suffix)]
         if len({way.suffix for way in unknown}) > _MOST_UNITS:  # so that a look stays small
             for way in unknown:
                 tallies[None] = tallies.pop(way).joined(tallies.get(None))
-        return NumberLook(
-            tallies,
-            self.n_blank + other.n_blank,
-            self.n_parentheses + other.n_parentheses,
-            min(filter(None, (self.first_code, other.first_code)), default=None),
-            self.given or other.given,
-        )
-
-    def as_given(self, given: NumberFormat) -> NumberLook:
-        """Return the look where a person's word settles the decimal mark and adds to the units.
-
-        >>> look = NumberLook.of(pl.Series(["1,234 €", "5 €"])).as_given(NumberFormat.given("1,5"))
-        >>> look.format().read(pl.Series(["1,234 €"]))[0].to_list()
-        [1.234]
-        """
-        return replace(self, given=given)
-
-    @property
-    def codes(self) -> bool:
-        """Whether whole numbers with leading zeros occur, which are codes."""
-        return self.first_code is not None
+        first_code = min(filter(None, codes), default=None)
+        return replace(both, first_code=first_code, given=self.given or other.given)
 
     @property
     def n_measured(self) -> int:
@@ -482,26 +421,18 @@ class NumberLook(CellLook):
         units |= {suffix.strip() for suffix in self.given.suffixes} if self.given else set()
         return {way: n for way, n in self.tallies.items() if way and way.suffix.strip() in units}
 
-    def _of_shape(self, *shapes: str) -> Tally | None:
-        total = None
-        for way, tally in self._measured.items():
-            total = tally.joined(total) if way.shape in shapes else total
-        return total
+    def _of_shape(self, *shapes: str) -> list[Tally]:
+        return [tally for way, tally in self._measured.items() if way.shape in shapes]
 
     def _count(self, *shapes: str) -> int:
-        return sum(tally.n for way, tally in self._measured.items() if way.shape in shapes)
-
-    @property
-    def commas(self) -> int:
-        """How many more cells have a decimal comma for sure than have a decimal point."""
-        return self._count(_COMMA) - self._count(_POINT)
+        return sum(tally.n for tally in self._of_shape(*shapes))
 
     @cached_property
     def _decimal(self) -> str:
         if self.given is not None:
             return self.given.decimal
         if self._count(_POINT, _COMMA, _COMMA3):
-            return "," if self.commas > 0 else "."
+            return "," if self._count(_COMMA) > self._count(_POINT) else "."
         lone = [way for way in self._measured if way.shape == _DOT3]
         money = bool(lone) and all(_is_money(way.prefix, way.suffix) for way in lone)
         grouped = self._count(_DOT3) >= _MANY and self._count(_WHOLE) and not self._count(_FOUR)
@@ -531,7 +462,6 @@ class NumberLook(CellLook):
             _group_mark(longest, self._decimal),
             prefixes,
             suffixes,
-            "()" if self.n_parentheses else "-",
             _places(longest, self._decimal, (*prefixes, "")[0], (*suffixes, "")[0]),
         )
 
@@ -542,31 +472,22 @@ class NumberLook(CellLook):
             return []
         remarks = []
         losing, name = (_COMMA, "comma") if self._decimal == "." else (_POINT, "point")
-        unsettled = self._of_shape(_DOT3, _COMMA3)
         if lost := self._of_shape(losing):
-            remarks.append(
-                f"{quoted(lost.cell)} in row {lost.row:,} has a decimal {name}, unlike most: "
-                f"{say_count(lost.n, 'such cell')} cannot be read."
+            first, such = (
+                min(lost, key=attrgetter("row")),
+                say_count(self._count(losing), "such cell"),
             )
-        elif unsettled and self.given is None and not self._count(_POINT, _COMMA):
-            value = numbers.read(pl.Series([unsettled.cell]))[0][0]
+            remarks.append(
+                f"{quoted(first.cell)} in row {first.row:,} has a decimal {name}, unlike most: "
+                f"{such} cannot be read."
+            )
+        elif self._count(_DOT3, _COMMA3) and self.given is None and not self._count(_POINT, _COMMA):
+            cell = min(self._of_shape(_DOT3, _COMMA3), key=attrgetter("row")).cell
+            value = numbers.read(pl.Series([cell]))[0][0]
             other = "1.234,5" if self._decimal == "." else "1,234.5"
             remarks.append(
-                f"{quoted(unsettled.cell)} has two readings and no row settles which: it is read "
+                f"{quoted(cell)} has two readings and no row settles which: it is read "
                 f"as {value:.10g}. Say kind 'number:{other}' for the other one."
-            )
-        units: dict[str, Tally] = {}
-        for way, tally in self._good.items():
-            words = way.prefix.split() + way.suffix.split()[_scale(way.suffix) != 1 :]
-            unit = " ".join(_SAME_UNIT.get(word.casefold(), word.casefold()) for word in words)
-            units[unit] = tally.joined(units.get(unit))
-        if len(units) > 1:
-            ranked = sorted(units.values(), key=lambda tally: (-tally.n, tally.row))
-            shown = [f"{quoted(unit.cell)} in {say_count(unit.n, 'row')}" for unit in ranked]
-            more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
-            remarks.append(
-                f"Units are mixed: {', '.join(shown[:4])}{more}; the numbers are taken as they are "
-                "written."
             )
         if self.first_code is not None:
             row, code = self.first_code
@@ -611,36 +532,30 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
     fits = by_point | by_comma
     blank = ~fits
     blank = blank.scatter(blank.arg_true(), are_blank(cells.filter(blank)))
-    cell, length, both = (
-        pl.col("cell"),
-        pl.col("cell").str.len_chars(),
-        pl.col("by_point", "by_comma"),
-    )
+    tallies: dict[Any, Tally] = {}
+    bad = ~fits & ~blank
+    if n_bad := int(bad.sum()):
+        first = int(bad.arg_max() or 0)
+        tallies[None] = Tally(n_bad, rows[first], cells[first])
+    cell, length = pl.col("cell"), pl.col("cell").str.len_chars()
+    shapes = {  # the last that holds
+        _FOUR: cell.str.contains("[0-9]{4}"),
+        _PHONE: cell.str.contains(_PHONE_NUMBER),
+        _DOT3: cell.str.contains(r"[0-9]\.[0-9]"),
+        _COMMA3: cell.str.contains(",", literal=True),
+        _COMMA: ~pl.col("by_point"),
+        _POINT: ~pl.col("by_comma"),
+    }
+    shape: pl.Expr = pl.lit(_WHOLE)
+    for name, holds in shapes.items():
+        shape = pl.when(holds).then(pl.lit(name)).otherwise(shape)
     frame = pl.DataFrame({"cell": cells, "row": rows, "by_point": by_point, "by_comma": by_comma})
-    either = pl.any_horizontal(both)
     groups = (
-        frame.filter(~blank)
+        frame.filter(fits)
         .group_by(
-            either.alias("number"),
-            pl.when(either).then(cell.str.extract("^([^0-9]*)")).alias("before"),
-            pl.when(either).then(cell.str.extract("([^0-9]*)$")).alias("after"),
-            pl.when(either)
-            .then(
-                pl.when(~pl.col("by_comma"))
-                .then(pl.lit(_POINT))
-                .when(~pl.col("by_point"))
-                .then(pl.lit(_COMMA))
-                .when(cell.str.contains(",", literal=True))
-                .then(pl.lit(_COMMA3))
-                .when(cell.str.contains(r"[0-9]\.[0-9]"))
-                .then(pl.lit(_DOT3))
-                .when(cell.str.contains(_PHONE_NUMBER))
-                .then(pl.lit(_PHONE))
-                .when(cell.str.contains("[0-9]{4}"))
-                .then(pl.lit(_FOUR))
-                .otherwise(pl.lit(_WHOLE))
-            )
-            .alias("shape"),
+            cell.str.extract("^([^0-9]*)").alias("before"),
+            cell.str.extract("([^0-9]*)$").alias("after"),
+            shape.alias("shape"),
         )
         .agg(
             pl.len(),
@@ -649,18 +564,46 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
             cell.filter(length == length.max()).max().alias("longest"),
         )
     )
-    tallies: dict[Any, Tally] = {}
-    n_parentheses = 0
-    for number, before, after, shape, *tally in groups.iter_rows():
-        if not number:
-            tallies[None] = Tally(*tally[:3])
-            continue
-        n_parentheses += tally[0] if "(" in before else 0
+    for before, after, name, *tally in groups.iter_rows():
         prefix = re.sub(f"{_SPACE}+$", " ", re.sub(rf"{_SIGN}|\(", "", before).lstrip(SPACES))
         if prefix.endswith((",", ".")) and prefix not in _CURRENCIES:  # the point of $.50
             prefix = prefix.rstrip(",." + SPACES)
         suffix = re.sub(rf"[{re.escape(_MINUS)}]?\)?$", "", after).rstrip(SPACES)
-        way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), shape)
+        way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), name)
         tallies[way] = Tally(*tally).joined(tallies.get(way))
-    code = _first_code(cells, fits, rows)
-    return NumberLook(tallies, int(blank.sum()), n_parentheses, code)
+    return NumberLook(tallies, int(blank.sum()), _first_code(cells, fits, rows))
+
+
+# --- numbers to compute with ----------------------------------------------------------------------
+
+# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
+# smaller numbers from zero, and spreads of some have no inverse.
+LARGEST = 1e100
+_SMALLEST = 1e-35
+
+
+@dataclass(frozen=True)
+class NumberReader(FormatReader):
+    """Reads numbers, in the way in which the column writes them."""
+
+    format: NumberFormat
+    word = "number"
+    expected = "a number"
+
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return numbers to compute with: none is infinite or too large, and tiny ones are 0."""
+        sizes = np.abs(values.to_numpy())  # NaN where there is none
+        if (sizes > LARGEST).any():
+            wrong, what = np.isinf(sizes), "is infinite"
+            remedy = "Correct it or leave it blank."
+            if not wrong.any():
+                wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
+                remedy = "Correct it, leave it blank, or give the column in larger units."
+            row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
+            raise InputError(
+                f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
+                f"{first_row + row:,} {what} (at least {such}). {remedy}"
+            )
+        tiny = (sizes < _SMALLEST) & (sizes > 0)
+        values = values.set(pl.Series(tiny), 0.0) if tiny.any() else values
+        return values.alias(column.name)

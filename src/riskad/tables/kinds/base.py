@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from riskad.core.checks import InputError, quoted
 from riskad.storage.codec import register
 from riskad.storage.fields import NAME, TEXT, Fields, ListOf
-from riskad.tables.cells import BLANK, Value
-from riskad.tables.notes import NotAsInTraining
-from riskad.tables.readers import Reader, TextReader, to_seconds
+from riskad.tables.cells import BLANK, Reader, TextReader, Value
+from riskad.tables.formats.moments import to_seconds
+from riskad.tables.notes import NotAsInTraining, say_count
 from riskad.tables.sketches import Numbers, Texts
-from riskad.tables.words import say_count
 
 MEDIAN_ROWS = 1 << 16
 """Rows from which medians are computed; more rows hardly change them."""

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from riskad.storage.fields import COUNT, FLAG, TEXT, Fields, ListOf, State, require
 from riskad.tables.cells import BLANK, FEW_ROWS, Value
 from riskad.tables.kinds.base import Column, ColumnProfile, Feature, LeftOut
-from riskad.tables.kinds.texts import MANY_LEVELS, number_hint, text_kind
-from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining
+from riskad.tables.kinds.texts import MANY_LEVELS, format_hint, text_kind
+from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining, say_count, say_distinct
 from riskad.tables.sketches import Texts
-from riskad.tables.words import say_count, say_distinct
 
 _FILLED = "(filled)"
 
@@ -66,7 +65,7 @@ class CategoryColumn(Column):
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         """Return the column of any texts; it is left out if hardly two rows share one."""
-        sketch, hint = cast(Texts, profile.sketch), number_hint(profile.look)
+        sketch, hint = cast(Texts, profile.sketch), format_hint(profile.look)
         counts, enough = sketch.levels(BLANK), enough_rows(profile.sketch.n_rows)
         if counts["rows"][0] < enough:
             why = f"none of its values occurs in {enough} rows"
@@ -180,7 +179,7 @@ class PresenceColumn(Column):
         """Return the column if its texts name the rows; without blanks it is left out."""
         if profile.requested != "presence" and text_kind(profile) != "identifier":
             return None
-        sketch, hint = cast(Texts, profile.sketch), number_hint(profile.look)
+        sketch, hint = cast(Texts, profile.sketch), format_hint(profile.look)
         why = say_distinct(sketch.n_distinct, profile.n_filled, sketch.distinct is not None)
         if not sketch.blanks or min(sketch.blanks, profile.n_filled) < enough_rows(sketch.n_rows):
             return LeftOut(profile.name, "identifier", hint, why=why)

@@ -25,12 +25,12 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value
+from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
 from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.categories import CategoryColumn
 from riskad.tables.kinds.moments import MomentColumn
 from riskad.tables.kinds.numbers import FlagColumn, NumberColumn
-from riskad.tables.readers import to_seconds
 
 _DAY = 86_400.0
 _KEPT = Fixed({"groups": Array("i", ("kept",), rising=True), "seconds": Array("f", ("kept",))})

@@ -15,11 +15,9 @@ from riskad.rows.date_features import PERIODS, MomentParts
 from riskad.rows.graph_numbers import GraphNumbers
 from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, NUMBER, Fields, State
 from riskad.tables.cells import Value
-from riskad.tables.formats.moments import MomentFormat
+from riskad.tables.formats.moments import MomentFormat, MomentReader, to_seconds
 from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
-from riskad.tables.notes import NotAsInTraining
-from riskad.tables.readers import MomentReader, to_seconds
-from riskad.tables.words import say_count
+from riskad.tables.notes import NotAsInTraining, say_count
 
 _PART_ROWS = 20_000
 

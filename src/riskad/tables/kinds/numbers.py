@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import polars as pl
 
 from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Number, State
-from riskad.tables.cells import LARGEST, Value, WrittenNumber
-from riskad.tables.formats.flags import FlagFormat
-from riskad.tables.formats.numbers import NumberFormat
+from riskad.tables.cells import Value
+from riskad.tables.formats.flags import FlagFormat, FlagReader
+from riskad.tables.formats.numbers import LARGEST, NumberFormat, NumberReader
 from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
-from riskad.tables.notes import NotAsInTraining
-from riskad.tables.readers import FlagReader, NumberReader
+from riskad.tables.notes import NotAsInTraining, say_count
 from riskad.tables.sketches import Numbers
-from riskad.tables.words import say_count
 
 _QUARTILE_ROWS = 20_000
 _IDENTIFIER_NAME = re.compile(
@@ -34,6 +32,29 @@ _COUNTER_ROWS = 20  # fewer consecutive numbers than this may well be a measurem
 # a column holds running numbers though some are skipped.
 _EXPECTED_PAIRS, _EXPECTED_PER_REPEAT = 20, 4
 _FEW = 0.01  # rows of an identifier without a number, or with that of another row
+
+
+class WrittenNumber(float):
+    """A number that is shown as its column writes it.
+
+    >>> amount = WrittenNumber(9500.0, "9.500,00")
+    >>> amount + 1, str(amount)
+    (9501.0, '9.500,00')
+    """
+
+    written: str
+
+    def __new__(cls, value: float, written: str) -> Self:
+        """Return the number."""
+        number = super().__new__(cls, value)
+        number.written = written
+        return number
+
+    def __str__(self) -> str:
+        return self.written
+
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
+        return float(self), self.written
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from riskad.core.checks import quoted
 from riskad.storage.codec import register
 from riskad.storage.fields import COUNT, Array, Fields, Record
 from riskad.tables.cells import BLANK, Value
 from riskad.tables.kinds.base import Column, ColumnProfile, Feature
+from riskad.tables.notes import say_count
 from riskad.tables.sketches import Texts
-from riskad.tables.words import say_count
 
 MANY_LEVELS = 50
 """Levels beyond which a category is one of many levels."""
@@ -270,13 +271,19 @@ def text_kind(profile: ColumnProfile) -> str:
     return "identifier" if differ else "category"
 
 
-def number_hint(look: Any) -> list[str]:
-    """Say what prevents a column of texts from being one of numbers, if it is little."""
-    number = look.number
-    if number is None or number.first_bad is None or not 0 < number.n_bad < number.n_good:
-        return []
-    row, cell = number.first_bad
-    return [f"most are numbers, but not {cell!r} in row {row:,}: leave such blank to have it so"]
+def format_hint(look: Any) -> list[str]:
+    """Say what prevents a column of texts from being one of numbers or moments, if it is little."""
+    for cells in (look.number, look.moment):
+        if cells is None or cells.first_bad is None or not 0 < cells.n_bad < cells.n_good:
+            continue
+        written, (row, cell) = cells.format(), cells.first_bad
+        what, remedy = "numbers", "leave such blank"
+        if cells is look.moment:
+            what = written.describe()
+            kind = f"{cells.name}={written.kind}:{written.pattern}"
+            remedy += f", or write all in one way and say --kind {quoted(kind)},"
+        return [f"most are {what}, but not {cell!r} in row {row:,}: {remedy} to have it so"]
+    return []
 
 
 def _mean(values: pl.Series) -> float:
@@ -326,7 +333,7 @@ class TextColumn(Column):
         if kind not in ("text", "list") or cast(Texts, profile.sketch).n_distinct < 2:
             return None
         vectors = TextVectors.learn(profile.values.drop_nulls())
-        hint = number_hint(profile.look)
+        hint = format_hint(profile.look)
         return cls(profile.name, kind, hint, vectors=vectors, blanks=profile.sketch.blanks)
 
     @property

@@ -39,6 +39,7 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value, as_text, check_columns
+from riskad.tables.formats.numbers import LARGEST
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
 from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
@@ -161,6 +162,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         require(right, "columns_: of other names")
         used = {name for name, column in columns.items() if column.used}
         require(len(used) > 0, "columns_: none is used")
+        fills = np.abs(state["encoder_"].fills_)  # squares of larger numbers overflow
+        require(bool((fills <= LARGEST).all()), "encoder_: too large numbers")
         needed = {name for derived in state["derived_"] for name in derived.needs()}
         require(needed <= used | {state["group"]}, "derived_: of other columns")
         texts = {name for name in used if isinstance(columns[name].typical, str)}

@@ -2,14 +2,6 @@
 
 Nothing is changed or left out: each finding names a column, what was seen, and in which rows.
 Thresholds are set so that correct tables are seldom reported.
-
-- Copies of rows, which agree in all columns that are learned from, and labels that contradict each
-  other in them.
-- A column that alone determines the labels: it may have been filled in after the fact.
-- A column that changes its meaning halfway.
-- Mixed units: some values of a column lie a factor away from the others.
-- Numbers and moments that stand for a blank, such as -1, 9999 or 1970-01-01.
-- Clocks that were set.
 """
 
 from __future__ import annotations
@@ -21,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 from scipy.special import gammaln
 from scipy.stats import kstwo, rankdata
@@ -64,24 +57,11 @@ class Finding:
 
 
 def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> list[Finding]:
-    """Look for what is wrong in a table.
+    """Look for what is wrong in a table: in whole rows, then by column, dates last.
 
-    Parameters
-    ----------
-    parsed
-        Typed columns, null if a cell is blank.
-    codes
-        The label of each row: +1 normal, -1 anomaly, 0 unlabelled; None if there are none.
-    kinds
-        The kind of each column that is learned from.
+    The columns are typed, null if a cell is blank; `codes` are the labels, None if there are none;
+    `kinds` are those of the columns that are learned from.
 
-    Returns
-    -------
-    list of Finding
-        What looks wrong, first for whole rows, then by column, dates last.
-
-    Examples
-    --------
     >>> rows = pl.DataFrame({"age": [*range(20, 80), *[-1] * 6], "paid": range(66)})
     >>> print(*check_data(rows, None, {"age": "number", "paid": "number"}))
     age: -1 in 6 rows, far from all other values: does it stand for a blank? (rows 61, 62, 63, \
@@ -89,20 +69,14 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
     """
     codes = np.zeros(parsed.height, dtype=np.int8) if codes is None else np.asarray(codes)
     rows = parsed.select(list(kinds))
-    compared = pl.DataFrame(
-        [
-            column.cast(pl.Float64) if column.dtype == pl.Boolean else column
-            for column in rows
-            if not column.dtype.is_temporal() and kinds[column.name] not in ("text", "list")
-        ]
-    )
-    moments = [column.name for column in rows if kinds[column.name] in ("date", "datetime")]
+    in_words = [name for name, kind in kinds.items() if kind in ("text", "list")]
+    compared = rows.drop(in_words, cs.temporal()).cast({pl.Boolean: pl.Float64})
+    moments = [name for name, kind in kinds.items() if kind in ("date", "datetime")]
     findings = [*find_copies(rows, codes)]
     if compared.width:
         findings += [*find_leaks(compared, codes), *find_changes(compared, codes)]
-    for column in compared:
-        if column.dtype.is_numeric():
-            findings += [*find_mixed_units(column), *find_placeholders(column)]
+    for column in compared.select(cs.numeric()):
+        findings += [*find_mixed_units(column), *find_placeholders(column)]
     for name in moments:
         findings += find_clock_jumps(to_seconds(rows[name]))
     order = [None, *compared.columns, *moments]

@@ -460,10 +460,9 @@ class GroupComparison:
         group, all other rows with all of it.
         """
         of = _positions(hash_texts(groups), self.groups)
-        parts = {part.name: part for part in (*self.numbers, *self.shares)}
-        scores = [
-            parts[name].scores(parsed[name], of, without_itself=training) for name in self.columns
-        ]
+        parts: list[NumberByGroup | ShareByGroup] = [*self.numbers, *self.shares]
+        parts.sort(key=lambda part: self.columns.index(part.name))
+        scores = [each.scores(parsed[each.name], of, without_itself=training) for each in parts]
         return np.column_stack(scores)
 
     def describe(self) -> str:

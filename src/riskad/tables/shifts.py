@@ -93,9 +93,11 @@ class Shifts:
 
     def _new_unit(self, place: int, column: pl.Series) -> tuple[str, int]:
         before, sizes = self.quantiles[place], _sizes(column)
+        if np.isnan(before).any():
+            return "", 0
         present = ~np.isnan(sizes)
         outside = present & ((sizes < before[0]) | (sizes > before[-1]))
-        for moved in () if np.isnan(before).any() else (present, outside):
+        for moved in (present, outside):
             if moved.sum() < max(_FEWEST, _LEAST_SHARE * present.sum()):
                 continue
             after = np.quantile(sizes[moved], _LEVELS[2:5])
@@ -105,12 +107,11 @@ class Shifts:
             # A wild value of the old unit is not where the new one begins.
             as_before = sizes / factor
             moved = moved & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
-            usual, middle = (
-                show_number(float(f"{size:.3g}")) for size in (before[3], np.median(sizes[moved]))
-            )
-            where = "here"
-            if moved.sum() < 0.9 * present.sum():
-                where = f"in {int(moved.sum()):,} of {say_count(len(sizes), 'row')}"
+            medians = before[3], np.median(sizes[moved])
+            usual, middle = (show_number(float(f"{median:.3g}")) for median in medians)
+            where, n = "here", int(moved.sum())
+            if n < 0.9 * present.sum():
+                where = f"in {n:,} of {say_count(len(sizes), 'row')}"
             large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
             sentence = f"usually {usual}, {where} {middle}, {large}: has the unit changed?"
             return sentence, int(moved.argmax())
@@ -119,9 +120,8 @@ class Shifts:
     def _new_blanks(self, place: int, column: pl.Series) -> tuple[str, int]:
         n, now = len(column), column.null_count()
         rows, before = int(self.rows[place]), int(self.blanks[place])
-        if not rows or now / n < before / rows + _MORE_BLANKS:
-            return "", 0
-        if binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
+        more = rows and now / n >= before / rows + _MORE_BLANKS
+        if not more or binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
             return "", 0
         shares = f"{100 * now / n:.0f} % of the cells are blank, where {100 * before / rows:.0f} %"
         return f"{shares} were.", int(column.is_null().arg_max() or 0)

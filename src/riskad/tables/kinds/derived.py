@@ -207,19 +207,10 @@ def learn_derived(
     rows: pl.DataFrame,
     count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
 ) -> list[Derived]:
-    """Return what is computed from several columns.
+    """Return what is computed from several columns, of typed rows.
 
-    Parameters
-    ----------
-    columns
-        The columns, by name.
-    group
-        The column of groups.
-    rows
-        Typed rows: all of them, or some if `count_groups` goes through all.
-    count_groups
-        Counts groups in a pass over all rows, by a function of typed rows and the first row's
-        number; None if `rows` are all.
+    These are all rows, or some: `count_groups` then counts groups in a pass over all, by a function
+    of typed rows and the first row's number.
     """
     dates = {
         name: (column.kind, to_seconds(rows[name]))

@@ -286,10 +286,8 @@ class TextColumn(Column):
 
     def features(self, values: pl.Series) -> list[Feature]:
         """Return the vectors, NaN for blanks."""
-        vectors = np.full((len(values), len(self.vectors.names(""))), np.nan)
-        filled = values.is_not_null().to_numpy()
-        if filled.any():
-            vectors[filled] = self.vectors.features(values.drop_nulls())
+        vectors = self.vectors.features(values)
+        vectors[values.is_null().to_numpy()] = np.nan
         names = self.vectors.names(self.name)
         return [Feature(name, vectors[:, j]) for j, name in enumerate(names)]
 

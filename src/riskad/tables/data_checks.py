@@ -275,8 +275,8 @@ class _ClassCounts:
         border = 1 + int(np.where(sides, distances, 0).argmax())
         distance = float(distances[border - 1])
         start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
-        chance = kstwo.sf(distance, max(1, middle * (n - middle) // n)) * len(inner)
-        if distance < _DISTANCE or chance > by_chance:
+        size = max(1, middle * (n - middle) // n)
+        if distance < _DISTANCE or kstwo.sf(distance, size) * len(inner) > by_chance:
             return 0, 0
         for side in (slice(None, border), slice(border, None)):
             within = self.distances(side)

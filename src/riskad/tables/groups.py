@@ -99,8 +99,7 @@ class GroupCounts:
         kept = sizes.sort(["rows", _GROUP], descending=True).head(MOST_GROUPS)
         dropped = sizes.height - kept.height
         if dropped:
-            stays = rows[_GROUP].is_in(kept[_GROUP].implode()) | rows[_GROUP].is_null()
-            rows = rows.filter(stays)
+            rows = rows.filter(rows[_GROUP].is_in(kept[_GROUP].implode()).fill_null(value=True))
         most_rows = MOST_CELLS // rows.width
         if rows.height > most_rows:
             ordered = np.sort(kept["rows"].to_numpy())
@@ -201,17 +200,17 @@ class NumberByGroup:
         least = _LEAST_SCALE**2 * (self.between + self.within)
         n, mean, variance = (np.append(s, 0.0)[groups] for s in (self.n, self.mean, self.variance))
         if without_itself:
-            usual = np.maximum(_blended(n, variance, self.within, self.degrees), least)
-            gap = np.clip(x - mean, -_REACH * np.sqrt(usual), _REACH * np.sqrt(usual))
+            reach = _REACH * np.sqrt(_blended(n, variance, self.within, self.degrees, least))
+            gap = np.clip(x - mean, -reach, reach)
             others = np.where(np.isnan(x), n, np.maximum(n - 1, 0))
             squares = np.maximum(n - 1, 0) * variance * _KEPT
             squares = np.maximum(squares - gap**2 * n / np.maximum(others, 1), 0)
             variance = squares / np.maximum(others - 1, 1) / _KEPT
             n, mean = others, mean - gap / np.maximum(others, 1)
         trust = n * self.between / (n * self.between + self.within)
-        usual = np.maximum(_blended(n, variance, self.within, self.degrees), least)
-        z = x - trust * mean - (1 - trust) * self.centre
-        z /= np.sqrt(usual + self.between * (1 - trust))
+        spread = _blended(n, variance, self.within, self.degrees, least)
+        spread += self.between * (1 - trust)
+        z = (x - trust * mean - (1 - trust) * self.centre) / np.sqrt(spread)
         return np.clip(z, -_FARTHEST, _FARTHEST)
 
 
@@ -236,10 +235,10 @@ def _transform(values: Floats, floor: float | None) -> Floats:
     return np.log(np.maximum(values, floor))
 
 
-def _blended(n: Any, variance: Floats, within: float, degrees: float) -> Floats:
-    """The variance of groups, of which theirs and that of all are parts."""
+def _blended(n: Any, variance: Floats, within: float, degrees: float, least: float = 0.0) -> Floats:
+    """The variance of groups: a mean of theirs and that of all."""
     own = np.maximum(n - 1, 0)
-    return (degrees * within + own * variance) / (degrees + own)
+    return np.maximum((degrees * within + own * variance) / (degrees + own), least)
 
 
 def _medians(x: Floats, of: Integers, n_groups: int) -> Floats:
@@ -342,15 +341,15 @@ class ShareByGroup:
         pairs, rows = np.unique(groups[filled] * size + codes[filled], return_counts=True)
         table = np.bincount(codes[codes >= 0], minlength=size)
         n = np.bincount(groups[filled], minlength=n_groups)
-        # How many ordered pairs of rows there are within levels and in all, of groups and table.
-        of_levels, of_groups, of_table, of_all = (
-            float((count * (count - 1)).sum())
-            for count in (each.astype(float) for each in (rows, n, table, table.sum()))
-        )
+
+        def ordered_pairs(counts: Any) -> float:
+            return float((counts * (counts - 1.0)).sum())
+
         strength = _MOST_STRENGTH
-        if of_groups and of_levels / of_groups > of_table / of_all:
-            agree = of_levels / of_groups
-            strength = (1 - agree) / (agree - of_table / of_all)
+        if ordered_pairs(n):
+            within = ordered_pairs(rows) / ordered_pairs(n)
+            overall = ordered_pairs(table) / ordered_pairs(table.sum())
+            strength = (1 - within) / (within - overall) if within > overall else strength
         strength = float(np.clip(strength, _LEAST_STRENGTH, _MOST_STRENGTH))
         n_others = counts.height - len(levels)
         return cls(column.name, strength, levels, table, n, pairs, rows, n_others)

@@ -340,8 +340,8 @@ def test_several_sheets_are_said(read, tmp_path):
     refuse(read, "could not be read as an Excel workbook", data[:900], "cards.xlsx")
 
 
-def sheet_of(tmp_path, rows):
-    """A workbook whose sheet has these rows, as XML."""
+def sheet_of(tmp_path, rows, sheet=b"sheet1.xml"):
+    """A workbook whose sheet has these rows, as XML, and may have another name."""
     packed = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(workbook(tmp_path, {"S": [("a",)]}))) as source,
@@ -352,7 +352,9 @@ def sheet_of(tmp_path, rows):
             if name == "xl/worksheets/sheet1.xml":
                 start, _, rest = data.partition(b"<sheetData>")
                 data = start + b"<sheetData>" + rows + rest[rest.index(b"</sheetData>") :]
-            book.writestr(name, data)
+            book.writestr(
+                name.replace("sheet1.xml", sheet.decode()), data.replace(b"sheet1.xml", sheet)
+            )
     return packed.getvalue()
 
 
@@ -377,6 +379,12 @@ def test_a_cell_far_from_the_others_is_refused_before_it_takes_memory(read, tmp_
         sheet_of(tmp_path, NEAR + far),
         "cards.xlsx",
     )
+
+
+def test_a_sheet_is_looked_at_whatever_its_name_in_the_workbook(read, tmp_path):
+    assert read(sheet_of(tmp_path, NEAR, b"s.dat"), "cards.xlsx")[0].rows() == [("1", "2")]
+    far = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
+    refuse(read, "cells up to row", sheet_of(tmp_path, NEAR + far, b"s.dat"), "cards.xlsx")
 
 
 def test_a_tag_of_a_sheet_without_an_end_is_refused(read, tmp_path):

@@ -12,8 +12,9 @@ import csv
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,37 +48,28 @@ class CsvFormat:
 
 def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     """Read some records at a time; at least one frame, without rows if there are none."""
-    parts, utf8 = _csv_parts(place), Utf8(place.name)
-    part = utf8(next(parts, b""), 0)
-    parser = _Parser(part, place)
-    lines = part.count(b"\n", 0, parser.start)
-    part = part[parser.start :]
-    while True:
-        yield parser.parse(part, lines)
-        lines += part.count(b"\n")
-        following = next(parts, None)
-        if following is None:
-            return
-        part = utf8(following, lines)
+    parts = text_parts(place, _last_record_end)
+    head = next(parts, _NOTHING).data
+    parser = _Parser(head, place)
+    yield parser.parse(head[parser.start :], head.count(b"\n", 0, parser.start))
+    for part in parts:
+        yield parser.parse(part.data, part.lines_before)
 
 
 def find_csv_format(place: Place) -> CsvFormat:
     """Return how a CSV is written. It is read until a letter shows its encoding."""
-    encoding, mark = _find_mark(next(read_blocks(place, _HEAD_BYTES), b""))
-    utf8, parts = Utf8(place.name), _csv_parts(place)
-    part = utf8(next(parts, b""), 0)
-    while utf8.encoding is None and (later := next(parts, b"")):
-        utf8(later, 0)
-    parser = _Parser(part, place)
-    cells = pl.concat(list(parser.parse(part[parser.start :], 0).head(_HEAD_RECORDS)))
+    parts = text_parts(place, _last_record_end)
+    head = next(parts, _NOTHING)
+    parser = _Parser(head.data, place)
+    cells = pl.concat(list(parser.parse(head.data[parser.start :], 0).head(_HEAD_RECORDS)))
     commas, points = (int(cells.str.contains(mark).sum()) for mark in _DECIMALS)
-    semicolons = parser.separator == ";"
+    encodings = (part.encoding for part in itertools.chain([head], parts))
     return CsvFormat(
         "," if known_separator(place.ending) else parser.separator,
-        encoding if encoding != "utf-8" else utf8.encoding or encoding,
-        mark,
+        next(filter(None, encodings), "utf-8"),
+        head.mark,
         # Fields are separated by semicolons where the comma is the decimal mark.
-        commas > points or (commas == points and semicolons),
+        commas > points or (commas == points and parser.separator == ";"),
     )
 
 
@@ -86,21 +78,6 @@ _DECIMALS = [
     rf"^\D{{0,4}}(\d+{mark}(\d\d?|\d{{4,}})|\d{{1,3}}({other}\d{{3}})+{mark}\d+)\D{{0,4}}$"
     for mark, other in ((",", r"[.' ]"), (r"\.", "[,' ]"))
 ]
-
-
-def _csv_parts(place: Place) -> Iterator[bytes]:
-    """Cut a file into parts that end where a record does."""
-    rest = b""
-    for block in text_blocks(place):
-        rest += block
-        ends = _outside_quotes(rest, _line_ends(rest))
-        if ends.size:
-            yield rest[: ends[-1] + 1]
-            rest = rest[ends[-1] + 1 :]
-        elif len(rest) > _LONGEST_RECORD:
-            raise InputError(f"{place.name!r} opens a double quote that it never closes.")
-    if rest:
-        yield rest
 
 
 class _Parser:
@@ -144,7 +121,7 @@ class _Parser:
         try:
             frame = pl.read_csv(data, separator=self.separator, infer_schema=False)
         except pl.exceptions.PolarsError as error:
-            check_utf8(data, self.name, lines_before)
+            decode_text(data, self.name, lines_before)
             self._check_records(data, lines_before)
             raise InputError(
                 f"{self.name!r} could not be read as CSV ({first_line(error)})."
@@ -200,6 +177,11 @@ def _outside_quotes(data: bytes, places: NDArray[np.int64]) -> NDArray[np.int64]
     return places[even]
 
 
+def _last_record_end(data: bytes) -> int:
+    ends = _outside_quotes(data, _line_ends(data))
+    return int(ends[-1]) + 1 if ends.size else 0
+
+
 def _line_of(place: int, data: bytes, lines_before: int) -> int:
     return lines_before + data.count(b"\n", 0, place) + 1
 
@@ -209,7 +191,7 @@ def _line_of(place: int, data: bytes, lines_before: int) -> int:
 # What is not valid is Windows-1252, which most spreadsheets wrote for decades; Latin-1 is in it.
 
 _MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
-    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF8: None,  # which some programs write before Windows-1252
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -219,28 +201,56 @@ _WINDOWS = "cp1252"
 _SAVE_AGAIN = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')."
 
 
-def text_blocks(place: Place) -> Iterator[bytes]:
-    """The text of a file, some bytes at a time, with line ends of one kind.
+class TextPart(NamedTuple):
+    """Some whole records of a text file, as UTF-8 unless its parser finds that they are not."""
 
-    A byte order mark is taken off, and UTF-16 and UTF-32 become UTF-8; `Utf8` does the rest.
+    data: bytes
+    lines_before: int
+    encoding: str | None  # of the file; None while all of it was plain ASCII
+    mark: bytes  # the byte order mark of the file
+
+
+_NOTHING = TextPart(b"", 0, None, b"")
+
+
+def text_parts(place: Place, last_end: Callable[[bytes], int]) -> Iterator[TextPart]:
+    """The text of a file in parts that end where a record does, which `last_end` finds.
+
+    The first part that is not plain ASCII tells the encoding where no byte order mark does.
     """
     blocks = read_blocks(place, _BATCH_BYTES)
     first = next(blocks, b"")
     check_is_text(first, place.name)
-    encoding, mark = _find_mark(first)
+    mark = next((mark for mark in _MARKS if first.startswith(mark)), b"")
+    encoding, lines = _MARKS.get(mark), 0
     blocks = itertools.chain([first[len(mark) :]], blocks)
-    if encoding != "utf-8":
+    if encoding is not None:
         blocks = _recode(blocks, encoding, place.name)
-    first = next(blocks)
+    for data in _cut(blocks, last_end, place.name):
+        if encoding is None and not data.isascii():
+            encoding = _find_encoding(data, place.name, lines)
+        if encoding == _WINDOWS:
+            data = decode_text(data, place.name, lines, _WINDOWS).encode()
+        yield TextPart(data, lines, encoding, mark)
+        lines += data.count(b"\n")
+
+
+def _cut(blocks: Iterator[bytes], last_end: Callable[[bytes], int], name: str) -> Iterator[bytes]:
+    first = next(blocks, b"")
     oldest = b"\n" not in first  # line ends of the oldest spreadsheets
+    rest = b""
     for block in itertools.chain([first], blocks):
-        yield block.replace(b"\r", b"\n") if oldest else block
-
-
-def _find_mark(start: bytes) -> tuple[str, bytes]:
-    """The encoding of a file that begins so, and its byte order mark."""
-    marks = ((encoding, mark) for mark, encoding in _MARKS.items() if start.startswith(mark))
-    return next(marks, ("utf-8", b""))
+        rest += block.replace(b"\r", b"\n") if oldest else block
+        end = last_end(rest)
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+        elif len(rest) > _LONGEST_RECORD:
+            raise InputError(
+                f"{name!r} opens a double quote that it never closes, or has no line ends."
+            )
+    if rest:
+        yield rest
 
 
 def _recode(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes]:
@@ -256,56 +266,35 @@ def _recode(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes
         ) from error
 
 
-def check_utf8(data: bytes, name: str, lines_before: int) -> None:
-    """Fail, naming line and byte, if `data` is not UTF-8."""
-    _decode(data, "utf-8", name, lines_before, "is not UTF-8, which the rest of the file is")
-
-
-def _decode(data: bytes, encoding: str, name: str, lines_before: int, why: str) -> str:
+def decode_text(data: bytes, name: str, lines_before: int, encoding: str = "utf-8") -> str:
+    """Decode a part of a file; what cannot be is an error that names line and byte."""
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line, byte = _line_of(error.start, data, lines_before), data[error.start]
+        windows = encoding == _WINDOWS
+        why = "neither UTF-8 nor Windows-1252"
         raise InputError(
-            f"{name!r}, line {line}: byte 0x{byte:02x} {why}. {_SAVE_AGAIN}"
+            f"{name!r}, line {line}: byte 0x{byte:02x} is "
+            f"{why if windows else 'not UTF-8, which the rest of the file is'}. {_SAVE_AGAIN}"
         ) from error
 
 
-class Utf8:
-    """Recodes the parts of a file by the first that is not plain ASCII.
-
-    Later parts of a file in UTF-8 are not looked at: who parses them finds what is not.
-    `encoding` is what was decided, None while all was plain ASCII.
-    """
-
-    def __init__(self, name: str):
-        self._name = name
-        self.encoding: str | None = None
-
-    def __call__(self, data: bytes, lines_before: int) -> bytes:
-        """The part as UTF-8; `lines_before` are for messages."""
-        if self.encoding is None and not data.isascii():
-            self.encoding = self._find(data, lines_before)
-        if self.encoding != _WINDOWS:
-            return data
-        why = "is neither UTF-8 nor Windows-1252"
-        return _decode(data, _WINDOWS, self._name, lines_before, why).encode()
-
-    def _find(self, data: bytes, lines_before: int) -> str:
-        try:
-            data.decode()
-            return "utf-8"
-        except UnicodeDecodeError as error:
-            text = data.decode(errors="replace")
-            beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
-            if beyond_ascii > 2 * text.count("\ufffd"):  # most such letters are UTF-8
-                check_utf8(data, self._name, lines_before)
-            note(
-                f"{self._name!r} was read as Windows-1252: byte 0x{data[error.start]:02x} on line "
-                f"{_line_of(error.start, data, lines_before)} is not UTF-8. If letters look wrong, "
-                "save it again as UTF-8."
-            )
-            return _WINDOWS
+def _find_encoding(data: bytes, name: str, lines_before: int) -> str:
+    try:
+        data.decode()
+        return "utf-8"
+    except UnicodeDecodeError as error:
+        text = data.decode(errors="replace")
+        beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
+        if beyond_ascii > 2 * text.count("\ufffd"):  # most such letters are UTF-8
+            decode_text(data, name, lines_before)
+        note(
+            f"{name!r} was read as Windows-1252: byte 0x{data[error.start]:02x} on line "
+            f"{_line_of(error.start, data, lines_before)} is not UTF-8. If letters look wrong, "
+            "save it again as UTF-8."
+        )
+        return _WINDOWS
 
 
 # --- where a table begins, in a CSV or a sheet ----------------------------------------------------

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.tables.frames import from_arrow
 from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
@@ -85,9 +87,8 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
         if is_duckdb(place):
             rows = database.table(table)
             reader = rows.to_arrow_reader(max(_BATCH_CELLS // len(rows.columns), 1))
-            yield cast(pl.DataFrame, pl.from_arrow(reader.schema.empty_table()))
-            for batch in reader:
-                yield cast(pl.DataFrame, pl.from_arrow(batch))
+            for batch in itertools.chain([reader.schema.empty_table()], reader):
+                yield from_arrow(batch, place.name)
             return
         schema = _sqlite_schema(database, table)
         cursor = database.execute(f"SELECT * FROM {table}")

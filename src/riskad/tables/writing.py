@@ -65,12 +65,8 @@ def write_table(
     2.0,x;'=1+1;-3
     <BLANKLINE>
     """
-    if str(path) != PIPE and check_table_name(path)[1] in _PARQUET:
-        with atomic_path(path, force) as part, disk_errors():
-            frame.write_parquet(part)
-    else:
-        with open_writer(path, force, csv) as write:
-            write(frame)
+    with open_writer(path, force, csv) as write:
+        write(frame)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def as_polars(X: Any) -> pl.DataFrame:
 def from_arrow(X: Any, name: str) -> pl.DataFrame:
     """Return rows of Arrow as polars has them."""
     try:
-        return pl.DataFrame(X)
+        return pl.DataFrame(pl.from_arrow(X))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise InputError(
             f"{name!r} has columns that are not understood ({str(error).splitlines()[0]}). Give "

@@ -87,10 +87,10 @@ class _Parser:
         self.name = place.name
         if not head.strip():
             raise empty_file_error(self.name)
-        ends = _line_ends(head[:_HEAD_BYTES])
-        if head.count(b'"') % 2 == 0:  # else a quote is out of place, which `parse` reports
-            ends = _outside_quotes(head, ends)
-            ends = ends if ends.size else _outside_quotes(head, _line_ends(head))
+        # With an odd number of quotes one is out of place, which `parse` reports.
+        find = _places if head.count(b'"') % 2 else _places_outside_quotes
+        ends = find(head[:_HEAD_BYTES], "\n")
+        ends = ends if ends.size else find(head, "\n")
         ends = ends[:_HEAD_RECORDS] if ends.size else np.array([len(head) - 1])
         starts = [0, *(ends[:-1] + 1)]
         records = [head[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
@@ -137,8 +137,8 @@ class _Parser:
         """Whether some row may have too few fields, which polars fills with nulls, silently."""
         if not frame.height or not frame[:, -1].null_count():
             return False
-        marks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord(self.separator))
-        return len(_outside_quotes(data, marks)) != (frame.width - 1) * (frame.height + 1)
+        n_marks = len(_places_outside_quotes(data, self.separator))
+        return n_marks != (frame.width - 1) * (frame.height + 1)
 
     def _check_records(self, data: bytes, lines_before: int) -> None:
         """Fail, naming the line, at the first record that does not have the header's fields."""
@@ -166,19 +166,19 @@ class _Parser:
         )
 
 
-def _line_ends(data: bytes) -> NDArray[np.int64]:
-    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
+def _places(data: bytes, mark: str) -> NDArray[np.int64]:
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord(mark))
 
 
-def _outside_quotes(data: bytes, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Keep the places before which an even number of double quotes stands."""
-    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"'))
-    even: NDArray[np.bool_] = np.searchsorted(quotes, places) % 2 == 0
+def _places_outside_quotes(data: bytes, mark: str) -> NDArray[np.int64]:
+    """The places of a mark before which an even number of double quotes stands."""
+    places = _places(data, mark)
+    even: NDArray[np.bool_] = np.searchsorted(_places(data, '"'), places) % 2 == 0
     return places[even]
 
 
 def _last_record_end(data: bytes) -> int:
-    ends = _outside_quotes(data, _line_ends(data))
+    ends = _places_outside_quotes(data, "\n")
     return int(ends[-1]) + 1 if ends.size else 0
 
 
@@ -380,16 +380,15 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             "it must name the columns. Add a header line."
         )
     names: dict[str, None] = {}
-    taken, renamed = set(header), list[str]()
+    taken = set(header)
     for place, title in enumerate(header, 1):
-        name = title
-        if not title.strip() or title in names:
-            base = title if title.strip() else f"column_{place}"
+        name = base = title if title.strip() else f"column_{place}"
+        if name in names or base != title:
             numbered = (f"{base}_{k}" for k in itertools.count(2))
             name = next(n for n in itertools.chain([base], numbered) if n not in taken)
             taken.add(name)
-            renamed.append(name)
         names[name] = None
+    renamed = [name for name, title in zip(names, header, strict=True) if name != title]
     if renamed:
         columns = "a column" if len(renamed) == 1 else f"{len(renamed)} columns"
         which = "without a name, or with the name of another"
@@ -422,16 +421,11 @@ def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Dat
         last = frame
     rows = pl.concat([before, last[:-1].tail(_COMPARED_ROWS)])
     cells = ["" if cell is None else str(cell) for row in last.tail(1).rows() for cell in row]
-    place = next((k for k, cell in enumerate(cells) if cell.strip()), 0)
-    if (
-        rows.height
-        and cells
-        and _TOTAL.fullmatch(cells[place])
-        and cells[place] not in rows[:, place]
-    ):
+    place = next((k for k, cell in enumerate(cells) if cell.strip()), None)
+    if rows.height and place is not None and _TOTAL.fullmatch(cells[place]):
         blank = (column for cell, column in zip(cells, rows, strict=True) if not cell.strip())
-        if any(not column.null_count() for column in blank):
-            total = cells[place].strip()
-            note(f"{name!r}: the last row, {total!r}, is one of totals and was left out.")
+        total = cells[place]
+        if total not in rows[:, place] and any(not column.null_count() for column in blank):
+            note(f"{name!r}: the last row, {total.strip()!r}, is one of totals and was left out.")
             last = last[:-1]
     yield last

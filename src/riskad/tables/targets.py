@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -95,8 +96,8 @@ class Target(ABC):
     def writing(self) -> Iterator[Target]:
         """Add what is given to `add` when the block succeeds."""
         self._ids: dict[str, pl.Series] = {}  # of rows that were there at the beginning, by day
-        self._spools: dict[str, Spool] = {}
-        with self._open(), ExitStack() as self._stack:
+        with self._open(), ExitStack() as stack:
+            self._spools = defaultdict[str, Spool](lambda: stack.enter_context(Spool()))
             yield self
             if self._mode == "add":
                 self._check_ids()
@@ -105,8 +106,6 @@ class Target(ABC):
     def add(self, frame: pl.DataFrame) -> None:
         """Keep a frame until the block ends."""
         for day, rows in self._by_day(frame):
-            if day not in self._spools:
-                self._spools[day] = self._stack.enter_context(Spool())
             self._spools[day].add(rows)
 
     def lacking(self, frame: pl.DataFrame) -> pl.DataFrame:

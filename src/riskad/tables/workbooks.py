@@ -129,20 +129,18 @@ def _find_sheet(workbook: Any, place: Place) -> tuple[str, pl.DataFrame]:
         raise InputError(
             f"{place.name!r} has no sheet {place.part!r}; its sheets are {enumerate_names(names)}."
         )
-    sheets = {
-        name: frame
-        for name in ([place.part] if place.part is not None else names)
-        if (frame := workbook.load_sheet(name, header_row=None, dtypes="string").to_polars()).height
-    }
-    if not sheets:
+    names = names if place.part is None else [place.part]
+    options = {"header_row": None, "dtypes": "string"}
+    frames = {name: workbook.load_sheet(name, **options).to_polars() for name in names}
+    filled = [name for name in names if frames[name].height]
+    if not filled:
         raise empty_file_error(place.name if place.part is None else f"{place.name}::{place.part}")
-    first, *others = sheets
-    if others:
+    if len(filled) > 1:
         note(
-            f"{place.name!r} has {len(sheets)} sheets: {first!r} was read. For another write "
-            f"{place.name}::{others[0]}"
+            f"{place.name!r} has {len(filled)} sheets: {filled[0]!r} was read. For another write "
+            f"{place.name}::{filled[1]}"
         )
-    return first, sheets[first]
+    return filled[0], frames[filled[0]]
 
 
 def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str) -> pl.DataFrame:
@@ -195,10 +193,14 @@ def check_sheet_rows(frames: Iterable[pl.DataFrame], name: str) -> None:
     for frame in frames:
         n_rows += frame.height
         if n_rows > SHEET_ROWS:
-            raise InputError(
-                f"{name!r} cannot hold so many rows: a sheet of Excel has {SHEET_ROWS + 1:,} with "
-                "its header. Write to a name that ends in .csv or .parquet."
-            )
+            limit = f"a sheet of Excel has {SHEET_ROWS + 1:,} with its header"
+            raise _too_large(name, "so many rows", limit)
+
+
+def _too_large(name: str, what: str, limit: str) -> InputError:
+    return InputError(
+        f"{name!r} cannot hold {what}: {limit}. Write to a name that ends in .csv or .parquet."
+    )
 
 
 @contextmanager
@@ -217,7 +219,8 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
         check_sheet_rows(frames, name)
 
     yield keep
-    cells = _check_cells(pl.DataFrame([_as_cells(column) for column in pl.concat(frames)]), name)
+    cells = pl.DataFrame([_as_cells(column) for column in pl.concat(frames)])
+    _check_cells(cells, name)
     # Rows go to the disk as they come.
     options = {"constant_memory": True, "nan_inf_to_errors": True, "use_zip64": True}
     book = xlsxwriter.Workbook(part, options)
@@ -238,19 +241,14 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
         raise OSError(f"{name!r} could not be written: {error}") from error
 
 
-def _check_cells(cells: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the cells, if a sheet can hold them."""
-    excess = ""
+def _check_cells(cells: pl.DataFrame, name: str) -> None:
     if cells.width > _COLUMNS:
-        excess = f"{cells.width:,} columns: a sheet of Excel has at most {_COLUMNS:,}"
+        raise _too_large(name, f"{cells.width:,} columns", f"a sheet of Excel has {_COLUMNS:,}")
     for column in cells.select(pl.col(pl.String)):
         longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
         if max(longest, len(column.name)) > _TEXT:
-            cell = f"a cell of column {quoted(column.name)}"
-            excess = f"the {longest:,} characters of {cell}: Excel takes {_TEXT:,}"
-    if excess:
-        raise InputError(f"{name!r} cannot hold {excess}. Write to a name that ends in .csv.")
-    return cells
+            texts = f"the {longest:,} characters of a cell of column {quoted(column.name)}"
+            raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
 
 
 def _cell_writer(book: Any, sheet: Any, dtype: pl.DataType) -> Callable[[int, int, Any], Any]:

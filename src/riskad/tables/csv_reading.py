@@ -97,9 +97,8 @@ class _Parser:
         if re.fullmatch(r"sep=([,;|\t:^~ ])", records[0].strip("\r\n"), re.IGNORECASE):
             # Written for Excel. The lines tell better: it stays when a file is saved with another.
             records[0] = ""
-        self.separator = known_separator(place.ending) or find_separator(records)
-        fields = [_split_record(record, self.separator) for record in records]
-        header = find_header(fields)
+        separators = known_separator(place.ending) or ";\t|,"
+        self.separator, fields, header = _find_layout(records, separators)
         title = records[header]
         if "\r" in title.strip("\r\n") and '"' not in title:
             raise InputError(
@@ -313,25 +312,26 @@ def _split_record(record: str, separator: str) -> list[str]:
         return record.split(separator)
 
 
-def find_separator(records: Sequence[str]) -> str:
-    """The separator that cuts the header into most fields, and most records into equally many.
+def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[list[str]], int]:
+    """The separator, the fields of the records, and which of these is the header.
 
-    Only separators with which half of the records have one length count, if there is one. The
-    comma, which occurs in numbers and in texts, comes last; without any separator it is the comma.
+    The separator cuts the header into most fields, and most records into equally many. Only those
+    with which half of the records have one length count, if there is one. The comma, which occurs
+    in numbers and in texts, comes last; without any separator it is the comma.
 
-    >>> find_separator(["name;paid", "Ann;1,50", "Bob;2,25"])
+    >>> _find_layout(["name;paid", "Ann;1,50", "Bob;2,25"], ";,")[0]
     ';'
     """
-
-    def rank(separator: str) -> tuple[bool, int, int]:
+    layouts = []
+    for separator in separators:
         fields = [_split_record(record, separator) for record in records]
+        header = find_header(fields)
         sizes = Counter(len(each) for each in fields if len(each) > 1)
         times = max(sizes.values(), default=0)
-        half = 2 * times >= sum(map(bool, fields))
-        return half and times > 0, len(fields[find_header(fields)]), times
-
-    best = max(";\t|,", key=rank)
-    return best if rank(best)[2] else ","
+        half = times > 0 and 2 * times >= sum(map(bool, fields))
+        rank = half, len(fields[header]), times, not times and separator == ","
+        layouts.append((rank, (separator, fields, header)))
+    return max(layouts, key=lambda layout: layout[0])[1]
 
 
 def find_header(records: Sequence[Sequence[str]]) -> int:

@@ -127,14 +127,12 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
     """The rows of a file in batches, as its reader splits them; at least one."""
     if place.format == "csv":
         yield from without_totals(csv_batches(place), place.name)
-    elif place.format == "json":
-        yield from json_batches(place)
     elif place.format == "excel":
         yield from without_totals([read_sheet(place)], place.name)
     elif place.format == "parquet":
         yield from _parquet_batches(place.path)
     else:
-        yield from database_batches(place)
+        yield from json_batches(place) if place.format == "json" else database_batches(place)
 
 
 def _about_rows(place: Place) -> float:

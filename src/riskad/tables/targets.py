@@ -289,7 +289,12 @@ class _Folder(Target):
                     f"{self._name!r} is a folder, which may hold rows already and is not replaced. "
                     "Add the rows that it lacks by since='auto', or name another folder."
                 )
-            yield
+            try:
+                yield
+            finally:
+                for day in self._path.glob("day=*"):
+                    with suppress(OSError):  # a day that has files
+                        day.rmdir()
 
     def _day_folder(self, day: str) -> Path:
         return self._path / hive_folder("day", day or None)

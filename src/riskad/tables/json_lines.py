@@ -33,7 +33,7 @@ def json_batches(place: Place) -> Iterator[pl.DataFrame]:
     schema: dict[str, pl.DataType] = {}
     for frame in _frames(place):
         for name, dtype in frame.schema.items():
-            schema[name] = _common(schema.get(name, pl.Null()), dtype)
+            schema[name] = common_type(schema.get(name, pl.Null()), dtype) or pl.String()
     if not schema:
         raise empty_file_error(place.name)
     for frame in _frames(place):
@@ -41,12 +41,13 @@ def json_batches(place: Place) -> Iterator[pl.DataFrame]:
         yield frame.with_columns(missing).select(list(schema)).cast(pl.Schema(schema))
 
 
-def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:
+def common_type(here: pl.DataType, there: pl.DataType) -> pl.DataType | None:
+    """The type that holds the values of both, if there is one."""
     if here == there or there == pl.Null:
         return here
     if here == pl.Null:
         return there
-    return pl.Float64() if here.is_numeric() and there.is_numeric() else pl.String()
+    return pl.Float64() if here.is_numeric() and there.is_numeric() else None
 
 
 def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pl.DataFrame:

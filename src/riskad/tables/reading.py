@@ -27,7 +27,7 @@ from riskad.rows.parquet_files import (
 from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format, without_totals
 from riskad.tables.databases import count_rows, database_batches
 from riskad.tables.frames import from_arrow
-from riskad.tables.json_lines import json_batches
+from riskad.tables.json_lines import common_type, json_batches
 from riskad.tables.notes import ReadingNote, saying_once
 from riskad.tables.paths import Place, check_readable, hive_columns, unpacked_size
 from riskad.tables.workbooks import read_sheet
@@ -172,15 +172,13 @@ def _common_schema(places: Sequence[Place]) -> pl.Schema:
                 + describe_column_difference(schema.names(), found.names())
             )
         for name, there in found.items():
-            here = schema[name]
-            if here.is_numeric() and there.is_numeric() and here != there:
-                schema[name] = pl.Float64()
-            elif here == pl.Null:
-                schema[name] = there
-            elif there not in (here, pl.Null):
+            dtype = common_type(schema[name], there)
+            if dtype is None:
                 raise InputError(
-                    f"Column {name!r} is {here} in {first.name!r} and {there} in {place.name!r}."
+                    f"Column {name!r} is {schema[name]} in {first.name!r} and {there} in "
+                    f"{place.name!r}."
                 )
+            schema[name] = dtype
     return schema
 
 

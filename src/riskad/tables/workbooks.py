@@ -66,10 +66,10 @@ def _open(place: Place) -> Iterator[Any]:
             "as CSV."
         ) from error
     damage = (fastexcel.FastExcelError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
-    try:
+    try:  # a damaged archive may also point before its start, which is an OSError
         _check_extent(place)
         yield fastexcel.read_excel(place.path)
-    except damage as error:
+    except (*damage, OSError) as error:
         raise InputError(
             f"{place.name!r} could not be read as an Excel workbook ({first_line(error)}). It may "
             "be damaged or have a password: save it anew, or as CSV."

@@ -176,15 +176,16 @@ class _Table(Target):
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        path = check_output_file(self._place.path, force=True)
-        self._ids[""] = _NO_IDS
-        if path.exists() and path.stat().st_size:
-            with open_database(self._place, read_only=True) as database:
-                self._ids[""] = self._ids_in(database, self._columns(database))
+        check_output_file(self._place.path, force=True)
+        self._ids[""] = self._read_ids("")
         yield
 
     def _read_ids(self, day: str) -> pl.Series:
-        return self._ids[day]
+        path = self._place.path
+        if not path.exists() or not path.stat().st_size:
+            return _NO_IDS
+        with open_database(self._place, read_only=True) as database:
+            return self._ids_in(database, self._columns(database))
 
     def _columns(self, database: Any) -> list[str]:
         """The columns of the table; none if it is not there."""

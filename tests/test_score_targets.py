@@ -395,3 +395,10 @@ def test_what_sqlite_keeps_of_types(place):
         written = database.execute("SELECT * FROM scored").fetchall()
     assert types == ["INTEGER", "INTEGER", "REAL", "TEXT", "TEXT", "BLOB", "TEXT"]
     assert written == [(1, 1, None, "2026-11-17", "[1, 2]", b"x", None)]
+
+
+def test_a_folder_that_is_not_replaced_is_not_touched(tmp_path):
+    target = choose_target(tmp_path / "out", "when", force=True)
+    with pytest.raises(InputError, match="is not replaced"), target.writing():
+        pass
+    assert not (tmp_path / "out").exists()

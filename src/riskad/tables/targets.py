@@ -271,6 +271,8 @@ class _Folder(Target):
 
     @contextmanager
     def _open(self) -> Iterator[None]:
+        if self._mode == "replace":  # before anything is made
+            raise self._not_replaced()
         try:
             self._path.mkdir(exist_ok=True)
         except FileExistsError:
@@ -285,17 +287,20 @@ class _Folder(Target):
                 ) from None
             for part in self._path.glob("day=*/.part-*.part"):  # which a killed run left
                 part.unlink()
-            if self._mode == "replace" or (self._mode == "new" and _parquet_files(self._path)):
-                raise InputError(
-                    f"{self._name!r} is a folder, which may hold rows already and is not replaced. "
-                    "Add the rows that it lacks by since='auto', or name another folder."
-                )
+            if self._mode == "new" and _parquet_files(self._path):
+                raise self._not_replaced()
             try:
                 yield
             finally:
                 for day in self._path.glob("day=*"):
                     with suppress(OSError):  # a day that has files
                         day.rmdir()
+
+    def _not_replaced(self) -> InputError:
+        return InputError(
+            f"{self._name!r} is a folder, which may hold rows already and is not replaced. Add the "
+            "rows that it lacks by since='auto', or name another folder."
+        )
 
     def _day_folder(self, day: str) -> Path:
         return self._path / hive_folder("day", day or None)

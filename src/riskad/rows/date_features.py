@@ -211,7 +211,7 @@ class MomentParts:
             raise InputError(f"Parts of moments have other entries than {quoted(state)}.")
         kind = check_choice("kind", state["kind"], tuple(_PARTS))
         parts = state["parts"]
-        if not isinstance(parts, list) or parts != [each for each in _PARTS[kind] if each in parts]:
+        if not isinstance(parts, list) or parts != list(filter(parts.__contains__, _PARTS[kind])):
             raise InputError(f"A column of kind {kind!r} has no such parts: {quoted(parts)}.")
         for name in ("origin", "span"):
             if not isinstance(state[name], float) or not math.isfinite(state[name]):

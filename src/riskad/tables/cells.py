@@ -235,7 +235,10 @@ class CellFormat:
         if not isinstance(state, Mapping):
             raise InputError(f"{quoted(state)} is no {cls.__name__}: the model is damaged.")
         check_state(state, cls._fields)
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in state.items()})
+        values = dict(state)
+        for name, value in state.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
 
 
 # --- readers --------------------------------------------------------------------------------------

@@ -83,15 +83,15 @@ def read_batches(paths: Paths | Sequence[Place]) -> Batches:
     none. Several files are read as one table: they must have the same columns, each of one kind.
     """
     several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    return Batches([check_readable(path) for path in several])
+    return Batches(list(map(check_readable, several)))
 
 
 def csv_format(places: Sequence[Place]) -> CsvFormat:
     """Return how CSV files are written; the usual format if they differ, or are no CSV."""
     with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says it
-        formats = {
-            find_csv_format(place) if place.format == "csv" else CsvFormat() for place in places
-        }
+        formats = set()
+        for place in places:
+            formats.add(find_csv_format(place) if place.format == "csv" else CsvFormat())
     return formats.pop() if len(formats) == 1 else CsvFormat()
 
 

@@ -152,13 +152,13 @@ def _write_to_pipe(frame: pl.DataFrame, csv: CsvFormat, header: bool) -> None:
 def _write_csv(
     frame: pl.DataFrame, file: IO[bytes], name: str, csv: CsvFormat, header: bool
 ) -> None:
-    unwritable = [column.name for column in frame if not is_flat(column)]
-    if unwritable:
+    if not all(map(is_flat, frame)):
+        unwritable = [column.name for column in frame if not is_flat(column)]
         raise InputError(
             f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
             f"{name!r} cannot; write to a name that ends in .parquet."
         )
-    frame = frame.with_columns(to_text(c) for c in frame if c.dtype == pl.Duration)
+    frame = frame.with_columns(map(to_text, frame.select(pl.col(pl.Duration))))
     file.write(csv.mark if header else b"")
     recoded = None if csv.encoding == "utf-8" else io.BytesIO()
     with disk_errors():
@@ -174,9 +174,8 @@ def _write_csv(
 
 def _without_formulas(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
     """Put a ' before text that a spreadsheet would run, in cells and in names of columns."""
-    kinds = (pl.String, pl.Categorical, pl.Enum)
-    texts = [column.cast(pl.String) for column in frame if column.dtype in kinds]
-    frame = frame.with_columns(_quote_formulas(each, separator) for each in texts)
+    texts = frame.select(pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String))
+    frame = frame.with_columns(map(_quote_formulas, texts, itertools.repeat(separator)))
     names = frame.columns
     for name, quoted in zip(names, _quote_formulas(pl.Series(names), separator), strict=True):
         if quoted != name:

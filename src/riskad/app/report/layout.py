@@ -89,9 +89,10 @@ def fact_blocks(console: Console, facts: Mapping[str, Iterable[str]]) -> list[li
     """Return the lines that `print_facts` prints, in a block for each name."""
     blocks = []
     for name, lines in facts.items():
-        heads = chain([name], repeat(""))
-        pieces = chain.from_iterable(_wrap(console, line) for line in lines)
-        blocks.append([_line((f"{next(heads):<{_INDENT}}", "cyan"), (p, "")) for p in pieces])
+        block: list[Text] = []
+        for piece in chain.from_iterable(map(_wrap, repeat(console), lines)):
+            block.append(_line((f"{'' if block else name:<{_INDENT}}", "cyan"), (piece, "")))
+        blocks.append(block)
     return blocks
 
 
@@ -100,7 +101,7 @@ def _wrap(console: Console, line: str) -> list[str]:
         return [_clean(line)]
     width = min(console.width, _WIDEST) - _INDENT
     wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False)
-    return [piece for part in line.splitlines() for piece in wrapper.wrap(_clean(part))]
+    return list(chain.from_iterable(map(wrapper.wrap, map(_clean, line.splitlines()))))
 
 
 def print_table(
@@ -120,7 +121,7 @@ def table_block(
     """Return the lines that `print_table` prints."""
     from rich.cells import cell_len, set_cell_size
 
-    cells = [[_shorten(_clean(cell)) for cell in row] for row in (head, *rows)]
+    cells = [list(map(_shorten, map(_clean, row))) for row in (head, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for i, row in enumerate(cells):

@@ -107,7 +107,7 @@ class MomentColumn(Column):
         return replace(self, parts=kept.to_dict(), remarks=[*self.remarks, remark])
 
     @cached_property
-    def reader(self) -> MomentReader:
+    def reader(self) -> MomentReader:  # type: ignore[override]
         return MomentReader(MomentFormat.from_dict(self.form), self.tolerant)
 
     @cached_property
@@ -129,15 +129,13 @@ class MomentColumn(Column):
         return np.floor(self.low), max(self.high, self.low + 1)
 
     def features(self, values: pl.Series) -> list[Feature]:
-        numbers = self.moment_parts.ordered(to_seconds(values))
-        names = self.moment_parts.names(self.name)
-        periods = [
-            PERIODS[part][0] if part in PERIODS else None for part in self.moment_parts.parts
-        ]
-        return [
-            Feature(name, numbers[:, j], period=period)
-            for j, (name, period) in enumerate(zip(names, periods, strict=True))
-        ]
+        parts = self.moment_parts
+        numbers = parts.ordered_parts(to_seconds(values).to_numpy())
+        features = []
+        for part, name, column in zip(parts.parts, parts.names(self.name), numbers, strict=True):
+            period = PERIODS[part][0] if part in PERIODS else None
+            features.append(Feature(name, column, period=period))
+        return features
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
         n = values.null_count()

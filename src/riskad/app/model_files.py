@@ -216,9 +216,14 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
         format_version: Any = found.get("format_version")
         COUNT.check(format_version, {})
         if format_version == FORMAT_VERSION:
-            return _checked_header(found)
+            check_state({**found, "notes": {}}, _HEADER_FIELDS)
+            check_notes(found.get("notes"))
+            datetime.fromisoformat(found["created"])
+            return ModelHeader(**found)
     except InputError as error:
         raise _damaged(path, str(error).removeprefix(": ")) from None
+    except ValueError:
+        raise _damaged(path, f"{found['created']!a} is no date") from None
     raise _other_version(path, format_version)
 
 
@@ -341,17 +346,6 @@ def _read_member(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:
     if len(data) != info.file_size:
         raise InputError(f"{name!r} is not as long as it says")
     return data
-
-
-def _checked_header(found: Mapping[str, Any]) -> ModelHeader:
-    notes = found.get("notes")
-    check_state({**found, "notes": {}}, _HEADER_FIELDS)
-    check_notes(notes)
-    try:
-        datetime.fromisoformat(found["created"])
-    except ValueError:
-        raise InputError(f"{found['created']!a} is no date") from None
-    return ModelHeader(**found)
 
 
 def _other_version(path: Path, format_version: int) -> InputError:

@@ -658,7 +658,7 @@ def test_mistakes_in_usage(folder, arguments):
         (b"amount,label\n3,\n4,\n", "never occurs"),
         (b"amount,label\n3,ok\n4\n", "line 3: 1 field"),
         (b"amount,label\n3,ok\n\xff,fraud\n", "read as Windows-1252: byte 0xff on line 3"),
-        (b"amount,amount\n3,ok\n", "the later 'amount' is now 'amount_2'"),
+        (b"amount,amount\n3,ok\n", "called 'amount_2'"),
         (b"amount,label\n3,ok\n\x81,fraud\n", "line 3: byte 0x81 is neither UTF-8 nor"),
         (b"amount,label\n3,ok\n3,fraud\n3,\n", "every row holds 3"),
         (b"amount,label\ninf,ok\n3,fraud\n4,\n", "most are numbers, but not 'inf' in row 1"),

@@ -217,7 +217,7 @@ def test_anomalies_that_are_normal_in_the_table_are_seen():
     new = rows.filter(~known), customers.filter(pl.Series(~known))
     comparison = compare(*learned)
     for found, own in (
-        (comparison.training_features(*learned), truth[known]),
+        (comparison.features(*learned, training=True), truth[known]),
         (comparison.features(*new), truth[~known]),
     ):
         unusual = (found[:, :2] ** 2).sum(axis=1) / 2 + found[:, 2]
@@ -229,7 +229,7 @@ def test_training_rows_and_new_rows_have_features_alike():
     rows, customers = rows.filter(truth == 1), customers.filter(pl.Series(truth == 1))
     half = rows.height // 2
     comparison = compare(rows[:half], customers[:half])
-    train = comparison.training_features(rows[:half], customers[:half])
+    train = comparison.features(rows[:half], customers[:half], training=True)
     new = comparison.features(rows[half:], customers[half:])
     np.testing.assert_allclose(train.mean(axis=0), new.mean(axis=0), atol=0.1)
     np.testing.assert_allclose(train.std(axis=0), new.std(axis=0), rtol=0.12)
@@ -309,14 +309,14 @@ def test_many_rows_and_groups_are_compared_at_once():
     rows = pl.DataFrame({"x": rng.normal(size=n), "c": rng.choice(["a", "b"], n)})
     groups = pl.Series("g", rng.integers(0, 20_000, n))
     comparison = compare(rows, groups)
-    assert comparison.training_features(rows, groups).shape == (n, 2)
+    assert comparison.features(rows, groups, training=True).shape == (n, 2)
     assert len(comparison.groups) > 19_000
 
 
 def test_where_every_row_is_its_own_group_the_table_judges():
     x = np.random.default_rng(0).normal(size=200)
     rows, groups = pl.DataFrame({"x": x}), pl.Series("id", range(200))
-    z = compare(rows, groups).training_features(rows, groups)[:, 0]
+    z = compare(rows, groups).features(rows, groups, training=True)[:, 0]
     assert np.corrcoef(z, x)[0, 1] > 0.99
 
 

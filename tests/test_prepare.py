@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -9,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import DataWarning, InputError
+from riskad.storage.codec import build
 from riskad.tables.cells import as_text
 from riskad.tables.kinds.categories import CategoryColumn
 from riskad.tables.notes import NotAsInTraining
@@ -595,3 +598,11 @@ def test_half_characters_are_named():
     frame = pd.DataFrame({"a": pd.Series(["x\udcff", "y"] * 5, dtype=object)})
     with pytest.raises(InputError, match=r"Column 'a' .* lone surrogate"):
         TablePreparer().fit(frame)
+
+
+def test_a_model_file_holds_no_fill_that_overflows(fitted):
+    preparer, _ = fitted
+    encoder = copy.deepcopy(preparer.encoder_)
+    encoder.fills_ = encoder.fills_ * 1e300
+    with pytest.raises(InputError, match="encoder_: too large"):
+        build(TablePreparer, vars(preparer) | {"encoder_": encoder})

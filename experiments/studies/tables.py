@@ -204,7 +204,7 @@ def _compared(rows: pl.DataFrame, customers: pl.Series, test: np.ndarray) -> np.
     train = rows.filter(~test), customers.filter(pl.Series(~test))
     comparison = GroupComparison.of(GroupCounts.of(*train))
     columns = np.empty((rows.height, rows.width))
-    columns[~test] = comparison.training_features(*train)
+    columns[~test] = comparison.features(*train, training=True)
     columns[test] = comparison.features(rows.filter(test), customers.filter(pl.Series(test)))
     return columns
 

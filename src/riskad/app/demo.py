@@ -124,8 +124,8 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
     codes = np.where(truth.to_numpy() == "malignant", ANOMALY, NORMAL).astype(np.int8)
     progress("Comparing with an isolation forest")
     preparer = model[0]
-    forest = IsolationForest(random_state=seed).fit(preparer.transform(table).values)
-    new_matrix = preparer.transform(new).values
+    rows, new_rows = (preparer.matrix(preparer.parse(each)) for each in (table, new))
+    forest = IsolationForest(random_state=seed).fit(rows)
     return DemoReport(
         rows=table.height,
         new_rows=new.height,
@@ -139,7 +139,7 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
         score=score,
         riskad=_judge(codes, scored["anomaly_score"].to_numpy(), scored["is_anomaly"].to_numpy()),
         isolation_forest=_judge(
-            codes, -forest.score_samples(new_matrix), forest.predict(new_matrix) == -1
+            codes, -forest.score_samples(new_rows), forest.predict(new_rows) == -1
         ),
     )
 

@@ -2,14 +2,6 @@
 
 Nothing is changed or left out: each finding names a column, what was seen, and in which rows.
 Thresholds are set so that correct tables are seldom reported.
-
-- Copies of rows, which agree in all columns that are learned from, and labels that contradict each
-  other in them.
-- A column that alone determines the labels: it may have been filled in after the fact.
-- A column that changes its meaning halfway.
-- Mixed units: some values of a column lie a factor away from the others.
-- Numbers and moments that stand for a blank, such as -1, 9999 or 1970-01-01.
-- Clocks that were set.
 """
 
 from __future__ import annotations
@@ -21,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 from scipy.special import gammaln
 from scipy.stats import kstwo, rankdata
@@ -52,10 +45,9 @@ class Finding:
     rows: tuple[int, ...] = ()
 
     @classmethod
-    def at(cls, column: str | None, words: str, where: Flags) -> Finding:
-        """A finding in the rows that are flagged."""
-        rows = tuple(int(place) + 1 for place in np.flatnonzero(where)[:_SHOWN])
-        return cls(column, words, rows)
+    def at(cls, column: str | None, words: str, places: NDArray[np.intp]) -> Finding:
+        """A finding in rows, counted from 0."""
+        return cls(column, words, tuple(int(place) + 1 for place in places[:_SHOWN]))
 
     def __str__(self) -> str:
         start = "" if self.column is None else f"{self.column}: "
@@ -65,24 +57,11 @@ class Finding:
 
 
 def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> list[Finding]:
-    """Look for what is wrong in a table.
+    """Look for what is wrong in a table: in whole rows, then by column, dates last.
 
-    Parameters
-    ----------
-    parsed
-        Typed columns, null if a cell is blank.
-    codes
-        The label of each row: +1 normal, -1 anomaly, 0 unlabelled; None if there are none.
-    kinds
-        The kind of each column that is learned from.
+    The columns are typed, null if a cell is blank; `codes` are the labels, None if there are none;
+    `kinds` are those of the columns that are learned from.
 
-    Returns
-    -------
-    list of Finding
-        What looks wrong, first for whole rows, then by column, dates last.
-
-    Examples
-    --------
     >>> rows = pl.DataFrame({"age": [*range(20, 80), *[-1] * 6], "paid": range(66)})
     >>> print(*check_data(rows, None, {"age": "number", "paid": "number"}))
     age: -1 in 6 rows, far from all other values: does it stand for a blank? (rows 61, 62, 63, \
@@ -90,20 +69,14 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
     """
     codes = np.zeros(parsed.height, dtype=np.int8) if codes is None else np.asarray(codes)
     rows = parsed.select(list(kinds))
-    compared = pl.DataFrame(
-        [
-            column.cast(pl.Float64) if column.dtype == pl.Boolean else column
-            for column in rows
-            if not column.dtype.is_temporal() and kinds[column.name] not in ("text", "list")
-        ]
-    )
-    moments = [column.name for column in rows if kinds[column.name] in ("date", "datetime")]
+    in_words = [name for name, kind in kinds.items() if kind in ("text", "list")]
+    compared = rows.drop(in_words, cs.temporal()).cast({pl.Boolean: pl.Float64})
+    moments = [name for name, kind in kinds.items() if kind in ("date", "datetime")]
     findings = [*find_copies(rows, codes)]
     if compared.width:
         findings += [*find_leaks(compared, codes), *find_changes(compared, codes)]
-    for column in compared:
-        if column.dtype.is_numeric():
-            findings += [*find_mixed_units(column), *find_placeholders(column)]
+    for column in compared.select(cs.numeric()):
+        findings += [*find_mixed_units(column), *find_placeholders(column)]
     for name in moments:
         findings += find_clock_jumps(to_seconds(rows[name]))
     order = [None, *compared.columns, *moments]
@@ -113,8 +86,8 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
 # --- copies and placeholders ----------------------------------------------------------------------
 
 _FEWEST, _FEWEST_OTHERS = 5, 10
-_NINES = tuple(float("9" * digits) for digits in range(2, 11))
-_BELOW = (-1.0, -9.0, *(-nines for nines in _NINES))
+_NINES = {float("9" * digits) for digits in range(2, 11)}
+_PLACEHOLDERS = {-1.0, -9.0, *_NINES, *(-nines for nines in _NINES)}
 
 
 def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
@@ -129,17 +102,15 @@ def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
     copies = number_copies(rows, codes)
     if copies is None:
         return
-    repeated = np.full(len(copies), True)
-    repeated[np.unique(copies, return_index=True)[1]] = False
-    n = int(repeated.sum())
+    repeated = np.delete(np.arange(len(copies)), np.unique(copies, return_index=True)[1])
+    n = len(repeated)
     what = f"{say_count(n, 'row')} {'is a copy' if n == 1 else 'are copies'}"
-    yield Finding.at(
-        None, f"{what} of an earlier one in all columns that are learned from", repeated
-    )
+    words = f"{what} of an earlier one in all columns that are learned from"
+    yield Finding.at(None, words, repeated)
     both = np.intersect1d(*(copies[codes == kind] for kind in (NORMAL, ANOMALY)))
     words = "copies of one row are labelled both normal and anomaly: which label is right?"
-    for place in both[:_SHOWN]:
-        yield Finding.at(None, words, (copies == place) & (codes != UNLABELLED))
+    for copy in both[:_SHOWN]:
+        yield Finding.at(None, words, np.flatnonzero((copies == copy) & (codes != UNLABELLED)))
 
 
 def find_placeholders(column: pl.Series) -> Iterator[Finding]:
@@ -152,18 +123,17 @@ def find_placeholders(column: pl.Series) -> Iterator[Finding]:
     filled = values[~np.isnan(values)]
     if len(filled) < 2 * _FEWEST:
         return
-    for value in {float(filled.min()), float(filled.max())} & {*_BELOW, *_NINES}:
-        here, others = values == value, np.unique(filled[filled != value])
-        if here.sum() < _FEWEST or len(others) < _FEWEST_OTHERS:
+    for value in {float(filled.min()), float(filled.max())} & _PLACEHOLDERS:
+        here, others = np.flatnonzero(values == value), np.unique(filled[filled != value])
+        if len(here) < _FEWEST or len(others) < _FEWEST_OTHERS:
             continue
         low, high = others[0], others[-1]
         if low >= 0 if value < 0 else value - high >= (high - low) / 2:
-            yield Finding.at(
-                column.name,
-                f"{show_number(value)} in {say_count(int(here.sum()), 'row')}, far from all other "
-                "values: does it stand for a blank?",
-                here,
+            words = (
+                f"{show_number(value)} in {say_count(len(here), 'row')}, far from all other "
+                "values: does it stand for a blank?"
             )
+            yield Finding.at(column.name, words, here)
             return
 
 
@@ -189,35 +159,33 @@ def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> Iterator[Findin
     aucs = [(*_best_auc(column, anomalous), column.name) for column in parsed.filter(labelled)]
     (auc, how, name), *others = sorted(aucs, key=lambda each: each[0], reverse=True)
     if auc >= 0.995 and not (others and others[0][0] >= 0.95):
-        yield Finding(
-            name,
+        words = (
             f"{how} it tells the {m:,} labelled anomalies from the {n - m:,} normal rows (AUC "
-            f"{auc:.3f}): was it filled in after they were found? If so, leave it out.",
+            f"{auc:.3f}): was it filled in after they were found? If so, leave it out."
         )
+        yield Finding(name, words)
 
 
 def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
     """The AUC of a column, and what it comes from."""
+    values: NDArray[Any]
     if column.dtype.is_numeric():
-        values = finite_or_nan(column)
-        by_value = _auc(np.where(np.isnan(values), -np.inf, values), anomalous), "alone"
+        values, how = np.nan_to_num(finite_or_nan(column), nan=-np.inf), "alone"
     else:
         texts = column.cast(pl.String).alias("level")
         counts = pl.DataFrame([texts, pl.Series("anomalous", anomalous)]).drop_nulls("level")
         counts = counts.group_by("level").agg(pl.len().alias("rows"), pl.col("anomalous").sum())
         alone = (pl.col("anomalous") == pl.col("rows")) & (pl.col("rows") >= _FEWEST)
         levels = counts.filter(alone).sort("rows", "level", descending=[True, False])["level"]
-        has_them = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
+        values = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
         names = list_names([repr(level) for level in levels], 3)
-        by_value = _auc(has_them, anomalous), f"by what only anomalies have ({names})"
-    by_blank = _auc(column.is_null().to_numpy(), anomalous), "by its blanks alone"
-    return max(by_value, by_blank, key=lambda each: each[0])
-
-
-def _auc(values: NDArray[Any], anomalous: Flags) -> float:
+        how = f"by what only anomalies have ({names})"
     m, n = int(anomalous.sum()), len(anomalous)
-    auc = (rankdata(values)[anomalous].sum() - m * (m + 1) / 2) / (m * (n - m))
-    return float(max(auc, 1 - auc))
+    aucs = []
+    for each, source in ((values, how), (column.is_null().to_numpy(), "by its blanks alone")):
+        auc = (rankdata(each)[anomalous].sum() - m * (m + 1) / 2) / (m * (n - m))
+        aucs.append((float(max(auc, 1 - auc)), source))
+    return max(aucs, key=lambda each: each[0])
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -255,9 +223,8 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> list[Finding]
     columns = {column.name: _ClassCounts(column, borders) for column in parsed}
     changes = {}
     for name, column in columns.items():
-        border = column.border(by_chance=1e-4 / width)
-        before = None if border is None else column.rows_before(border)
-        if border is not None and before is not None:
+        border, before = column.find_change(by_chance=1e-4 / width)
+        if border:
             labels = np.eye(3)[codes.astype(np.int64) + 1]
             gaps = labels[:before].mean(axis=0) - labels[before:].mean(axis=0)
             if np.abs(gaps).sum() / 2 < _DISTANCE:
@@ -298,42 +265,36 @@ class _ClassCounts:
             return np.abs(gaps.cumsum(axis=1)).max(axis=1)
         return np.abs(gaps).sum(axis=1) / 2
 
-    def border(self, by_chance: float) -> int | None:
-        """The border where a column changes, counted from 1; None if it does not."""
+    def find_change(self, by_chance: float) -> tuple[int, int]:
+        """The border near which a column changes, counted from 1, and the number of rows before the
+        change; (0, 0) if there is none, or the rows are sorted by the column.
+        """
         n, inner = int(self.borders[-1]), self.borders[1:-1]
         distances = self.distances()
         sides = (inner >= _LEAST_SIDE * n) & (inner <= (1 - _LEAST_SIDE) * n)
         border = 1 + int(np.where(sides, distances, 0).argmax())
-        distance, rows = float(distances[border - 1]), int(self.borders[border])
-        if distance < _DISTANCE:
-            return None
-        if kstwo.sf(distance, max(1, rows * (n - rows) // n)) * len(inner) > by_chance:
-            return None
+        distance = float(distances[border - 1])
+        start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
+        size = max(1, middle * (n - middle) // n)
+        if distance < _DISTANCE or kstwo.sf(distance, size) * len(inner) > by_chance:
+            return 0, 0
         for side in (slice(None, border), slice(border, None)):
             within = self.distances(side)
             within = within[len(within) // 4 : -(len(within) // 4) or None]
             most = _WITHIN * distance + 3.5 / np.sqrt(self.counts[side].sum())
             if len(within) and within.max() > most:
-                return None
-        return border
-
-    def rows_before(self, border: int) -> int | None:
-        """How many rows come before a change near a border; None if rows are sorted by the column.
-
-        Each row near the border votes for the side where its class is more frequent, with the
-        logarithm of the ratio as its weight.
-        """
+                return 0, 0
+        # Each row near the border votes for the side where its class is more frequent, with the
+        # logarithm of the ratio as its weight.
         classes = _classes(self.column)  # again: those of all columns would take memory
-        start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
         before, after = (
             np.bincount(side, minlength=_CLASSES + 2) + 0.5
             for side in (classes[:middle], classes[middle:])
         )
         votes = np.log(before / before.sum()) - np.log(after / after.sum())
-        gained = np.concatenate([[0.0], votes[classes[start:stop]].cumsum()])
-        rows = start + int(gained.argmax())
-        sides = [side for side in (classes[:rows], classes[rows:]) if len(side)]
-        return None if all(np.ptp(side) == 0 for side in sides) else rows
+        rows = start + int(np.append(0.0, votes[classes[start:stop]].cumsum()).argmax())
+        sorted_by = all(np.ptp(side) == 0 for side in (classes[:rows], classes[rows:]) if len(side))
+        return (0, 0) if sorted_by else (border, rows)
 
 
 def _classes(column: pl.Series) -> Integers:
@@ -381,19 +342,21 @@ def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
             if min(len(np.unique(cluster)) for cluster in clusters) < _FEWEST_VALUES:
                 continue
             quartiles = [10 ** np.quantile(cluster, (0.25, 0.5, 0.75)) for cluster in clusters]
-            if factor_between(*quartiles, near=0.1) == factor:
-                high, low = sizes > 10**split, (sizes > 0) & (sizes < 10**split)
-                large = high.sum() <= low.sum()
-                odd, rest = (high, low) if large else (low, high)
-                times = f"{factor:,.0f} times" if large else f"a {factor:,.0f}th of"
-                first = int(odd.argmax())
-                after = f" The first is row {first + 1:,}, after which all do"
-                words = (
-                    f"{int(odd.sum()):,} rows have about {times} what the {int(rest.sum()):,} "
-                    f"others have: are two units mixed?{'' if rest[first:].any() else after}"
-                )
-                yield Finding.at(column.name, words, odd)
-                return
+            if factor_between(*quartiles, near=0.1) != factor:
+                continue
+            high, low = sizes > 10**split, (sizes > 0) & (sizes < 10**split)
+            large = high.sum() <= low.sum()
+            odd, rest = (high, low) if large else (low, high)
+            places = np.flatnonzero(odd)
+            times = f"{factor:,.0f} times" if large else f"a {factor:,.0f}th of"
+            words = (
+                f"{len(places):,} rows have about {times} what the {int(rest.sum()):,} others "
+                "have: are two units mixed?"
+            )
+            if not rest[places[0] :].any():
+                words += f" The first is row {places[0] + 1:,}, after which all do"
+            yield Finding.at(column.name, words, places)
+            return
 
 
 def _split(logs: Floats, step: float) -> float | None:
@@ -434,13 +397,13 @@ def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
         return
     low, high = np.quantile(seconds[filled], [0.05, 0.95], method="nearest")
     reach = max(10 * (high - low), _YEAR)
-    far = filled & ((seconds < low - reach) | (seconds > high + reach))
-    rows = np.flatnonzero(filled & ~far)
+    is_far = filled & ((seconds < low - reach) | (seconds > high + reach))
+    far, rows = np.flatnonzero(is_far), np.flatnonzero(filled & ~is_far)
     values = seconds[rows]
-    if far.any():
+    if len(far):
         odd, counts = np.unique(seconds[far], return_counts=True)
         words = (
-            f"{say_count(int(far.sum()), 'row')} far from all others, which are of "
+            f"{say_count(len(far), 'row')} far from all others, which are of "
             f"{_day(values.min())} to {_day(values.max())}, as {_day(odd[counts.argmax()])}: does "
             "it stand for a blank?"
         )
@@ -453,15 +416,15 @@ def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
     if (steps >= 0).mean() < _IN_ORDER or not (steps > 0).any():
         return
     in_order = "rows follow each other in time, but"
-    back = steps <= -_MINUTE
-    ahead = steps > max(100 * float(np.quantile(steps, 0.99)), _DAY)
-    if back.any():
-        times, length = say_count(int(back.sum()), "time"), _length(-steps[back][0])
+    back = np.flatnonzero(steps <= -_MINUTE)
+    ahead = np.flatnonzero(steps > max(100 * float(np.quantile(steps, 0.99)), _DAY))
+    if len(back):
+        times, length = say_count(len(back), "time"), _length(-steps[back[0]])
         words = f"{in_order} it goes back {times}, first by {length}: was the clock set?"
-        yield Finding(name, words, tuple(int(row) + 1 for row in rows[1:][back][:_SHOWN]))
-    if ahead.any():
-        words = f"{in_order} one comes {_length(steps[ahead][0])} after the row before it"
-        yield Finding(name, words, tuple(int(row) + 1 for row in rows[1:][ahead][:_SHOWN]))
+        yield Finding.at(name, words, rows[back + 1])
+    if len(ahead):
+        words = f"{in_order} one comes {_length(steps[ahead[0]])} after the row before it"
+        yield Finding.at(name, words, rows[ahead + 1])
 
 
 def _length(seconds: float) -> str:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -71,11 +71,10 @@ _LEAST_STRENGTH, _MOST_STRENGTH = 0.1, 1e6  # groups of one level each, and grou
 class GroupCounts:
     """Rows with the hash of their group, of a table or of parts of it that are joined.
 
-    Each group keeps a limited number of rows, so that all groups together hold no more than 8
-    million cells: those with the smallest of random keys, so that the rows kept from parts are a
-    sample of the whole. Small groups keep every row. Of more than 100,000 groups those with the
-    most rows are kept; if a dropped group occurs again in a later part, learning about it starts
-    again.
+    All groups together keep no more than 8 million cells: small groups every row, large ones those
+    with the smallest of random keys, so that the rows kept from parts are a sample of the whole. Of
+    more than 100,000 groups those with the most rows are kept; if a dropped group occurs again in a
+    later part, learning about it starts again.
     """
 
     group: str  # the name of the group column
@@ -98,9 +97,9 @@ class GroupCounts:
         rows = self.rows.sort([_GROUP, _KEY])
         sizes = rows[_GROUP].drop_nulls().value_counts(name="rows")
         kept = sizes.sort(["rows", _GROUP], descending=True).head(MOST_GROUPS)
-        dropped, group = sizes.height - kept.height, pl.col(_GROUP)
+        dropped = sizes.height - kept.height
         if dropped:
-            rows = rows.filter(group.is_in(kept[_GROUP].implode()) | group.is_null())
+            rows = rows.filter(rows[_GROUP].is_in(kept[_GROUP].implode()).fill_null(value=True))
         most_rows = MOST_CELLS // rows.width
         if rows.height > most_rows:
             ordered = np.sort(kept["rows"].to_numpy())
@@ -126,13 +125,13 @@ def hash_texts(column: pl.Series) -> pl.Series:
     return texts.to_frame().join(by_text, on="text", how="left", maintain_order="left")["hash"]
 
 
-def _positions(hashes: pl.Series, among: Hashes) -> Integers:
-    """The position of each hash among sorted ones; -1 if it is null or not among them."""
+def _positions(column: pl.Series, among: Hashes | Integers) -> Integers:
+    """The position of each number among sorted ones; -1 if it is null or not among them."""
     if not len(among):
-        return np.full(len(hashes), -1)
-    numbers = hashes.fill_null(0).to_numpy()
+        return np.full(len(column), -1)
+    numbers = column.fill_null(0).to_numpy()
     at = np.minimum(np.searchsorted(among, numbers), len(among) - 1)
-    return np.where((among[at] == numbers) & hashes.is_not_null().to_numpy(), at, -1)
+    return np.where((among[at] == numbers) & column.is_not_null().to_numpy(), at, -1)
 
 
 # --- a column of numbers --------------------------------------------------------------------------
@@ -142,7 +141,9 @@ def _positions(hashes: pl.Series, among: Hashes) -> Integers:
 class NumberByGroup:
     """A column of numbers: statistics of each group, and of all groups together.
 
-    Here and in `ShareByGroup`, `groups` are positions, -1 for rows of no group that is stored.
+    Here and in `ShareByGroup`, `groups` are positions; -1 for rows of no group that is stored, for
+    which a 0 is added to the statistics. A training row is judged `without_itself`, by the other
+    rows of its group: a new row of the group will not be among the rows that judge it.
     """
 
     name: str
@@ -190,24 +191,16 @@ class NumberByGroup:
             squares = np.bincount(of, (clipped - mean[of]) ** 2, n_groups)
             variance = squares / np.maximum(n - 1, 1) / _KEPT
             moments = _moments(n, mean, variance)
-            _, _, within, degrees = moments
-            blended = degrees * within + np.maximum(n - 1, 0) * variance
-            scale = np.sqrt(blended / (degrees + np.maximum(n - 1, 0)))
+            scale = np.sqrt(_blended(n, variance, *moments[2:]))
         return cls(column.name, floor, *moments, n, mean, variance)
 
     def scores(self, column: pl.Series, groups: Integers, *, without_itself: bool) -> Floats:
-        """Z of each value; NaN if the cell is blank.
-
-        A training row is judged `without_itself`, by the other rows of its group: a new row of the
-        group will not be among the rows that judge it.
-        """
+        """Z of each value; NaN if the cell is blank."""
         x = _transform(finite_or_nan(column), self.floor)
-        n, mean, variance = (
-            np.where(groups >= 0, statistic[groups], 0.0)
-            for statistic in (self.n, self.mean, self.variance)
-        )
+        least = _LEAST_SCALE**2 * (self.between + self.within)
+        n, mean, variance = (np.append(s, 0.0)[groups] for s in (self.n, self.mean, self.variance))
         if without_itself:
-            reach = _REACH * np.sqrt(self._blended(n, variance))
+            reach = _REACH * np.sqrt(_blended(n, variance, self.within, self.degrees, least))
             gap = np.clip(x - mean, -reach, reach)
             others = np.where(np.isnan(x), n, np.maximum(n - 1, 0))
             squares = np.maximum(n - 1, 0) * variance * _KEPT
@@ -215,14 +208,10 @@ class NumberByGroup:
             variance = squares / np.maximum(others - 1, 1) / _KEPT
             n, mean = others, mean - gap / np.maximum(others, 1)
         trust = n * self.between / (n * self.between + self.within)
-        spread = self._blended(n, variance) + self.between * (1 - trust)
+        spread = _blended(n, variance, self.within, self.degrees, least)
+        spread += self.between * (1 - trust)
         z = (x - trust * mean - (1 - trust) * self.centre) / np.sqrt(spread)
         return np.clip(z, -_FARTHEST, _FARTHEST)
-
-    def _blended(self, n: Floats, variance: Floats) -> Floats:
-        own = np.maximum(n - 1, 0)
-        blended = (self.degrees * self.within + own * variance) / (self.degrees + own)
-        return np.maximum(blended, _LEAST_SCALE**2 * (self.between + self.within))
 
 
 def _log_floor(values: Floats) -> float | None:
@@ -230,21 +219,26 @@ def _log_floor(values: Floats) -> float | None:
 
     Amounts of money are an example: customers differ by factors, and so do the payments of one.
     """
-    if not len(values) or values.min() <= 0 or _skew(values) < 0.1:
+    if not len(values) or values.min() <= 0:
         return None
-    return float(values.min()) / 2 if abs(_skew(np.log(values))) < _skew(values) / 2 else None
-
-
-def _skew(values: Floats) -> float:
-    """How much farther the upper tail reaches than the lower: from -1 to 1, 0 if both are equal."""
-    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
-    return float((high + low - 2 * middle) / (high - low)) if high > low else 0.0
+    skews = []  # how much farther the upper tail reaches than the lower, from -1 to 1
+    for x in (values, np.log(values)):
+        low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
+        skews.append((high + low - 2 * middle) / (high - low) if high > low else 0.0)
+    skewed = skews[0] >= 0.1 and abs(skews[1]) < skews[0] / 2
+    return float(values.min()) / 2 if skewed else None
 
 
 def _transform(values: Floats, floor: float | None) -> Floats:
     if floor is None:
         return np.clip(values, -_LARGEST, _LARGEST)
     return np.log(np.maximum(values, floor))
+
+
+def _blended(n: Any, variance: Floats, within: float, degrees: float, least: float = 0.0) -> Floats:
+    """The variance of groups: a mean of theirs and that of all."""
+    own = np.maximum(n - 1, 0)
+    return np.maximum((degrees * within + own * variance) / (degrees + own), least)
 
 
 def _medians(x: Floats, of: Integers, n_groups: int) -> Floats:
@@ -255,19 +249,18 @@ def _medians(x: Floats, of: Integers, n_groups: int) -> Floats:
     return medians
 
 
-def _moments(
-    sizes: Integers, means: Floats, variances: Floats
-) -> tuple[float, float, float, float]:
+def _moments(n_g: Integers, means: Floats, variances: Floats) -> tuple[float, float, float, float]:
     """Return m, tau^2, s^2 and d."""
-    some, n = sizes > 0, sizes[sizes > 0].astype(float)
+    some = n_g > 0
+    n, means, variances = n_g[some].astype(float), means[some], variances[some]
     if not len(n):
         return 0.0, 0.0, 1.0, _MOST_DEGREES
-    means, middle = means[some], np.median(means[some])
+    middle = np.median(means)
     reach = 3 * np.median(np.abs(means - middle)) / norm.ppf(0.75)
     means = np.clip(means, middle - reach, middle + reach) if reach > 0 else means
     if n.max() < 2:  # no group tells what is within
         return float(means.mean()), 0.0, float(means.var()) or 1.0, _MOST_DEGREES
-    within, degrees, pooled = _variances(n[n > 1] - 1, variances[some][n > 1])
+    within, degrees, pooled = _variances(n[n > 1] - 1, variances[n > 1])
     centre = float(np.average(means, weights=n))
     if len(n) < 2:
         return centre, 0.0, within, degrees
@@ -348,12 +341,15 @@ class ShareByGroup:
         pairs, rows = np.unique(groups[filled] * size + codes[filled], return_counts=True)
         table = np.bincount(codes[codes >= 0], minlength=size)
         n = np.bincount(groups[filled], minlength=n_groups)
+
+        def ordered_pairs(counts: Any) -> float:
+            return float((counts * (counts - 1.0)).sum())
+
         strength = _MOST_STRENGTH
-        if _ordered_pairs(n):
-            within = _ordered_pairs(rows) / _ordered_pairs(n)
-            overall = _ordered_pairs(table) / _ordered_pairs(table.sum())
-            if within > overall:
-                strength = (1 - within) / (within - overall)
+        if ordered_pairs(n):
+            within = ordered_pairs(rows) / ordered_pairs(n)
+            overall = ordered_pairs(table) / ordered_pairs(table.sum())
+            strength = (1 - within) / (within - overall) if within > overall else strength
         strength = float(np.clip(strength, _LEAST_STRENGTH, _MOST_STRENGTH))
         n_others = counts.height - len(levels)
         return cls(column.name, strength, levels, table, n, pairs, rows, n_others)
@@ -367,13 +363,9 @@ class ShareByGroup:
         rows = np.maximum(self.counts[codes] - itself, 0)
         rows = np.where(codes == size - 1, rows / (self.n_others + 1), rows) + 1
         in_table = rows / (self.counts.sum() - itself + size + self.n_others)
-        pair = groups * size + codes
-        at = np.minimum(np.searchsorted(self.pairs, pair), len(self.pairs) - 1)
-        in_group, n = np.zeros(len(codes)), np.zeros(len(codes))
-        if len(self.pairs):
-            in_group = np.where((groups >= 0) & (self.pairs[at] == pair), self.rows[at], 0.0)
-            n = np.where(groups >= 0, self.n[groups], 0.0)
-        in_group, n = np.maximum(in_group - itself, 0), np.maximum(n - itself, 0)
+        pairs = _positions(pl.Series(groups * size + codes), self.pairs)
+        in_group = np.maximum(np.append(self.rows, 0)[pairs] - itself, 0)
+        n = np.maximum(np.append(self.n, 0)[groups] - itself, 0)
         share = (in_group + self.strength * in_table) / (n + self.strength)
         return np.where(codes >= 0, -np.log(share), np.nan)
 
@@ -384,12 +376,6 @@ def _level_codes(column: pl.Series, levels: Hashes) -> Integers:
     return np.where(column.is_null().to_numpy(), -1, np.where(codes < 0, len(levels), codes))
 
 
-def _ordered_pairs(counts: Integers | np.int64) -> float:
-    """Number of ordered pairs of rows within counts."""
-    counts = np.asarray(counts, dtype=float)
-    return float((counts * (counts - 1)).sum())
-
-
 # --- all columns ----------------------------------------------------------------------------------
 
 
@@ -397,9 +383,8 @@ def _ordered_pairs(counts: Integers | np.int64) -> float:
 class GroupComparison:
     """What a model stores about groups; their names and levels as hashes, and no row.
 
-    Training rows are compared by `training_features`, which leaves the row itself out of its group;
-    all other rows by `features`. Parsed rows hold numbers and texts, null if a cell is blank;
-    groups are texts, null if a row has none.
+    Parsed rows hold numbers and texts, null if a cell is blank; groups are texts, null if a row has
+    none.
 
     Examples
     --------
@@ -464,33 +449,28 @@ class GroupComparison:
         """The name of each feature, in the order of the columns."""
         return [f"{name} beside its {self.group}" for name in self.columns]
 
-    def features(self, parsed: pl.DataFrame, groups: pl.Series) -> Floats:
-        """How unusual each cell of new rows is within its group: (rows, columns).
+    def features(
+        self, parsed: pl.DataFrame, groups: pl.Series, *, training: bool = False
+    ) -> Floats:
+        """How unusual each cell is within its group: (rows, columns).
 
-        For numbers this is z, below 0 if the value is lower than the group's; for categories
-        it is -log(share). NaN if the cell is blank.
+        For numbers this is z, below 0 if the value is lower than the group's; for categories it is
+        -log(share). NaN if the cell is blank. `training` rows are compared with the others of their
+        group, all other rows with all of it.
         """
-        return self._features(parsed, groups, without_itself=False)
-
-    def training_features(self, parsed: pl.DataFrame, groups: pl.Series) -> Floats:
-        """The same for training rows, each compared with the others of its group."""
-        return self._features(parsed, groups, without_itself=True)
-
-    def _features(self, parsed: pl.DataFrame, groups: pl.Series, *, without_itself: bool) -> Floats:
         of = _positions(hash_texts(groups), self.groups)
         parts: list[NumberByGroup | ShareByGroup] = [*self.numbers, *self.shares]
-        features = {
-            part.name: part.scores(parsed[part.name], of, without_itself=without_itself)
-            for part in parts
-        }
-        return np.column_stack([features[name] for name in self.columns])
+        parts.sort(key=lambda part: self.columns.index(part.name))
+        scores = [each.scores(parsed[each.name], of, without_itself=training) for each in parts]
+        return np.column_stack(scores)
 
     def describe(self) -> str:
         """What is compared, in one sentence."""
-        columns = say_count(len(self.columns), "column")
-        verb = "is" if len(self.columns) == 1 else "are"
+        columns = (
+            f"{say_count(len(self.columns), 'column')} {'is' if len(self.columns) == 1 else 'are'}"
+        )
         groups = say_count(len(self.groups), "group")
-        said = f"{self.group}: {columns} {verb} compared within {groups}"
-        if not self.dropped:
-            return said
-        return f"{said}; the {self.dropped:,} smallest are compared with the table"
+        rest = (
+            f"; the {self.dropped:,} smallest are compared with the table" if self.dropped else ""
+        )
+        return f"{self.group}: {columns} compared within {groups}{rest}"

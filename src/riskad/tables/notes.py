@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from riskad.core.checks import DataWarning, enumerate_names
 
@@ -62,13 +63,11 @@ def catch_kinds(*kinds: type[Warning]) -> Iterator[list[Warning]]:
         for kind in kinds:
             warnings.simplefilter("always", kind)
         yield collected
-    for warning in caught:
-        if isinstance(warning.message, kinds):
-            collected.append(warning.message)
+    for each in caught:
+        if isinstance(each.message, kinds):
+            collected.append(each.message)
         else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 @contextmanager
@@ -97,6 +96,7 @@ def saying_once(said: set[str]) -> Iterator[None]:
 # --- what is not as in training -------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NotAsInTraining(DataWarning):
     """What rows to score have and training rows did not have, by column.
 
@@ -107,28 +107,19 @@ class NotAsInTraining(DataWarning):
 country: 3 rows with a new value ('NA', 'XX').
     """
 
-    def __init__(
-        self,
-        *,
-        blanks: Mapping[str, int] | None = None,
-        rows: Mapping[str, int] | None = None,
-        values: Mapping[str, set[str]] | None = None,
-        unread: Mapping[str, tuple[int, str]] | None = None,
-        changes: Mapping[str, list[str]] | None = None,
-    ):
-        self.blanks = Counter(blanks or {})
-        self.rows = Counter(rows or {})
-        self.values = dict(values or {})
-        self.unread = dict(unread or {})
-        self.changes = dict(changes or {})
+    blanks: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)  # with new values
+    values: dict[str, set[str]] = field(default_factory=dict)
+    unread: dict[str, tuple[int, str]] = field(default_factory=dict)  # cells, and the first one
+    changes: dict[str, list[str]] = field(default_factory=dict)  # sentences
 
     @classmethod
     def of_all(cls, batches: Iterable[NotAsInTraining]) -> NotAsInTraining:
         """Merge the differences of several batches of rows."""
         merged = cls()
         for batch in batches:
-            merged.blanks += batch.blanks
-            merged.rows += batch.rows
+            merged.blanks = Counter(merged.blanks) + Counter(batch.blanks)
+            merged.rows = Counter(merged.rows) + Counter(batch.rows)
             for name, values in batch.values.items():
                 values = values | merged.values.get(name, set())
                 merged.values[name] = set(sorted(values)[:MOST_NEW_VALUES])

@@ -40,6 +40,7 @@ from riskad.storage.fields import (
     require,
 )
 from riskad.tables.cells import Value, as_text, check_columns
+from riskad.tables.formats.numbers import LARGEST
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
 from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
@@ -164,6 +165,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             used |= {name} if column.used else set()
             texts |= {name} if column.used and isinstance(column.typical, str) else set()
         require(len(used) > 0, "columns_: none is used")
+        fills = np.abs(state["encoder_"].fills_)  # squares of larger numbers overflow
+        require(bool((fills <= LARGEST).all()), "encoder_: too large numbers")
         readable = used | {state["group"]}
         for derived in state["derived_"]:
             require(set(derived.needs()) <= readable, "derived_: of other columns")

@@ -84,54 +84,47 @@ class Shifts:
         sentences: dict[str, list[str]] = {}
         for place, name in enumerate(self.columns):
             if name in parsed.columns and parsed.height >= _FEWEST:
-                unit = self._new_unit(place, parsed[name], first_row)
-                blanks = self._new_blanks(place, parsed[name], first_row)
-                sentences[name] = [sentence for sentence in (unit, blanks) if sentence]
-        return {name: each for name, each in sentences.items() if each}
+                for check in (self._new_unit, self._new_blanks):
+                    sentence, where = check(place, parsed[name])
+                    if sentence:
+                        words = f"{name}: {sentence} First in row {first_row + where:,}."
+                        sentences.setdefault(name, []).append(words)
+        return sentences
 
-    def _new_unit(self, place: int, column: pl.Series, first_row: int) -> str | None:
+    def _new_unit(self, place: int, column: pl.Series) -> tuple[str, int]:
         before, sizes = self.quantiles[place], _sizes(column)
         if np.isnan(before).any():
-            return None
+            return "", 0
         present = ~np.isnan(sizes)
         outside = present & ((sizes < before[0]) | (sizes > before[-1]))
         for moved in (present, outside):
             if moved.sum() < max(_FEWEST, _LEAST_SHARE * present.sum()):
                 continue
             after = np.quantile(sizes[moved], _LEVELS[2:5])
-            if before[1] <= after[1] <= before[5]:
-                continue
             factor = factor_between(before[2:5], after, near=0.15)
-            if factor is None:
+            if factor is None or before[1] <= after[1] <= before[5]:
                 continue
             # A wild value of the old unit is not where the new one begins.
             as_before = sizes / factor
             moved = moved & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
-            usual, middle = (
-                show_number(float(f"{size:.3g}")) for size in (before[3], np.median(sizes[moved]))
-            )
-            where = "here"
-            if moved.sum() < 0.9 * present.sum():
-                where = f"in {int(moved.sum()):,} of {say_count(len(sizes), 'row')}"
+            medians = before[3], np.median(sizes[moved])
+            usual, middle = (show_number(float(f"{median:.3g}")) for median in medians)
+            where, n = "here", int(moved.sum())
+            if n < 0.9 * present.sum():
+                where = f"in {n:,} of {say_count(len(sizes), 'row')}"
             large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
-            return (
-                f"{column.name}: usually {usual}, {where} {middle}, {large}: has the unit "
-                f"changed? First in row {first_row + int(moved.argmax()):,}."
-            )
-        return None
+            sentence = f"usually {usual}, {where} {middle}, {large}: has the unit changed?"
+            return sentence, int(moved.argmax())
+        return "", 0
 
-    def _new_blanks(self, place: int, column: pl.Series, first_row: int) -> str | None:
+    def _new_blanks(self, place: int, column: pl.Series) -> tuple[str, int]:
         n, now = len(column), column.null_count()
         rows, before = int(self.rows[place]), int(self.blanks[place])
-        if not rows or now / n < before / rows + _MORE_BLANKS:
-            return None
-        if binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
-            return None
-        row = first_row + int(column.is_null().arg_max() or 0)
-        return (
-            f"{column.name}: {100 * now / n:.0f} % of the cells are blank, where "
-            f"{100 * before / rows:.0f} % were. First in row {row:,}."
-        )
+        more = rows and now / n >= before / rows + _MORE_BLANKS
+        if not more or binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
+            return "", 0
+        shares = f"{100 * now / n:.0f} % of the cells are blank, where {100 * before / rows:.0f} %"
+        return f"{shares} were.", int(column.is_null().arg_max() or 0)
 
 
 def factor_between(before: Floats, after: Floats, *, near: float) -> float | None:

@@ -24,8 +24,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["Distinct", "Numbers", "RowSample", "Texts"]
-
 _EXACT = 2.0**53  # up to which a float holds every whole number
 
 
@@ -44,22 +42,21 @@ class Distinct:
     @classmethod
     def of(cls, values: pl.Series, most: int | None) -> Self:
         """Sketch values, none of them null."""
-        return cls(values.hash(0).unique(), most)._smallest()
+        return cls._smallest(values.hash(0), most)
 
     def joined(self, other: Self) -> Self:
         """The sketch of both."""
-        return replace(self, hashes=pl.concat([self.hashes, other.hashes]).unique())._smallest()
+        return self._smallest(pl.concat([self.hashes, other.hashes]), self.most)
 
-    def _smallest(self) -> Self:
-        if self.most is None or len(self.hashes) <= self.most:
-            return self
-        return replace(self, hashes=self.hashes.bottom_k(self.most))
+    @classmethod
+    def _smallest(cls, hashes: pl.Series, most: int | None) -> Self:
+        hashes = hashes.unique()
+        return cls(hashes if most is None or len(hashes) <= most else hashes.bottom_k(most), most)
 
     def n_shared(self, other: Self) -> int:
         """How many values are in both, or an estimate: only the smallest hashes can meet."""
         both = pl.concat([self.hashes, other.hashes])
-        share = min(self._share, other._share)
-        return round((len(both) - both.n_unique()) / share)
+        return round((len(both) - both.n_unique()) / min(self._share, other._share))
 
     @property
     def _share(self) -> float:
@@ -71,9 +68,8 @@ class Distinct:
     @property
     def number(self) -> int:
         """The number of different values, or an estimate."""
-        if self.most is None or len(self.hashes) < self.most:
-            return len(self.hashes)
-        return round((self.most - 1) / self._share)
+        n, share = len(self.hashes), self._share
+        return n if share == 1 else round((n - 1) / share)
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ class Numbers:
         filled = values.drop_nulls()
         low, high = (cast(float, end) for end in (filled.min(), filled.max()))
         if filled.is_empty():
-            low, high = np.inf, -np.inf
+            low, high = math.inf, -math.inf
         n_rows, blanks = len(values), values.null_count()
         if not (filled % 1 == 0).all():
             return cls(n_rows, blanks, low, high)
@@ -117,16 +113,9 @@ class Numbers:
             filled = min(self.n_rows - self.blanks, other.n_rows - other.blanks) > 0
             apart = abs(self.low - other.low) if filled else 0.0
             step = math.gcd(self.step, other.step, int(apart) if apart < _EXACT else 1)
-        return replace(
-            self,
-            n_rows=self.n_rows + other.n_rows,
-            blanks=self.blanks + other.blanks,
-            low=min(self.low, other.low),
-            high=max(self.high, other.high),
-            distinct=distinct,
-            repeats=repeats,
-            step=step,
-        )
+        n_rows, blanks = self.n_rows + other.n_rows, self.blanks + other.blanks
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return type(self)(n_rows, blanks, low, high, distinct, repeats, step)
 
 
 @dataclass(frozen=True)
@@ -151,14 +140,9 @@ class Texts:
         distinct = None
         if self.distinct or other.distinct:
             distinct = self._hashed().joined(other._hashed())
-        counts = pl.concat([self.counts, other.counts])
-        return replace(
-            self,
-            n_rows=self.n_rows + other.n_rows,
-            blanks=self.blanks + other.blanks,
-            counts=counts.group_by("level").agg(pl.col("rows").sum()),
-            distinct=distinct,
-        )._frequent()
+        n_rows, blanks = self.n_rows + other.n_rows, self.blanks + other.blanks
+        counts = pl.concat([self.counts, other.counts]).group_by("level").agg(pl.col("rows").sum())
+        return type(self)(n_rows, blanks, counts, self.most, distinct)._frequent()
 
     def _hashed(self) -> Distinct:
         return self.distinct or Distinct.of(self.counts["level"], self.most)
@@ -184,10 +168,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class RowSample:
-    """Random rows: each draws a key, and those with the smallest keys are kept.
-
-    So samples of parts make a sample of the whole.
-    """
+    """Random rows: each draws a key, and the smallest are kept, of parts as of the whole."""
 
     rows: pl.DataFrame
     keys: NDArray[np.float64]
@@ -205,8 +186,7 @@ class RowSample:
         """The sample of both; in the order of the rows."""
         rows = pl.concat([self.rows, other.rows], how="vertical_relaxed")
         keys = np.concatenate([self.keys, other.keys])
-        n_rows = self.n_rows + other.n_rows
-        return replace(self, rows=rows, keys=keys, n_rows=n_rows)._thinned()
+        return type(self)(rows, keys, self.n_rows + other.n_rows, self.most)._thinned()
 
     def _thinned(self) -> Self:
         if self.most is None or self.rows.height <= self.most:

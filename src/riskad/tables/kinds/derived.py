@@ -12,18 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.rows.date_features import GapToPrevious, elapsed, elapsed_pairs, follows
-from riskad.storage.fields import (
-    NUMBER,
-    TEXT,
-    Array,
-    Fields,
-    Fixed,
-    ListOf,
-    Record,
-    State,
-    require,
-)
+from riskad.rows.date_features import DAY, GapToPrevious, elapsed, elapsed_pairs, follows
+from riskad.storage import fields
+from riskad.storage.fields import TEXT, Array, Fields, ListOf, State, require
 from riskad.tables.cells import Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
@@ -32,23 +23,31 @@ from riskad.tables.kinds.categories import CategoryColumn
 from riskad.tables.kinds.moments import MomentColumn
 from riskad.tables.kinds.numbers import FlagColumn, NumberColumn
 
-_DAY = 86_400.0
-_KEPT = Fixed({"groups": Array("i", ("kept",), rising=True), "seconds": Array("f", ("kept",))})
+
+@dataclass(frozen=True)
+class DerivedColumn:
+    """A number of a row in the form that is shown."""
+
+    name: str
+    unit: str
+    extremes: tuple[str, str]  # words for small and large numbers
+
+    def show(self, value: Value) -> Value:
+        """Return the number with its unit."""
+        if not isinstance(value, float) or not self.unit:
+            return value
+        if self.unit == "days" and value < 0:
+            return f"{-value:,.3g} days before"
+        return f"{value:,.3g} {self.unit}"
 
 
 @dataclass(frozen=True)
 class Derived(ABC):
-    """Numbers of each row that are computed from several columns.
+    """Numbers of each row that are computed from several columns."""
 
-    Parameters
-    ----------
-    typical
-        The medians of the training rows.
-    """
+    typical: list[float] = field(default_factory=list)  # medians of the training rows
 
-    typical: list[float] = field(default_factory=list)
-
-    _state_fields: ClassVar[Fields] = {"typical": ListOf(NUMBER)}
+    _state_fields: ClassVar[Fields] = {"typical": ListOf(fields.NUMBER)}
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -69,9 +68,9 @@ class Derived(ABC):
     def describe(self) -> str:
         """Describe the numbers."""
 
-    @abstractmethod
     def column(self, name: str) -> DerivedColumn:
         """Return how one of the numbers is shown."""
+        return DerivedColumn(name, "days", ("short", "long"))
 
     def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
         """Return the nodes of a graph that give the numbers, NaN for gaps."""
@@ -83,45 +82,13 @@ class Derived(ABC):
 
 def medians(values: NDArray[np.float64]) -> list[float]:
     """Return the median of each column, 0 if all is blank."""
-    known = ~np.isnan(values)
-    return [
-        float(np.median(values[known[:, j], j])) if known[:, j].any() else 0.0
-        for j in range(values.shape[1])
-    ]
-
-
-@dataclass(frozen=True)
-class DerivedColumn:
-    """A number of a row in the form that is shown."""
-
-    name: str
-    unit: str
-    low: str
-    high: str
-
-    def show(self, value: Value) -> Value:
-        """Return the number with its unit."""
-        if not isinstance(value, float) or not self.unit:
-            return value
-        if self.unit == "days" and value < 0:
-            return f"{-value:,.3g} days before"
-        return f"{value:,.3g} {self.unit}"
-
-    @property
-    def extremes(self) -> tuple[str, str]:
-        """Words for small and large numbers."""
-        return self.low, self.high
+    filled = (column[~np.isnan(column)] for column in values.T)
+    return [float(np.median(column)) if len(column) else 0.0 for column in filled]
 
 
 @dataclass(frozen=True)
 class TimeBetween(Derived):
-    """Days from one date of a row to another.
-
-    Parameters
-    ----------
-    pairs
-        Names of the first and of the second date.
-    """
+    """Days from one date of a row to another, for pairs of columns."""
 
     pairs: list[list[str]] = field(default_factory=list)
 
@@ -134,7 +101,7 @@ class TimeBetween(Derived):
     @classmethod
     def learn(cls, parsed: pl.DataFrame, pairs: list[list[str]]) -> TimeBetween:
         """Return the differences of pairs of columns, each from the date that is usually first."""
-        usual = medians(_days(parsed, pairs))
+        usual = medians(cls(pairs=pairs).values(parsed))
         pairs = [pair if days >= 0 else pair[::-1] for pair, days in zip(pairs, usual, strict=True)]
         return cls([abs(days) for days in usual], pairs)
 
@@ -142,7 +109,8 @@ class TimeBetween(Derived):
         return [f"{first} to {second}" for first, second in self.pairs]
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        return _days(parsed, self.pairs)
+        seconds = {name: to_seconds(parsed[name]) for name in self.needs()}
+        return np.column_stack([elapsed(seconds[a], seconds[b]) for a, b in self.pairs])
 
     def needs(self) -> list[str]:
         return list(dict.fromkeys(name for pair in self.pairs for name in pair))
@@ -150,52 +118,32 @@ class TimeBetween(Derived):
     def describe(self) -> str:
         return f"time between dates: {', '.join(self.names())}"
 
-    def column(self, name: str) -> DerivedColumn:
-        return DerivedColumn(name, "days", "short", "long")
-
     def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
         return [
-            g.node("Div", g.node("Sub", inputs[second], inputs[first]), np.array(_DAY))
+            g.node("Div", g.node("Sub", inputs[second], inputs[first]), np.array(DAY))
             for first, second in self.pairs
         ]
 
 
-def _days(parsed: pl.DataFrame, pairs: list[list[str]]) -> NDArray[np.float64]:
-    seconds = {name: to_seconds(parsed[name]) for pair in pairs for name in pair}
-    return np.column_stack([elapsed(seconds[first], seconds[second]) for first, second in pairs])
-
-
 @dataclass(frozen=True)
 class BesideGroup(Derived):
-    """How unusual the cells of a row are within its group.
-
-    Parameters
-    ----------
-    comparison
-        What is known about the groups.
-    """
+    """How unusual the cells of a row are within its group."""
 
     comparison: GroupComparison = None  # type: ignore[assignment]
 
-    _state_fields: ClassVar[Fields] = {"comparison": Record(("GroupComparison",))}
+    _state_fields: ClassVar[Fields] = {"comparison": fields.Record(("GroupComparison",))}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         n = len(state["comparison"].columns)
         require(n == len(state["typical"]) > 0, "typical: one for each column")
 
-    @classmethod
-    def learn(cls, parsed: pl.DataFrame, comparison: GroupComparison) -> BesideGroup:
-        """Return the comparison, with usual values of parsed rows."""
-        values = comparison.training_features(parsed, parsed[comparison.group])
-        return cls(medians(values), comparison)
-
     def names(self) -> list[str]:
         return self.comparison.names()
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        compare = self.comparison.training_features if training else self.comparison.features
-        return compare(parsed, parsed[self.comparison.group])
+        groups = parsed[self.comparison.group]
+        return self.comparison.features(parsed, groups, training=training)
 
     def needs(self) -> list[str]:
         return [self.comparison.group, *self.comparison.columns]
@@ -205,10 +153,10 @@ class BesideGroup(Derived):
 
     def column(self, name: str) -> DerivedColumn:
         """Return how people see numbers of spreads, and rarities."""
-        of = self.comparison.columns[self.names().index(name)]
-        if any(number.name == of for number in self.comparison.numbers):
-            return DerivedColumn(name, "SD", "low", "high")
-        return DerivedColumn(name, "", "common", "rare")
+        compared = self.comparison.columns[self.names().index(name)]
+        if any(number.name == compared for number in self.comparison.numbers):
+            return DerivedColumn(name, "SD", ("low", "high"))
+        return DerivedColumn(name, "", ("common", "rare"))
 
 
 @dataclass(frozen=True)
@@ -217,49 +165,37 @@ class SincePrevious(Derived):
 
     This is the last earlier training row of its group (`GapToPrevious`), so that it does not depend
     on other rows that are scored; without one there is a gap.
-
-    Parameters
-    ----------
-    group, moment
-        Names of the columns.
-    kept
-        `GapToPrevious.to_dict` of the moments of each group.
     """
 
     group: str = ""
     moment: str = ""
-    kept: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)  # `GapToPrevious.to_dict`
 
-    _state_fields: ClassVar[Fields] = {"group": TEXT, "moment": TEXT, "kept": _KEPT}
+    _state_fields: ClassVar[Fields] = {
+        "group": TEXT,
+        "moment": TEXT,
+        "kept": fields.Fixed(
+            {"groups": Array("i", ("kept",), rising=True), "seconds": Array("f", ("kept",))}
+        ),
+    }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         require(len(state["typical"]) == 1, "typical: one number")
         GapToPrevious.from_dict(state["kept"])
 
-    @classmethod
-    def learn(cls, parsed: pl.DataFrame, group: str, moment: str) -> SincePrevious:
-        """Return what is kept of parsed rows."""
-        seconds = to_seconds(parsed[moment])
-        kept = GapToPrevious.learn(parsed[group], seconds)
-        gaps = kept.gaps(parsed[group], seconds)[:, None] / _DAY
-        return cls(medians(gaps), group, moment, kept.to_dict())
-
     def names(self) -> list[str]:
         return [f"{self.moment} since the row before of its {self.group}"]
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
         kept = GapToPrevious.from_dict(self.kept)
-        return kept.gaps(parsed[self.group], to_seconds(parsed[self.moment]))[:, None] / _DAY
+        return kept.gaps(parsed[self.group], to_seconds(parsed[self.moment]))[:, None] / DAY
 
     def needs(self) -> list[str]:
         return [self.group, self.moment]
 
     def describe(self) -> str:
         return f"{self.group}: time since the row before, by {self.moment}"
-
-    def column(self, name: str) -> DerivedColumn:
-        return DerivedColumn(name, "days", "short", "long")
 
 
 # --- what is computed of a table -------------------------------------------------------------
@@ -271,29 +207,18 @@ def learn_derived(
     rows: pl.DataFrame,
     count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
 ) -> list[Derived]:
-    """Return what is computed from several columns.
+    """Return what is computed from several columns, of typed rows.
 
-    Parameters
-    ----------
-    columns
-        The columns, by name.
-    group
-        The column of groups.
-    rows
-        Typed rows: all of them, or some if `count_groups` goes through all.
-    count_groups
-        Counts groups in a pass over all rows, by a function of typed rows and the first row's
-        number; None if `rows` are all.
+    These are all rows, or some: `count_groups` then counts groups in a pass over all, by a function
+    of typed rows and the first row's number.
     """
-    derived: list[Derived] = []
     dates = {
         name: (column.kind, to_seconds(rows[name]))
         for name, column in columns.items()
         if isinstance(column, MomentColumn) and column.kind in ("date", "datetime")
     }
-    pairs = elapsed_pairs(dates)
-    if pairs:
-        derived.append(TimeBetween.learn(rows, [list(pair) for pair in pairs]))
+    pairs = [list(pair) for pair in elapsed_pairs(dates)]
+    derived: list[Derived] = [TimeBetween.learn(rows, pairs)] if pairs else []
     if group is None:
         return derived
     compared = [
@@ -306,9 +231,14 @@ def learn_derived(
         return GroupCounts.of(typed.select(compared), typed[group], seed=first_row)
 
     counts = count(rows, 0) if count_groups is None else count_groups(count)
-    derived.append(BesideGroup.learn(rows, GroupComparison.of(counts)))
+    comparison = GroupComparison.of(counts)
+    typical = medians(comparison.features(rows, rows[group], training=True))
+    derived.append(BesideGroup(typical, comparison))
     if count_groups is None and len(dates) == 1:  # a sample does not show which row came before
-        derived.append(SincePrevious.learn(rows, group, *dates))
+        ((moment, (_, seconds)),) = dates.items()
+        kept = GapToPrevious.learn(rows[group], seconds)
+        typical = medians(kept.gaps(rows[group], seconds)[:, None] / DAY)
+        derived.append(SincePrevious(typical, group, moment, kept.to_dict()))
     return derived
 
 
@@ -319,9 +249,7 @@ def without_repeats(
     reduced = dict(columns)
     pairs = [pair for each in derived if isinstance(each, TimeBetween) for pair in each.pairs]
     for first, second in (sorted(pair, key=list(columns).index) for pair in pairs):
-        column = columns[second]
-        if isinstance(column, MomentColumn) and follows(
-            to_seconds(rows[first]), to_seconds(rows[second])
-        ):
+        column, seconds = columns[second], to_seconds(rows[second])
+        if isinstance(column, MomentColumn) and follows(to_seconds(rows[first]), seconds):
             reduced[second] = column.reduced_by(first)
     return reduced

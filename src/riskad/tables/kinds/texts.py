@@ -46,9 +46,6 @@ MANY_LEVELS = 50
 # Texts of which hardly two are alike name the rows if they are codes, with digits or in one word;
 # words may carry information. If many repeat, only sentences are text.
 _WORDS_OF_TEXT, _WORDS_OF_ITEMS, _WORDS_OF_SENTENCES = 1.5, 3.0, 5.0
-_LETTERS = r"\p{L}"
-_BRACKETS = r"^[\[{(].*[\])}]$"
-_SEPARATORS = (";", "|", ",")
 _MOSTLY, _OFTEN = 0.9, 0.1
 _LONG_LIST = 3.0  # items on average
 _SAMPLED = 10_000
@@ -77,13 +74,6 @@ class TextVectors:
     no words, and NaN in all else. Of a text longer than 1,000 characters only the first 1,000
     count.
 
-    Parameters
-    ----------
-    rarity
-        w_b of each bucket.
-    directions
-        Components of each bucket in each direction.
-
     Examples
     --------
     >>> notes = pl.Series(["paid by card", "card payment", "CALL 0800 NOW", None])
@@ -97,8 +87,8 @@ class TextVectors:
            [ 0.  ,   nan,   nan,  0.  ]])
     """
 
-    rarity: NDArray[np.float64]
-    directions: NDArray[np.float64]
+    rarity: NDArray[np.float64]  # w_b
+    directions: NDArray[np.float64]  # (buckets, directions)
 
     _state_fields: ClassVar[Fields] = {
         "rarity": Array("f", (_BUCKETS,), low=0),
@@ -106,37 +96,30 @@ class TextVectors:
     }
 
     @classmethod
-    def learn(cls, texts: pl.Series, seed: int = 0) -> TextVectors:
-        """Learn rarities and directions from texts, at most 20,000 of them.
+    def learn(cls, texts: pl.Series) -> TextVectors:
+        """Learn rarities and directions from texts, at most 20,000 of them, always the same ones.
 
-        Parameters
-        ----------
-        texts
-            A column of texts; null and "" are blank.
-        seed
-            Seed of the sample and of the search for directions: the same texts and seed give the
-            same vectors.
-
-        Returns
-        -------
-        TextVectors
-            Without directions if there are fewer than two different texts.
+        Null and "" are blank. There are no directions if fewer than two texts differ.
         """
         texts = texts.str.head(_LONGEST)
-        known = np.flatnonzero((texts.str.len_bytes() > 0).fill_null(False).to_numpy())
-        rng = np.random.default_rng(seed)
-        if len(known) > _MOST_LEARNED:
-            known = np.sort(rng.choice(known, _MOST_LEARNED, replace=False))
-        texts = texts.gather(known)
+        filled = np.flatnonzero((texts.str.len_bytes() > 0).fill_null(False).to_numpy())
+        if len(filled) > _MOST_LEARNED:
+            rng = np.random.default_rng(0)
+            filled = np.sort(rng.choice(filled, _MOST_LEARNED, replace=False))
+        texts = texts.gather(filled)
         n_b = np.zeros(_BUCKETS)
         for pieces in _each_block(texts):
-            n_b += np.bincount(_without_repeats(pieces).indices, minlength=_BUCKETS)
+            pieces.sum_duplicates()
+            n_b += np.bincount(pieces.indices, minlength=_BUCKETS)
         rarity = 1 + np.log((1 + len(texts)) / (1 + n_b))
         size = min(_DIRECTIONS, texts.n_unique() - 1)
         if size < 1:
             return cls(rarity, np.zeros((_BUCKETS, 0)))
-        rows = sparse.vstack([_weighted(pieces, rarity) for pieces in _each_block(texts)])
-        return cls(rarity, _leading(rows.tocsr(), size, seed))
+        from sklearn.utils.extmath import randomized_svd  # scoring does without
+
+        rows = sparse.vstack([_weighted(pieces, rarity) for pieces in _each_block(texts)]).tocsr()
+        _, _, right = randomized_svd(rows, size, n_iter=4, random_state=0)
+        return cls(rarity, np.ascontiguousarray(right.T))
 
     def names(self, column: str) -> list[str]:
         """Return the names of the numbers of a column."""
@@ -146,27 +129,17 @@ class TextVectors:
     def features(self, texts: pl.Series) -> NDArray[np.float64]:
         """Return the numbers of texts, one row for each."""
         texts = texts.str.head(_LONGEST)
+        length = texts.str.len_chars().fill_null(0)
+        shape = (
+            length,
+            texts.str.count_matches(r"\d") / length,
+            texts.str.count_matches(r"\p{Lu}") / length,
+            texts.str.count_matches(r"\S+").fill_null(0),
+        )
         blocks = [_weighted(p, self.rarity) @ self.directions for p in _each_block(texts)]
         vectors = np.concatenate([np.zeros((0, self.directions.shape[1])), *blocks])
-        vectors[(texts.str.len_bytes() == 0).fill_null(True).to_numpy()] = np.nan
-        return np.hstack([_shape(texts), vectors])
-
-
-def _shape(texts: pl.Series) -> NDArray[np.float64]:
-    """Length, shares of digits and capitals, and number of words."""
-    text = pl.col("text")
-    length = text.str.len_chars().fill_null(0)
-    found = (
-        texts.rename("text")
-        .to_frame()
-        .select(
-            length=length,
-            digits=text.str.count_matches(r"\d") / length,
-            capitals=text.str.count_matches(r"\p{Lu}") / length,
-            words=text.str.count_matches(r"\S+").fill_null(0),
-        )
-    )
-    return found.cast(pl.Float64).to_numpy()
+        vectors[length.to_numpy() == 0] = np.nan
+        return np.column_stack([*(each.cast(pl.Float64).to_numpy() for each in shape), vectors])
 
 
 def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
@@ -178,42 +151,30 @@ def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
     starts = np.concatenate([[0], ends])[:-1]
     cuts = np.flatnonzero(np.diff(starts // _BLOCK, prepend=-1))
     for first, last in pairwise([*cuts, len(texts)]):
-        yield _pieces(padded[int(first) : int(last)], ends[first:last] - starts[first])
+        yield _pieces(
+            padded[int(first) : int(last)], np.diff(ends[first:last], prepend=starts[first])
+        )
 
 
-def _pieces(texts: pl.Series, ends: NDArray[np.int64]) -> sparse.csr_array:
+def _pieces(texts: pl.Series, lengths: NDArray[np.int64]) -> sparse.csr_array:
     characters = "".join(texts.to_list()).encode("utf-32-le", errors="replace")
     c = np.frombuffer(characters, dtype=np.uint32).astype(np.uint64)
-    text_of = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    starts, stops = _spans(c, text_of)
-    buckets = _hashed(c, starts, stops)
-    order = np.argsort(text_of[starts], kind="stable")
-    rows = np.concatenate([[0], np.cumsum(np.bincount(text_of[starts], minlength=len(ends)))])
-    ones = np.ones(len(buckets))
-    return sparse.csr_array((ones, buckets[order], rows), shape=(len(ends), _BUCKETS))
-
-
-def _spans(
-    c: NDArray[np.uint64], text_of: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Start and end of pieces: those of n characters within a text, and words."""
-    starts, stops = [], []
-    for n in _PIECES:
-        inside = np.flatnonzero(text_of[: max(0, len(c) - n + 1)] == text_of[n - 1 :])
-        starts.append(inside)
-        stops.append(inside + n)
+    text_of = np.repeat(np.arange(len(lengths)), lengths)
+    inside = [
+        np.flatnonzero(text_of[: max(0, len(c) - n + 1)] == text_of[n - 1 :]) for n in _PIECES
+    ]
     letters = np.concatenate([[False], c != ord(" "), [False]])
-    edges = np.flatnonzero(letters[1:] != letters[:-1])
-    return np.concatenate([*starts, edges[::2]]), np.concatenate([*stops, edges[1::2]])
-
-
-def _hashed(
-    c: NDArray[np.uint64], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The buckets of pieces; products and sums overflow by design."""
+    edges = np.flatnonzero(letters[1:] != letters[:-1])  # of words
+    starts = np.concatenate([*inside, edges[::2]])
+    stops = np.concatenate([*(at + n for at, n in zip(inside, _PIECES, strict=True)), edges[1::2]])
+    # Products and sums overflow by design.
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(c * _powers(_A, len(c)))])
     hashes = (sums[stops] - sums[starts]) * _powers(_A_INVERSE, len(c) + 1)[starts]
-    return ((hashes * _MIX) >> np.uint64(64 - _BITS)).astype(np.int64)
+    buckets = ((hashes * _MIX) >> np.uint64(64 - _BITS)).astype(np.int64)
+    order = np.argsort(text_of[starts], kind="stable")
+    rows = np.concatenate([[0], np.cumsum(np.bincount(text_of[starts], minlength=len(lengths)))])
+    ones = np.ones(len(buckets))
+    return sparse.csr_array((ones, buckets[order], rows), shape=(len(lengths), _BUCKETS))
 
 
 def _powers(base: int, n: int) -> NDArray[np.uint64]:
@@ -229,19 +190,6 @@ def _weighted(pieces: sparse.csr_array, rarity: NDArray[np.float64]) -> sparse.c
     row_of = np.repeat(np.arange(len(counts)), counts)
     norms = np.sqrt(np.bincount(row_of, w**2, minlength=len(counts)))
     return sparse.csr_array((w / norms[row_of], pieces.indices, pieces.indptr), pieces.shape)
-
-
-def _without_repeats(pieces: sparse.csr_array) -> sparse.csr_array:
-    merged = pieces.copy()
-    merged.sum_duplicates()
-    return merged
-
-
-def _leading(rows: sparse.csr_array, size: int, seed: int) -> NDArray[np.float64]:
-    from sklearn.utils.extmath import randomized_svd  # scoring does without
-
-    _, _, right = randomized_svd(rows, size, n_iter=4, random_state=seed)
-    return np.ascontiguousarray(right.T)
 
 
 # --- the kind of texts -----------------------------------------------------------------------
@@ -262,13 +210,35 @@ def text_kind(profile: ColumnProfile) -> str:
     if not is_measured and _are_lists(texts):  # 38,0 kg is no list
         return "list" if n_distinct >= _FEWEST_LISTS else "category"
     words = _mean(texts.str.count_matches(r"\S+"))
-    in_letters = _mean(texts.str.count_matches(_LETTERS)) > 0.5 * _mean(texts.str.len_chars())
+    in_letters = _mean(texts.str.count_matches(r"\p{L}")) > 0.5 * _mean(texts.str.len_chars())
     differ = n_distinct > profile.n_filled / 2 and n_distinct > 2
     speak = differ and words >= _WORDS_OF_TEXT
     speak = speak or (n_distinct > MANY_LEVELS and words >= _WORDS_OF_SENTENCES)
     if speak and in_letters:
         return "text" if n_distinct >= _FEWEST_TEXTS else "category"
     return "identifier" if differ else "category"
+
+
+def _mean(values: pl.Series) -> float:
+    return float(cast(float, values.mean()))
+
+
+def _are_lists(texts: pl.Series) -> bool:
+    """Whether texts are lists: in brackets, or with few items of varying number."""
+    if _mean(texts.str.contains(r"^[\[{(].*[\])}]$")) >= _MOSTLY:
+        return True
+    for separator in (";", "|", ","):
+        if _mean(texts.str.contains(separator, literal=True)) < _OFTEN:
+            continue
+        split = texts.str.split(separator)
+        items, sizes = split.explode().str.strip_chars(), split.list.len()
+        short = _mean(items.str.count_matches(r"\S+")) < _WORDS_OF_ITEMS
+        uneven = _mean(sizes != sizes.mode()[0]) >= _OFTEN
+        few = items.n_unique() <= texts.n_unique()
+        few = few or (_mean(sizes) >= _LONG_LIST and 2 * items.n_unique() <= len(items))
+        if short and uneven and few:
+            return True
+    return False
 
 
 def format_hint(look: Any) -> list[str]:
@@ -286,43 +256,12 @@ def format_hint(look: Any) -> list[str]:
     return []
 
 
-def _mean(values: pl.Series) -> float:
-    return float(cast(float, values.mean()))
-
-
-def _are_lists(texts: pl.Series) -> bool:
-    """Whether texts are lists: in brackets, or with few items of varying number."""
-    if _mean(texts.str.contains(_BRACKETS).cast(pl.Float64)) >= _MOSTLY:
-        return True
-    for separator in _SEPARATORS:
-        several = texts.str.contains(separator, literal=True)
-        if _mean(several.cast(pl.Float64)) < _OFTEN:
-            continue
-        split = texts.str.split(separator)
-        items, sizes = split.explode().str.strip_chars(), split.list.len()
-        short = _mean(items.str.count_matches(r"\S+")) < _WORDS_OF_ITEMS
-        uneven = _mean((sizes != sizes.mode()[0]).cast(pl.Float64)) >= _OFTEN
-        few = items.n_unique() <= texts.n_unique()
-        few = few or (_mean(sizes) >= _LONG_LIST and 2 * items.n_unique() <= len(items))
-        if short and uneven and few:
-            return True
-    return False
-
-
 @dataclass(frozen=True)
 class TextColumn(Column):
-    """Texts of which hardly two are alike: each becomes a short vector.
-
-    Parameters
-    ----------
-    vectors
-        Makes the vectors.
-    blanks
-        Rows without a text.
-    """
+    """Texts of which hardly two are alike: each becomes a short vector."""
 
     vectors: TextVectors = None  # type: ignore[assignment]
-    blanks: int = 0
+    blanks: int = 0  # rows without a text
 
     _state_fields: ClassVar[Fields] = {"vectors": Record(("TextVectors",)), "blanks": COUNT}
 
@@ -347,10 +286,8 @@ class TextColumn(Column):
 
     def features(self, values: pl.Series) -> list[Feature]:
         """Return the vectors, NaN for blanks."""
-        vectors = np.full((len(values), len(self.vectors.names(""))), np.nan)
-        filled = values.is_not_null().to_numpy()
-        if filled.any():
-            vectors[filled] = self.vectors.features(values.drop_nulls())
+        vectors = self.vectors.features(values)
+        vectors[values.is_null().to_numpy()] = np.nan
         names = self.vectors.names(self.name)
         return [Feature(name, vectors[:, j]) for j, name in enumerate(names)]
 

@@ -133,6 +133,7 @@ def score(
     from riskad.tables.workbooks import check_sheet_rows
     from riskad.tables.writing import open_writer
 
+    written = {"scored": str(output)}
     named = id  # by the person, who may have misspelled it
     options["id"] = id or read_header(model).notes.get("fit", {}).get("id")
     told: dict[str, Any] = {"id": options["id"], "since": since is not None, "force": force}
@@ -155,14 +156,14 @@ def score(
         shown.hint = lambda: _compress_hint(pipeline, model)
         if target is not None:
             report = score_into(pipeline, batches, target, after, **options)
-            said = _say_score(as_json, report, print_score, output)
+            said = say("score", as_json, report, print_score, str(output), written=written)
         else:
             if output.suffix.lower() == ".xlsx":
                 check_sheet_rows(batches, output.name)
             with together():
                 with open_writer(output, force, csv_format(places)) as write:
                     _, report = score_table(pipeline, batches, write, **options)
-                said = _say_score(as_json, report, print_score, output)
+                said = say("score", as_json, report, print_score, str(output), written=written)
     click.echo(said, err=is_pipe(output))
 
 
@@ -174,10 +175,6 @@ def _compress_hint(pipeline: Any, model: Path) -> str:
         return ""
     command = f"riskad compress {shlex.quote(str(model))} DATA -o small.riskad"
     return f" A model that scores some 10 times as fast: {command}"
-
-
-def _say_score(as_json: bool, report: Any, show: Any, output: Path) -> str:
-    return say("score", as_json, report, show, str(output), written={"scored": str(output)})
 
 
 @click.command(short_help="Explain why the most suspicious rows are suspicious.")

@@ -336,12 +336,10 @@ def find_separator(records: Sequence[str]) -> str:
     """
 
     def rank(separator: str) -> tuple[bool, int, int]:
-        fields = list(map(_split_record, records, itertools.repeat(separator)))
-        sizes = Counter(map(len, fields))
-        n_filled = len(fields) - sizes[0]
-        del sizes[0], sizes[1]
+        fields = [_split_record(record, separator) for record in records]
+        sizes = Counter(len(each) for each in fields if len(each) > 1)
         times = max(sizes.values(), default=0)
-        half = 2 * times >= n_filled
+        half = 2 * times >= sum(map(bool, fields))
         return half and times > 0, len(fields[find_header(fields)]), times
 
     best = max(";\t|,", key=rank)

@@ -291,7 +291,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     def used(self) -> list[Column]:
         """Return the columns that a model learns from."""
-        return [column for column in self.columns_.values() if column.used]
+        return list(filter(attrgetter("used"), self.columns_.values()))
 
     @property
     def read_columns(self) -> list[str]:

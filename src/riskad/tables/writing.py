@@ -158,7 +158,7 @@ def _write_csv(
             f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
             f"{name!r} cannot; write to a name that ends in .parquet."
         )
-    frame = frame.with_columns(map(to_text, frame.select(pl.col(pl.Duration))))
+    frame = frame.with_columns(to_text(c) for c in frame if c.dtype == pl.Duration)
     file.write(csv.mark if header else b"")
     recoded = None if csv.encoding == "utf-8" else io.BytesIO()
     with disk_errors():

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
 from riskad.core.checks import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 __all__ = [
     "Command",
@@ -48,13 +50,7 @@ def _clean(text: object) -> str:
 
 def print_line(console: Console, *parts: tuple[str, str]) -> None:
     """Print (text, style) pairs as one line, which only the terminal may break."""
-    console.print(_line(*parts), soft_wrap=True)
-
-
-def _line(*parts: tuple[str, str]) -> Text:
-    from rich.text import Text
-
-    return Text.assemble(*parts)
+    console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def print_title(console: Console, text: str) -> None:
@@ -91,7 +87,8 @@ def fact_blocks(console: Console, facts: Mapping[str, Iterable[str]]) -> list[li
     for name, lines in facts.items():
         block: list[Text] = []
         for piece in chain.from_iterable(map(_wrap, repeat(console), lines)):
-            block.append(_line((f"{'' if block else name:<{_INDENT}}", "cyan"), (piece, "")))
+            head = f"{'' if block else name:<{_INDENT}}"
+            block.append(Text.assemble((head, "cyan"), piece))
         blocks.append(block)
     return blocks
 
@@ -119,8 +116,6 @@ def table_block(
     name: str, head: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]
 ) -> list[Text]:
     """Return the lines that `print_table` prints."""
-    from rich.cells import cell_len, set_cell_size
-
     cells = [list(map(_shorten, map(_clean, row))) for row in (head, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     lines = []
@@ -130,7 +125,7 @@ def table_block(
             for j, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         beside = f"{'' if i else name:<{_INDENT}}"
-        lines.append(_line((beside + "  ".join(padded).rstrip(), "" if i else "cyan")))
+        lines.append(Text(beside + "  ".join(padded).rstrip(), "" if i else "cyan"))
     return lines
 
 

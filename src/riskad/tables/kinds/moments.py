@@ -132,9 +132,9 @@ class MomentColumn(Column):
         parts = self.moment_parts
         numbers = parts.ordered_parts(to_seconds(values).to_numpy())
         features = []
-        for part, name, column in zip(parts.parts, parts.names(self.name), numbers, strict=True):
+        for part, column in zip(parts.parts, numbers, strict=True):
             period = PERIODS[part][0] if part in PERIODS else None
-            features.append(Feature(name, column, period=period))
+            features.append(Feature(f"{self.name}: {part}", column, period=period))
         return features
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
@@ -149,8 +149,9 @@ class MomentColumn(Column):
 
     def part_of(self, feature: str) -> str:
         """Return the part that a feature holds; blank if it is none."""
-        named = dict(zip(self.moment_parts.names(self.name), self.moment_parts.parts, strict=True))
-        return named.get(feature.removesuffix(" (sine)").removesuffix(" (cosine)"), "")
+        feature = feature.removesuffix(" (sine)").removesuffix(" (cosine)")
+        part = feature.removeprefix(f"{self.name}: ")
+        return part if part != feature and part in self.moment_parts.parts else ""
 
     def show_part(self, seconds: float, part: str) -> str:
         """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name.

@@ -438,7 +438,12 @@ def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Dat
         return
     cells = ["" if cell is None else str(cell) for row in last.tail(1).rows() for cell in row]
     place = next((k for k, cell in enumerate(cells) if cell.strip()), 0)
-    if cells and _TOTAL.fullmatch(cells[place]) and cells[place] not in rows[:, place]:
+    if (
+        rows.height
+        and cells
+        and _TOTAL.fullmatch(cells[place])
+        and cells[place] not in rows[:, place]
+    ):
         blank = (column for cell, column in zip(cells, rows, strict=True) if not cell.strip())
         if any(not column.null_count() for column in blank):
             total = cells[place].strip()

@@ -218,12 +218,13 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
         if format_version == FORMAT_VERSION:
             check_state({**found, "notes": {}}, _HEADER_FIELDS)
             check_notes(found.get("notes"))
-            datetime.fromisoformat(found["created"])
+            try:
+                datetime.fromisoformat(found["created"])
+            except ValueError:
+                raise InputError(f"{found['created']!a} is no date") from None
             return ModelHeader(**found)
     except InputError as error:
         raise _damaged(path, str(error).removeprefix(": ")) from None
-    except ValueError:
-        raise _damaged(path, f"{found['created']!a} is no date") from None
     raise _other_version(path, format_version)
 
 

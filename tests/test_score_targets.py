@@ -23,7 +23,7 @@ from riskad.app.model_files import save
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.tables.reading import read_batches, read_table
-from riskad.tables.targets import FolderTarget, Since, choose_target
+from riskad.tables.targets import Since, choose_target
 
 
 @pytest.fixture(scope="module")
@@ -306,8 +306,7 @@ def test_a_name_with_a_zero_byte_is_a_sentence(model, place, kind):
 
 
 def test_two_runs_do_not_mix_in_a_folder(place):
-    first = FolderTarget(place / "out", "paid", "payment", "add")
-    second = FolderTarget(place / "out", "paid", "payment", "add")
+    first, second = (choose_target("out", "paid", id="payment", since=True) for _ in range(2))
     with first.writing(), pytest.raises(InputError, match="Another run"), second.writing():
         pass
 

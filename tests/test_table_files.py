@@ -207,8 +207,8 @@ def test_packed_text(read, ending):
     assert read(pack(CSV[:6]) + pack(CSV[6:]), f"cards.txt.{ending}")[0].rows() == ROWS
     assert read(pack(b'{"a": 1}'), f"cards.jsonl.{ending}")[0].rows() == [(1,)]
     random = b"a\n" + np.random.default_rng(0).bytes(5000).hex().encode()
-    refuse(read, "could not be unpacked", pack(random)[:-20], f"cards.csv.{ending}")
-    refuse(read, "could not be unpacked", CSV, f"cards.csv.{ending}")
+    for damaged in (pack(random)[:-20], pack(CSV)[:-4], CSV):
+        refuse(read, "could not be unpacked", damaged, f"cards.csv.{ending}")
 
 
 @pytest.mark.parametrize("name", ["cards.csv.bz2", "cards.csv.xz", "cards.csv.zip", "cards.zip"])
@@ -337,11 +337,12 @@ def test_several_sheets_are_said(read, tmp_path):
         "::May",
     )
     refuse(read, "'cards.xlsx::Notes' is empty", data, "cards.xlsx", "::Notes")
-    refuse(read, "could not be read as an Excel workbook", data[:900], "cards.xlsx")
+    for damaged in (data[:900], data[20:]):
+        refuse(read, "could not be read as an Excel workbook", damaged, "cards.xlsx")
 
 
-def sheet_of(tmp_path, rows):
-    """A workbook whose sheet has these rows, as XML."""
+def sheet_of(tmp_path, rows, sheet=b"sheet1.xml"):
+    """A workbook whose sheet has these rows, as XML, and may have another name."""
     packed = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(workbook(tmp_path, {"S": [("a",)]}))) as source,
@@ -352,7 +353,9 @@ def sheet_of(tmp_path, rows):
             if name == "xl/worksheets/sheet1.xml":
                 start, _, rest = data.partition(b"<sheetData>")
                 data = start + b"<sheetData>" + rows + rest[rest.index(b"</sheetData>") :]
-            book.writestr(name, data)
+            book.writestr(
+                name.replace("sheet1.xml", sheet.decode()), data.replace(b"sheet1.xml", sheet)
+            )
     return packed.getvalue()
 
 
@@ -377,6 +380,12 @@ def test_a_cell_far_from_the_others_is_refused_before_it_takes_memory(read, tmp_
         sheet_of(tmp_path, NEAR + far),
         "cards.xlsx",
     )
+
+
+def test_a_sheet_is_looked_at_whatever_its_name_in_the_workbook(read, tmp_path):
+    assert read(sheet_of(tmp_path, NEAR, b"s.dat"), "cards.xlsx")[0].rows() == [("1", "2")]
+    far = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
+    refuse(read, "cells up to row", sheet_of(tmp_path, NEAR + far, b"s.dat"), "cards.xlsx")
 
 
 def test_a_tag_of_a_sheet_without_an_end_is_refused(read, tmp_path):

@@ -12,8 +12,9 @@ import csv
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,37 +48,28 @@ class CsvFormat:
 
 def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     """Read some records at a time; at least one frame, without rows if there are none."""
-    parts, utf8 = _csv_parts(place), Utf8(place.name)
-    part = utf8(next(parts, b""), 0)
-    parser = _Parser(part, place)
-    lines = part.count(b"\n", 0, parser.start)
-    part = part[parser.start :]
-    while True:
-        yield parser.parse(part, lines)
-        lines += part.count(b"\n")
-        following = next(parts, None)
-        if following is None:
-            return
-        part = utf8(following, lines)
+    parts = text_parts(place, _last_record_end)
+    head = next(parts, _NOTHING).data
+    parser = _Parser(head, place)
+    yield parser.parse(head[parser.start :], head.count(b"\n", 0, parser.start))
+    for part in parts:
+        yield parser.parse(part.data, part.lines_before)
 
 
 def find_csv_format(place: Place) -> CsvFormat:
     """Return how a CSV is written. It is read until a letter shows its encoding."""
-    encoding, mark = _find_mark(next(read_blocks(place, _HEAD_BYTES), b""))
-    utf8, parts = Utf8(place.name), _csv_parts(place)
-    part = utf8(next(parts, b""), 0)
-    while utf8.encoding is None and (later := next(parts, b"")):
-        utf8(later, 0)
-    parser = _Parser(part, place)
-    cells = pl.concat(list(parser.parse(part[parser.start :], 0).head(_HEAD_RECORDS)))
+    parts = text_parts(place, _last_record_end)
+    head = next(parts, _NOTHING)
+    parser = _Parser(head.data, place)
+    cells = pl.concat(list(parser.parse(head.data[parser.start :], 0).head(_HEAD_RECORDS)))
     commas, points = (int(cells.str.contains(mark).sum()) for mark in _DECIMALS)
-    semicolons = parser.separator == ";"
+    encodings = (part.encoding for part in itertools.chain([head], parts))
     return CsvFormat(
         "," if known_separator(place.ending) else parser.separator,
-        encoding if encoding != "utf-8" else utf8.encoding or encoding,
-        mark,
+        next(filter(None, encodings), "utf-8"),
+        head.mark,
         # Fields are separated by semicolons where the comma is the decimal mark.
-        commas > points or (commas == points and semicolons),
+        commas > points or (commas == points and parser.separator == ";"),
     )
 
 
@@ -88,21 +80,6 @@ _DECIMALS = [
 ]
 
 
-def _csv_parts(place: Place) -> Iterator[bytes]:
-    """Cut a file into parts that end where a record does."""
-    rest = b""
-    for block in text_blocks(place):
-        rest += block
-        ends = _outside_quotes(rest, _line_ends(rest))
-        if ends.size:
-            yield rest[: ends[-1] + 1]
-            rest = rest[ends[-1] + 1 :]
-        elif len(rest) > _LONGEST_RECORD:
-            raise InputError(f"{place.name!r} opens a double quote that it never closes.")
-    if rest:
-        yield rest
-
-
 class _Parser:
     """Finds separator, header and first row by the first part of a file, and parses all parts."""
 
@@ -110,19 +87,18 @@ class _Parser:
         self.name = place.name
         if not head.strip():
             raise empty_file_error(self.name)
-        ends = _line_ends(head[:_HEAD_BYTES])
-        if head.count(b'"') % 2 == 0:  # else a quote is out of place, which `parse` reports
-            ends = _outside_quotes(head, ends)
-            ends = ends if ends.size else _outside_quotes(head, _line_ends(head))
+        # With an odd number of quotes one is out of place, which `parse` reports.
+        find = _places if head.count(b'"') % 2 else _places_outside_quotes
+        ends = find(head[:_HEAD_BYTES], "\n")
+        ends = ends if ends.size else find(head, "\n")
         ends = ends[:_HEAD_RECORDS] if ends.size else np.array([len(head) - 1])
         starts = [0, *(ends[:-1] + 1)]
         records = [head[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
         if re.fullmatch(r"sep=([,;|\t:^~ ])", records[0].strip("\r\n"), re.IGNORECASE):
             # Written for Excel. The lines tell better: it stays when a file is saved with another.
             records[0] = ""
-        self.separator = known_separator(place.ending) or find_separator(records)
-        fields = [_split_record(record, self.separator) for record in records]
-        header = find_header(fields)
+        separators = known_separator(place.ending) or ";\t|,"
+        self.separator, fields, header = _find_layout(records, separators)
         title = records[header]
         if "\r" in title.strip("\r\n") and '"' not in title:
             raise InputError(
@@ -145,7 +121,7 @@ class _Parser:
         try:
             frame = pl.read_csv(data, separator=self.separator, infer_schema=False)
         except pl.exceptions.PolarsError as error:
-            check_utf8(data, self.name, lines_before)
+            decode_text(data, self.name, lines_before)
             self._check_records(data, lines_before)
             raise InputError(
                 f"{self.name!r} could not be read as CSV ({first_line(error)})."
@@ -161,8 +137,8 @@ class _Parser:
         """Whether some row may have too few fields, which polars fills with nulls, silently."""
         if not frame.height or not frame[:, -1].null_count():
             return False
-        marks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord(self.separator))
-        return len(_outside_quotes(data, marks)) != (frame.width - 1) * (frame.height + 1)
+        n_marks = len(_places_outside_quotes(data, self.separator))
+        return n_marks != (frame.width - 1) * (frame.height + 1)
 
     def _check_records(self, data: bytes, lines_before: int) -> None:
         """Fail, naming the line, at the first record that does not have the header's fields."""
@@ -190,15 +166,20 @@ class _Parser:
         )
 
 
-def _line_ends(data: bytes) -> NDArray[np.int64]:
-    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
+def _places(data: bytes, mark: str) -> NDArray[np.int64]:
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord(mark))
 
 
-def _outside_quotes(data: bytes, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Keep the places before which an even number of double quotes stands."""
-    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"'))
-    even: NDArray[np.bool_] = np.searchsorted(quotes, places) % 2 == 0
+def _places_outside_quotes(data: bytes, mark: str) -> NDArray[np.int64]:
+    """The places of a mark before which an even number of double quotes stands."""
+    places = _places(data, mark)
+    even: NDArray[np.bool_] = np.searchsorted(_places(data, '"'), places) % 2 == 0
     return places[even]
+
+
+def _last_record_end(data: bytes) -> int:
+    ends = _places_outside_quotes(data, "\n")
+    return int(ends[-1]) + 1 if ends.size else 0
 
 
 def _line_of(place: int, data: bytes, lines_before: int) -> int:
@@ -210,7 +191,7 @@ def _line_of(place: int, data: bytes, lines_before: int) -> int:
 # What is not valid is Windows-1252, which most spreadsheets wrote for decades; Latin-1 is in it.
 
 _MARKS = {  # the longer ones first: that of UTF-32 begins as that of UTF-16
-    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF8: None,  # which some programs write before Windows-1252
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -220,28 +201,56 @@ _WINDOWS = "cp1252"
 _SAVE_AGAIN = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')."
 
 
-def text_blocks(place: Place) -> Iterator[bytes]:
-    """The text of a file, some bytes at a time, with line ends of one kind.
+class TextPart(NamedTuple):
+    """Some whole records of a text file, as UTF-8 unless its parser finds that they are not."""
 
-    A byte order mark is taken off, and UTF-16 and UTF-32 become UTF-8; `Utf8` does the rest.
+    data: bytes
+    lines_before: int
+    encoding: str | None  # of the file; None while all of it was plain ASCII
+    mark: bytes  # the byte order mark of the file
+
+
+_NOTHING = TextPart(b"", 0, None, b"")
+
+
+def text_parts(place: Place, last_end: Callable[[bytes], int]) -> Iterator[TextPart]:
+    """The text of a file in parts that end where a record does, which `last_end` finds.
+
+    The first part that is not plain ASCII tells the encoding where no byte order mark does.
     """
     blocks = read_blocks(place, _BATCH_BYTES)
     first = next(blocks, b"")
     check_is_text(first, place.name)
-    encoding, mark = _find_mark(first)
+    mark = next((mark for mark in _MARKS if first.startswith(mark)), b"")
+    encoding, lines = _MARKS.get(mark), 0
     blocks = itertools.chain([first[len(mark) :]], blocks)
-    if encoding != "utf-8":
+    if encoding is not None:
         blocks = _recode(blocks, encoding, place.name)
-    first = next(blocks)
+    for data in _cut(blocks, last_end, place.name):
+        if encoding is None and not data.isascii():
+            encoding = _find_encoding(data, place.name, lines)
+        if encoding == _WINDOWS:
+            data = decode_text(data, place.name, lines, _WINDOWS).encode()
+        yield TextPart(data, lines, encoding, mark)
+        lines += data.count(b"\n")
+
+
+def _cut(blocks: Iterator[bytes], last_end: Callable[[bytes], int], name: str) -> Iterator[bytes]:
+    first = next(blocks, b"")
     oldest = b"\n" not in first  # line ends of the oldest spreadsheets
+    rest = b""
     for block in itertools.chain([first], blocks):
-        yield block.replace(b"\r", b"\n") if oldest else block
-
-
-def _find_mark(start: bytes) -> tuple[str, bytes]:
-    """The encoding of a file that begins so, and its byte order mark."""
-    marks = ((encoding, mark) for mark, encoding in _MARKS.items() if start.startswith(mark))
-    return next(marks, ("utf-8", b""))
+        rest += block.replace(b"\r", b"\n") if oldest else block
+        end = last_end(rest)
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+        elif len(rest) > _LONGEST_RECORD:
+            raise InputError(
+                f"{name!r} opens a double quote that it never closes, or has no line ends."
+            )
+    if rest:
+        yield rest
 
 
 def _recode(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes]:
@@ -257,56 +266,35 @@ def _recode(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes
         ) from error
 
 
-def check_utf8(data: bytes, name: str, lines_before: int) -> None:
-    """Fail, naming line and byte, if `data` is not UTF-8."""
-    _decode(data, "utf-8", name, lines_before, "is not UTF-8, which the rest of the file is")
-
-
-def _decode(data: bytes, encoding: str, name: str, lines_before: int, why: str) -> str:
+def decode_text(data: bytes, name: str, lines_before: int, encoding: str = "utf-8") -> str:
+    """Decode a part of a file; what cannot be is an error that names line and byte."""
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line, byte = _line_of(error.start, data, lines_before), data[error.start]
+        windows = encoding == _WINDOWS
+        why = "neither UTF-8 nor Windows-1252"
         raise InputError(
-            f"{name!r}, line {line}: byte 0x{byte:02x} {why}. {_SAVE_AGAIN}"
+            f"{name!r}, line {line}: byte 0x{byte:02x} is "
+            f"{why if windows else 'not UTF-8, which the rest of the file is'}. {_SAVE_AGAIN}"
         ) from error
 
 
-class Utf8:
-    """Recodes the parts of a file by the first that is not plain ASCII.
-
-    Later parts of a file in UTF-8 are not looked at: who parses them finds what is not.
-    `encoding` is what was decided, None while all was plain ASCII.
-    """
-
-    def __init__(self, name: str):
-        self._name = name
-        self.encoding: str | None = None
-
-    def __call__(self, data: bytes, lines_before: int) -> bytes:
-        """The part as UTF-8; `lines_before` are for messages."""
-        if self.encoding is None and not data.isascii():
-            self.encoding = self._find(data, lines_before)
-        if self.encoding != _WINDOWS:
-            return data
-        why = "is neither UTF-8 nor Windows-1252"
-        return _decode(data, _WINDOWS, self._name, lines_before, why).encode()
-
-    def _find(self, data: bytes, lines_before: int) -> str:
-        try:
-            data.decode()
-            return "utf-8"
-        except UnicodeDecodeError as error:
-            text = data.decode(errors="replace")
-            beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
-            if beyond_ascii > 2 * text.count("\ufffd"):  # most such letters are UTF-8
-                check_utf8(data, self._name, lines_before)
-            note(
-                f"{self._name!r} was read as Windows-1252: byte 0x{data[error.start]:02x} on line "
-                f"{_line_of(error.start, data, lines_before)} is not UTF-8. If letters look wrong, "
-                "save it again as UTF-8."
-            )
-            return _WINDOWS
+def _find_encoding(data: bytes, name: str, lines_before: int) -> str:
+    try:
+        data.decode()
+        return "utf-8"
+    except UnicodeDecodeError as error:
+        text = data.decode(errors="replace")
+        beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
+        if beyond_ascii > 2 * text.count("\ufffd"):  # most such letters are UTF-8
+            decode_text(data, name, lines_before)
+        note(
+            f"{name!r} was read as Windows-1252: byte 0x{data[error.start]:02x} on line "
+            f"{_line_of(error.start, data, lines_before)} is not UTF-8. If letters look wrong, "
+            "save it again as UTF-8."
+        )
+        return _WINDOWS
 
 
 # --- where a table begins, in a CSV or a sheet ----------------------------------------------------
@@ -325,25 +313,26 @@ def _split_record(record: str, separator: str) -> list[str]:
         return record.split(separator)
 
 
-def find_separator(records: Sequence[str]) -> str:
-    """The separator that cuts the header into most fields, and most records into equally many.
+def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[list[str]], int]:
+    """The separator, the fields of the records, and which of these is the header.
 
-    Only separators with which half of the records have one length count, if there is one. The
-    comma, which occurs in numbers and in texts, comes last; without any separator it is the comma.
+    The separator cuts the header into most fields, and most records into equally many. Only those
+    with which half of the records have one length count, if there is one. The comma, which occurs
+    in numbers and in texts, comes last; without any separator it is the comma.
 
-    >>> find_separator(["name;paid", "Ann;1,50", "Bob;2,25"])
+    >>> _find_layout(["name;paid", "Ann;1,50", "Bob;2,25"], ";,")[0]
     ';'
     """
-
-    def rank(separator: str) -> tuple[bool, int, int]:
+    layouts = []
+    for separator in separators:
         fields = [_split_record(record, separator) for record in records]
+        header = find_header(fields)
         sizes = Counter(len(each) for each in fields if len(each) > 1)
         times = max(sizes.values(), default=0)
-        half = 2 * times >= sum(map(bool, fields))
-        return half and times > 0, len(fields[find_header(fields)]), times
-
-    best = max(";\t|,", key=rank)
-    return best if rank(best)[2] else ","
+        half = times > 0 and 2 * times >= sum(map(bool, fields))
+        rank = half, len(fields[header]), times, not times and separator == ","
+        layouts.append((rank, (separator, fields, header)))
+    return max(layouts, key=lambda layout: layout[0])[1]
 
 
 def find_header(records: Sequence[Sequence[str]]) -> int:
@@ -392,16 +381,15 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             "it must name the columns. Add a header line."
         )
     names: dict[str, None] = {}
-    taken, renamed = set(header), list[str]()
+    taken = set(header)
     for place, title in enumerate(header, 1):
-        name = title
-        if not title.strip() or title in names:
-            base = title if title.strip() else f"column_{place}"
+        name = base = title if title.strip() else f"column_{place}"
+        if name in names or base != title:
             numbered = (f"{base}_{k}" for k in itertools.count(2))
             name = next(n for n in itertools.chain([base], numbered) if n not in taken)
             taken.add(name)
-            renamed.append(name)
         names[name] = None
+    renamed = [name for name, title in zip(names, header, strict=True) if name != title]
     if renamed:
         columns = "a column" if len(renamed) == 1 else f"{len(renamed)} columns"
         which = "without a name, or with the name of another"
@@ -437,16 +425,11 @@ def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Dat
         yield last
         return
     cells = ["" if cell is None else str(cell) for row in last.tail(1).rows() for cell in row]
-    place = next((k for k, cell in enumerate(cells) if cell.strip()), 0)
-    if (
-        rows.height
-        and cells
-        and _TOTAL.fullmatch(cells[place])
-        and cells[place] not in rows[:, place]
-    ):
+    place = next((k for k, cell in enumerate(cells) if cell.strip()), None)
+    if rows.height and place is not None and _TOTAL.fullmatch(cells[place]):
         blank = (column for cell, column in zip(cells, rows, strict=True) if not cell.strip())
-        if any(not column.null_count() for column in blank):
-            total = cells[place].strip()
-            note(f"{name!r}: the last row, {total!r}, is one of totals and was left out.")
+        total = cells[place]
+        if total not in rows[:, place] and any(not column.null_count() for column in blank):
+            note(f"{name!r}: the last row, {total.strip()!r}, is one of totals and was left out.")
             last = last[:-1]
     yield last

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import polars as pl
 
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.tables.frames import from_arrow
 from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
@@ -26,26 +29,25 @@ _WAIT = 60.0  # seconds for another process that writes to the database
 @contextmanager
 def open_database(place: Place, read_only: bool) -> Iterator[Any]:
     """Open a connection to SQLite, which commits nothing by itself, or to DuckDB."""
+    connect: Callable[[], Any]
+    errors: tuple[type[Exception], ...]
     if is_duckdb(place):
-        library = "DuckDB"
         try:
             import duckdb
         except ImportError as error:
             raise MissingLibrary(
                 "DuckDB files need duckdb: pip install 'riskad[duckdb]'. Or use SQLite or Parquet."
             ) from error
-        errors: tuple[type[Exception], ...] = (duckdb.Error,)
+        library, errors = "DuckDB", (duckdb.Error,)
+        # A view may name any file or address; a database that somebody sent reads only itself.
+        alone: dict[str, Any] = {"enable_external_access": "false"}
+        connect = partial(duckdb.connect, str(place.path), read_only=read_only, config=alone)
     else:
         library, errors = "SQLite", (sqlite3.Error, UnicodeDecodeError)  # names may be damaged, too
+        address = place.path.absolute().as_uri() + ("?mode=ro" if read_only else "")
+        connect = partial(sqlite3.connect, address, uri=True, timeout=_WAIT, isolation_level=None)
     try:
-        if library == "DuckDB":
-            # A view may name any file or address; a database that somebody sent reads only itself.
-            alone: dict[str, Any] = {"enable_external_access": "false"}
-            connection: Any = duckdb.connect(str(place.path), read_only=read_only, config=alone)
-        else:
-            address = place.path.absolute().as_uri() + ("?mode=ro" if read_only else "")
-            connection = sqlite3.connect(address, uri=True, timeout=_WAIT, isolation_level=None)
-        with closing(connection):
+        with closing(connect()) as connection:
             yield connection
     except errors as error:
         verb = "read" if read_only else "written"
@@ -85,9 +87,8 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
         if is_duckdb(place):
             rows = database.table(table)
             reader = rows.to_arrow_reader(max(_BATCH_CELLS // len(rows.columns), 1))
-            yield cast(pl.DataFrame, pl.from_arrow(reader.schema.empty_table()))
-            for batch in reader:
-                yield cast(pl.DataFrame, pl.from_arrow(batch))
+            for batch in itertools.chain([reader.schema.empty_table()], reader):
+                yield from_arrow(batch, place.name)
             return
         schema = _sqlite_schema(database, table)
         cursor = database.execute(f"SELECT * FROM {table}")

@@ -22,26 +22,28 @@ def as_polars(X: Any) -> pl.DataFrame:
     if isinstance(X, pl.LazyFrame):
         X = X.collect()
     elif not isinstance(X, pl.DataFrame):
-        X = _from_pandas(X) if hasattr(X, "iloc") else _from_arrow(X)
+        if hasattr(X, "to_arrow_table"):  # DuckDB
+            X = X.to_arrow_table()
+        if not hasattr(X, "iloc") and not hasattr(X, "__arrow_c_stream__"):
+            raise InputError(
+                "A table needs named columns: give a frame of polars or pandas, an Arrow table or "
+                f"a DuckDB relation; got {type(X).__name__}. A matrix of numbers needs no "
+                "preparing."
+            )
+        X = _from_pandas(X) if hasattr(X, "iloc") else from_arrow(X, type(X).__name__)
     if not X.height or not X.width:
         raise InputError(f"The table has {X.height} rows and {X.width} columns; nothing to do.")
     return X
 
 
-def _from_arrow(X: Any) -> pl.DataFrame:
-    if hasattr(X, "to_arrow_table"):
-        X = X.to_arrow_table()
-    if not hasattr(X, "__arrow_c_stream__"):
-        raise InputError(
-            "A table needs named columns: give a frame of polars or pandas, an Arrow table or a "
-            f"DuckDB relation; got {type(X).__name__}. A matrix of numbers needs no preparing."
-        )
+def from_arrow(X: Any, name: str) -> pl.DataFrame:
+    """Return rows of Arrow as polars has them."""
     try:
-        return pl.DataFrame(X)
+        return pl.DataFrame(pl.from_arrow(X))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise InputError(
-            f"The {type(X).__name__} has columns that are not understood "
-            f"({str(error).splitlines()[0]}). Give them different names, and simple types."
+            f"{name!r} has columns that are not understood ({str(error).splitlines()[0]}). Give "
+            "them different names, and write them as numbers, text or dates."
         ) from error
 
 

@@ -15,7 +15,7 @@ import polars as pl
 import polars.selectors as cs
 
 from riskad.core.checks import InputError, quoted
-from riskad.tables.csv_reading import Utf8, check_utf8, text_blocks
+from riskad.tables.csv_reading import decode_text, text_parts
 from riskad.tables.paths import Place, empty_file_error, first_line
 
 _TYPES: Mapping[frozenset[type], Any] = {
@@ -33,7 +33,7 @@ def json_batches(place: Place) -> Iterator[pl.DataFrame]:
     schema: dict[str, pl.DataType] = {}
     for frame in _frames(place):
         for name, dtype in frame.schema.items():
-            schema[name] = _common(schema.get(name, pl.Null()), dtype)
+            schema[name] = common_type(schema.get(name, pl.Null()), dtype) or pl.String()
     if not schema:
         raise empty_file_error(place.name)
     for frame in _frames(place):
@@ -41,12 +41,13 @@ def json_batches(place: Place) -> Iterator[pl.DataFrame]:
         yield frame.with_columns(missing).select(list(schema)).cast(pl.Schema(schema))
 
 
-def _common(here: pl.DataType, there: pl.DataType) -> pl.DataType:
+def common_type(here: pl.DataType, there: pl.DataType) -> pl.DataType | None:
+    """The type that holds the values of both, if there is one."""
     if here == there or there == pl.Null:
         return here
     if here == pl.Null:
         return there
-    return pl.Float64() if here.is_numeric() and there.is_numeric() else pl.String()
+    return pl.Float64() if here.is_numeric() and there.is_numeric() else None
 
 
 def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pl.DataFrame:
@@ -85,23 +86,16 @@ def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
 
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
     """The lines of a file, some at a time, with the columns that these have."""
-    utf8, lines, rest = Utf8(place.name), 0, b""
-    for block in text_blocks(place):
-        rest += block
-        end = rest.rfind(b"\n") + 1
-        if rest[:end].strip():
-            yield _flat(_parse(utf8(rest[:end], lines), place.name, lines), place.name)
-            lines += rest.count(b"\n", 0, end)
-            rest = rest[end:]
-    if rest.strip():
-        yield _flat(_parse(utf8(rest, lines), place.name, lines), place.name)
+    for part in text_parts(place, lambda data: data.rfind(b"\n") + 1):
+        if part.data.strip():
+            yield _flat(_parse(part.data, place.name, part.lines_before), place.name)
 
 
 def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
     try:
         return pl.read_ndjson(data, infer_schema_length=None)
     except pl.exceptions.PolarsError:
-        check_utf8(data, name, lines_before)
+        decode_text(data, name, lines_before)
     # Line by line: there is a mistake, which is named, or values of several kinds.
     rows = list(_objects(data, name, lines_before))
     columns: dict[str, list[Any]] = {}

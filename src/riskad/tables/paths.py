@@ -14,9 +14,10 @@ import sys
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote
@@ -161,8 +162,7 @@ def _ending_by_magic(start: bytes) -> str | None:
 
 def check_is_text(start: bytes, name: str) -> None:
     """Fail if a file that should be text begins as another kind of file does."""
-    ending = _ending_by_magic(start)
-    if ending is not None:
+    if (ending := _ending_by_magic(start)) is not None:
         raise InputError(
             f"{name!r} is no text: its first bytes are those of a {ending} file, or .zip. Give it "
             "that ending, or unpack it."
@@ -228,6 +228,7 @@ def unpacked_size(place: Place) -> float:
 def _unpack(file: IO[bytes], place: Place) -> Iterator[bytes]:
     """Unpack frame after frame; one that is damaged or cut short is an `InputError`."""
     library_error: type[Exception] = zlib.error
+    new_frame: Callable[[], Any] = partial(zlib.decompressobj, wbits=31)  # with the header of gzip
     if place.packing == ".zst":
         try:
             import zstandard
@@ -235,13 +236,7 @@ def _unpack(file: IO[bytes], place: Place) -> Iterator[bytes]:
             raise MissingLibrary(
                 "Reading .zst files needs zstandard: pip install 'riskad[zstd]'."
             ) from error
-        library_error = zstandard.ZstdError
-
-    def new_frame() -> Any:
-        if place.packing == ".zst":
-            return zstandard.ZstdDecompressor().decompressobj()
-        return zlib.decompressobj(wbits=31)  # 31: with the header of gzip
-
+        library_error, new_frame = zstandard.ZstdError, zstandard.ZstdDecompressor().decompressobj
     frame = None
     try:
         while packed := file.read(_PACKED_BYTES):

@@ -6,12 +6,12 @@ the table to fit in memory, and raises an error before reading if it does not.
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
 
 import polars as pl
 
@@ -26,9 +26,10 @@ from riskad.rows.parquet_files import (
 )
 from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format, without_totals
 from riskad.tables.databases import count_rows, database_batches
-from riskad.tables.json_lines import json_batches
+from riskad.tables.frames import from_arrow
+from riskad.tables.json_lines import common_type, json_batches
 from riskad.tables.notes import ReadingNote, saying_once
-from riskad.tables.paths import Place, check_readable, first_line, hive_columns, unpacked_size
+from riskad.tables.paths import Place, check_readable, hive_columns, unpacked_size
 from riskad.tables.workbooks import read_sheet
 
 __all__ = ["csv_format", "is_larger_than_memory", "read_batches", "read_table"]
@@ -126,14 +127,12 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
     """The rows of a file in batches, as its reader splits them; at least one."""
     if place.format == "csv":
         yield from without_totals(csv_batches(place), place.name)
-    elif place.format == "json":
-        yield from json_batches(place)
     elif place.format == "excel":
         yield from without_totals([read_sheet(place)], place.name)
     elif place.format == "parquet":
         yield from _parquet_batches(place.path)
     else:
-        yield from database_batches(place)
+        yield from json_batches(place) if place.format == "json" else database_batches(place)
 
 
 def _about_rows(place: Place) -> float:
@@ -173,15 +172,13 @@ def _common_schema(places: Sequence[Place]) -> pl.Schema:
                 + describe_column_difference(schema.names(), found.names())
             )
         for name, there in found.items():
-            here = schema[name]
-            if here.is_numeric() and there.is_numeric() and here != there:
-                schema[name] = pl.Float64()
-            elif here == pl.Null:
-                schema[name] = there
-            elif there not in (here, pl.Null):
+            dtype = common_type(schema[name], there)
+            if dtype is None:
                 raise InputError(
-                    f"Column {name!r} is {here} in {first.name!r} and {there} in {place.name!r}."
+                    f"Column {name!r} is {schema[name]} in {first.name!r} and {there} in "
+                    f"{place.name!r}."
                 )
+            schema[name] = dtype
     return schema
 
 
@@ -194,20 +191,10 @@ def _parquet_batches(path: Path) -> Iterator[pl.DataFrame]:
         schema = ParquetSchema.of(path)
         folders = {name: v for name, v in hive_columns(path).items() if name not in schema.types}
         columns = [pl.lit(value, dtype=pl.String).alias(name) for name, value in folders.items()]
-        yield _from_arrow(empty_batch(path)).with_columns(columns)
         size = max(_BATCH_CELLS // max(len(schema.types), 1), 1)
-        for batch in record_batches(path, size, threads=True):
-            yield _from_arrow(batch).with_columns(columns)
-
-
-def _from_arrow(batch: Any) -> pl.DataFrame:
-    try:
-        return cast(pl.DataFrame, pl.from_arrow(batch))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise InputError(
-            f"a column has a type that is not understood ({first_line(error)}). "
-            "Write it as numbers, text or dates."
-        ) from error
+        batches = record_batches(path, size, threads=True)
+        for batch in itertools.chain([empty_batch(path)], batches):
+            yield from_arrow(batch, path.name).with_columns(columns)
 
 
 # --- whether a table fits in memory, estimated without reading all of it --------------------------

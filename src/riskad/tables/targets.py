@@ -12,8 +12,9 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -60,13 +61,13 @@ def choose_target(
             raise InputError(
                 f"{str(path)!r} looks like a file, and rows are parted by day into a folder."
             )
-        return FolderTarget(Path(path), day, id, mode)
+        return _Folder(Path(path), day, id, mode)
     if ending in DATABASES:
         if not table:
             raise InputError(
                 f"{str(path)!r} is a database; say into which table to write: {file.name}::scored"
             )
-        return DatabaseTarget(Place(file, ending, table, f"{file.name}::{table}"), id, mode)
+        return _Table(Place(file, ending, table, f"{file.name}::{table}"), id, mode)
     if since:
         raise InputError(
             f"since='...' adds rows, and {str(path)!r} is a file, which is written whole. Write to "
@@ -89,78 +90,79 @@ class Target(ABC):
                 f"Rows are added to {name!r} once each, by the column that names them, and the "
                 "model knows of none. Say which it is: id='COLUMN'."
             )
-        self.name, self.id, self.mode = name, id, mode
-        self._ids: dict[str, pl.Series] = {}  # of the rows that are there, by day
+        self._name, self._id, self._mode = name, str(id), mode
 
     @contextmanager
     def writing(self) -> Iterator[Target]:
         """Add what is given to `add` when the block succeeds."""
-        self._check()
-        with ExitStack() as self._stack:
-            self._spools: dict[str, Spool] = {}
+        self._ids: dict[str, pl.Series] = {}  # of rows that were there at the beginning, by day
+        with self._open(), ExitStack() as stack:
+            self._spools = defaultdict[str, Spool](lambda: stack.enter_context(Spool()))
             yield self
-            self._check_ids()
-            self._take()
+            if self._mode == "add":
+                self._check_ids()
+            self._append()
 
     def add(self, frame: pl.DataFrame) -> None:
         """Keep a frame until the block ends."""
         for day, rows in self._by_day(frame):
-            if day not in self._spools:
-                self._spools[day] = self._stack.enter_context(Spool())
             self._spools[day].add(rows)
 
     def lacking(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a frame that are not there yet."""
-        if self.mode != "add" or not frame.height:
+        if self._mode != "add" or not frame.height:
             return frame
-        check_columns([str(self.id)], frame.columns)
-        parts = self._by_day(frame)
-        return pl.concat([self._without(rows, self._ids_of(day)) for day, rows in parts])
+        check_columns([self._id], frame.columns)
+        parts = []
+        for day, rows in self._by_day(frame):
+            if day not in self._ids:
+                self._ids[day] = self._read_ids(day)
+            parts.append(self._without(rows, self._ids[day]))
+        return pl.concat(parts)
 
     def _without(self, frame: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
         if not len(ids):
             return frame
-        return frame.filter(~to_text(frame[str(self.id)]).is_in(ids.implode()).fill_null(False))
+        return frame.filter(~to_text(frame[self._id]).is_in(ids.implode()).fill_null(False))
 
     def _check_ids(self) -> None:
-        if self.mode != "add":
-            return
         frames = (frame for spool in self._spools.values() for frame in spool)
-        ids = pl.concat([_NO_IDS, *(to_text(each[str(self.id)]).alias("id") for each in frames)])
+        ids = pl.concat([_NO_IDS, *(to_text(frame[self._id]).alias("id") for frame in frames)])
         twice = ids.filter(ids.is_duplicated()).drop_nulls()
-        fault = f"is blank in {ids.null_count():,} rows" if ids.null_count() else ""
-        fault = f"names several rows {twice[0]!r}" if len(twice) else fault
-        if fault:
+        if len(twice) or ids.null_count():
+            fault = f"is blank in {ids.null_count():,} rows"
+            fault = f"names several rows {twice[0]!r}" if len(twice) else fault
             raise InputError(
-                f"Column {self.id!r} {fault}, so that it is not known which rows are there already."
-                " Name a column that is filled and differs in all rows: id='COLUMN'."
+                f"Column {self._id!r} {fault}, so that it is not known which rows are there "
+                "already. Name a column that is filled and differs in all rows: id='COLUMN'."
             )
 
     def _check_columns(self, there: Sequence[str], columns: Sequence[str]) -> None:
         if set(there) != set(columns):
             raise InputError(
-                f"{self.name!r} has other columns than the rows that would be added; write to "
+                f"{self._name!r} has other columns than the rows that would be added; write to "
                 "another place, or score with the same options as before.\n"
                 + describe_column_difference(there, columns)
             )
 
-    @abstractmethod
-    def _check(self) -> None:
-        """Fail, before any work, if rows cannot be added."""
-
-    def _ids_of(self, day: str) -> pl.Series:
-        """The ids, as text, of rows that were there at the beginning."""
-        return self._ids[day]
-
-    @abstractmethod
-    def _take(self) -> None:
-        """Add all frames that wait."""
-
     def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Part a frame as the target is parted."""
         yield "", frame
 
+    @abstractmethod
+    def _open(self) -> AbstractContextManager[None]:
+        """Fail, before any work, if rows cannot be added; keep others from adding, if need be."""
 
-class DatabaseTarget(Target):
+    @abstractmethod
+    def _read_ids(self, day: str) -> pl.Series:
+        """The ids, as text, of the rows that are there."""
+
+    @abstractmethod
+    def _append(self) -> None:
+        """Add all rows that wait, or none."""
+
+
+class _Table(Target):
     """A table of SQLite or DuckDB.
 
     DuckDB keeps the types of the rows; SQLite has dates and times as ISO 8601 text, yes and no as 1
@@ -172,88 +174,91 @@ class DatabaseTarget(Target):
         self._place, self._duckdb = place, is_duckdb(place)
         self._table = quote_name(str(place.part))
 
-    def _check(self) -> None:
-        path = check_output_file(self._place.path, force=True)
-        self._ids[""] = _NO_IDS
-        if path.exists() and path.stat().st_size:
-            with open_database(self._place, read_only=True) as database:
-                self._ids[""] = self._read_ids(database, self._columns(database))
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        check_output_file(self._place.path, force=True)
+        self._ids[""] = self._read_ids("")
+        yield
+
+    def _read_ids(self, day: str) -> pl.Series:
+        path = self._place.path
+        if not path.exists() or not path.stat().st_size:
+            return _NO_IDS
+        with open_database(self._place, read_only=True) as database:
+            return self._ids_in(database, self._columns(database))
 
     def _columns(self, database: Any) -> list[str]:
         """The columns of the table; none if it is not there."""
         if str(self._place.part).lower() not in map(str.lower, table_names(database, self._duckdb)):
             return []
-        if self.mode == "new":
+        if self._mode == "new":
             raise InputError(
-                f"{self.name!r} exists already and was left as it is. Add rows that it lacks by "
+                f"{self._name!r} exists already and was left as it is. Add rows that it lacks by "
                 "since='auto', replace it with force=True, or name another table."
             )
         rows = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
         return [column[0] for column in rows.description]
 
-    def _read_ids(self, database: Any, columns: Sequence[str]) -> pl.Series:
-        if self.mode != "add" or not columns:
+    def _ids_in(self, database: Any, columns: Sequence[str]) -> pl.Series:
+        if self._mode != "add" or not columns:
             return _NO_IDS
-        check_columns([str(self.id)], columns)
-        query = f"SELECT CAST({quote_name(str(self.id))} AS VARCHAR) AS id FROM {self._table}"
+        check_columns([self._id], columns)
+        query = f"SELECT CAST({quote_name(self._id)} AS VARCHAR) AS id FROM {self._table}"
         return pl.read_database(query, database, schema_overrides={"id": pl.String}).to_series()
 
-    def _take(self) -> None:
+    def _append(self) -> None:
         # A connection that is closed before it commits leaves all as it was.
         with open_database(self._place, read_only=False) as database:
             # Rows that another process has added since are seen: no third one can write now.
             database.execute("BEGIN" if self._duckdb else "BEGIN IMMEDIATE")
-            there = self._columns(database)
-            if there and self.mode == "replace":
+            columns = self._columns(database)
+            if columns and self._mode == "replace":
                 database.execute(f"DROP TABLE {self._table}")
-                there = []
-            ids = self._read_ids(database, there)
+                columns = []
+            ids = self._ids_in(database, columns)
+            insert = self._insert_duckdb if self._duckdb else self._insert_sqlite
             for frame in self._spools.get("", ()):
-                if not there:
-                    self._create(database, frame)
-                    there = frame.columns
-                self._check_columns(there, frame.columns)
-                self._insert(database, self._without(frame, ids))
+                cut = [name for name in (self._table, *frame.columns) if "\0" in name]
+                if cut:
+                    raise InputError(
+                        f"The names {enumerate_names(cut)} hold a zero byte, which {self._name!r} "
+                        "cannot."
+                    )
+                self._check_columns(columns or frame.columns, frame.columns)
+                insert(database, self._without(frame, ids), create=not columns)
+                columns = frame.columns
             database.execute("COMMIT")
 
-    def _create(self, database: Any, frame: pl.DataFrame) -> None:
-        cut = [name for name in (str(self._place.part), *frame.columns) if "\0" in name]
-        if cut:
-            raise InputError(
-                f"The names {enumerate_names(cut)} hold a zero byte, which {self.name!r} cannot."
-            )
-        if self._duckdb:
-            database.register("rows_to_add", frame.clear().to_arrow())
-            database.execute(f"CREATE TABLE {self._table} AS SELECT * FROM rows_to_add")
-        else:
+    def _insert_duckdb(self, database: Any, frame: pl.DataFrame, create: bool) -> None:
+        database.register("rows_to_add", frame.to_arrow())
+        if create:
+            database.execute(f"CREATE TABLE {self._table} AS SELECT * FROM rows_to_add LIMIT 0")
+        database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
+
+    def _insert_sqlite(self, database: Any, frame: pl.DataFrame, create: bool) -> None:
+        cells = pl.DataFrame([_sqlite_values(column) for column in frame])
+        names = [quote_name(name) for name in cells.columns]
+        if create:
             types = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.Binary: "BLOB"}
             columns = (
-                f"{quote_name(each.name)} {types.get(each.dtype.base_type(), 'TEXT')}"
-                for each in map(_sqlite_values, frame.clear())
+                f"{name} {types.get(dtype.base_type(), 'TEXT')}"
+                for name, dtype in zip(names, cells.dtypes, strict=True)
             )
             database.execute(f"CREATE TABLE {self._table} ({', '.join(columns)})")
-
-    def _insert(self, database: Any, frame: pl.DataFrame) -> None:
-        if self._duckdb:
-            database.register("rows_to_add", frame.to_arrow())
-            database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
-            return
-        names, places = ", ".join(map(quote_name, frame.columns)), ", ".join("?" * frame.width)
-        rows = pl.DataFrame([_sqlite_values(column) for column in frame]).iter_rows()
-        database.executemany(f"INSERT INTO {self._table} ({names}) VALUES ({places})", rows)
+        places = ", ".join("?" * len(names))
+        query = f"INSERT INTO {self._table} ({', '.join(names)}) VALUES ({places})"
+        database.executemany(query, cells.iter_rows())
 
 
 def _sqlite_values(column: pl.Series) -> pl.Series:
     if column.dtype == pl.Boolean or column.dtype.is_integer():
         return column.cast(pl.Int64)
-    if column.dtype == pl.Binary:
-        return column
     if column.dtype.is_numeric():
         return column.cast(pl.Float64).fill_nan(None)
-    return to_text(column)
+    return column if column.dtype == pl.Binary else to_text(column)
 
 
-class FolderTarget(Target):
+class _Folder(Target):
     """A folder of Parquet files by day: `day=2026-11-17/part-….parquet`.
 
     A row is known by its id and its day, so that only the days of new rows are looked at. The mode
@@ -262,102 +267,81 @@ class FolderTarget(Target):
 
     def __init__(self, path: Path, column: str, id: str | None, mode: str):
         super().__init__(str(path), id, mode)
-        self.path, self.column = path, column
+        self._path, self._column = path, column
 
     @contextmanager
-    def writing(self) -> Iterator[Target]:
-        """Add what is given to `add` when the block succeeds; no other run does meanwhile."""
+    def _open(self) -> Iterator[None]:
         try:
-            self.path.mkdir(exist_ok=True)
+            self._path.mkdir(exist_ok=True)
         except FileExistsError:
-            raise InputError(f"{self.name!r} is a file; name a folder for rows by day.") from None
-        with open(self.path / "_riskad.lock", "a") as lock:
-            if fcntl is not None:
-                try:
+            raise InputError(f"{self._name!r} is a file; name a folder for rows by day.") from None
+        with open(self._path / "_riskad.lock", "a") as lock:
+            try:
+                if fcntl is not None:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise InputError(
-                        f"Another run is adding rows to {self.name!r}; wait until it has ended."
-                    ) from None
-            with super().writing() as target:
-                yield target
+            except BlockingIOError:
+                raise InputError(
+                    f"Another run is adding rows to {self._name!r}; wait until it has ended."
+                ) from None
+            for part in self._path.glob("day=*/.part-*.part"):  # which a killed run left
+                part.unlink()
+            if self._mode == "replace" or (self._mode == "new" and _parquet_files(self._path)):
+                raise InputError(
+                    f"{self._name!r} is a folder, which may hold rows already and is not replaced. "
+                    "Add the rows that it lacks by since='auto', or name another folder."
+                )
+            try:
+                yield
+            finally:
+                for day in self._path.glob("day=*"):
+                    with suppress(OSError):  # a day that has files
+                        day.rmdir()
 
-    def _check(self) -> None:
-        self._clean()
-        if self.mode == "replace":
-            raise InputError(
-                f"{self.name!r} is a folder, and force=True replaces files only. Remove it "
-                "yourself, or add the rows that it lacks by since='auto'."
-            )
-        if self.mode == "new" and _parquet_files(self.path):
-            raise InputError(
-                f"{self.name!r} holds Parquet files already. Add the rows that they lack by "
-                "since='auto', or name another folder."
-            )
+    def _day_folder(self, day: str) -> Path:
+        return self._path / hive_folder("day", day or None)
 
-    def _clean(self) -> None:
-        """Remove what a killed run had not completed, and folders without files."""
-        for part in self.path.glob("day=*/.part-*.part"):
-            part.unlink()
-        for folder in self.path.glob("day=*"):
-            with suppress(OSError):
-                folder.rmdir()
-
-    def _folder(self, day: str) -> Path:
-        return self.path / hive_folder("day", day or None)
-
-    def _ids_of(self, day: str) -> pl.Series:
-        if day not in self._ids:
-            ids = [_NO_IDS]
-            for file in _parquet_files(self._folder(day)):
-                check_columns([str(self.id)], parquet_columns(file))
-                with parquet_errors(file):
-                    for batch in record_batches(file, 1 << 18, [str(self.id)]):
-                        ids.append(to_text(pl.DataFrame(batch).to_series()).alias("id"))
-            self._ids[day] = pl.concat(ids)
-        return self._ids[day]
+    def _read_ids(self, day: str) -> pl.Series:
+        ids = [_NO_IDS]
+        for file in _parquet_files(self._day_folder(day)):
+            check_columns([self._id], parquet_columns(file))
+            with parquet_errors(file):
+                for batch in record_batches(file, 1 << 18, [self._id]):
+                    ids.append(to_text(pl.DataFrame(batch).to_series()).alias("id"))
+        return pl.concat(ids)
 
     def _by_day(self, frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-        check_columns([self.column], frame.columns)
-        values = frame[self.column]
-        texts = to_text(values.dt.date() if isinstance(values.dtype, pl.Datetime) else values)
-        texts = texts.str.strip_chars()
+        check_columns([self._column], frame.columns)
+        values = frame[self._column]
+        typed = isinstance(values.dtype, pl.Datetime)
+        texts = to_text(values.dt.date() if typed else values).str.strip_chars()
         odd = texts.filter(~texts.str.contains(_DATE + "([T ].*)?$") & (texts != ""))
         if len(odd):
             raise InputError(
-                f"Rows are parted by the day in column {self.column!r}, and {odd[0]!r} in it is no "
-                "date as 2026-11-17 or 2026-11-17 08:30. Name a column of dates."
+                f"Rows are parted by the day in column {self._column!r}, and {odd[0]!r} in it is "
+                "no date as 2026-11-17 or 2026-11-17 08:30. Name a column of dates."
+            )
+        # Readers take the folders for a column `day`, so there can be no other.
+        times = typed or bool((texts.str.len_chars() > 10).any())
+        if "day" in frame.columns and (self._column != "day" or times):
+            raise InputError(
+                "Readers take folders such as 'day=2026-11-17' for a column 'day', and there "
+                "is another of that name. Rename it, or part by it if it holds dates."
             )
         days = texts.str.slice(0, 10).fill_null("")
         for day in days.unique().sort():
             yield day, frame.filter(days == day)
 
-    def add(self, frame: pl.DataFrame) -> None:
-        """Keep a frame until the block ends, day by day."""
-        # Readers take the folders for a column `day`, so there can be no other.
-        if "day" in frame.columns:
-            dates = to_text(frame["day"]).str.strip_chars().fill_null("").str.len_chars() <= 10
-            if self.column != "day" or not dates.all():
-                raise InputError(
-                    "Readers take folders such as 'day=2026-11-17' for a column 'day', and there "
-                    "is another of that name. Rename it, or part by it if it holds dates."
-                )
-        super().add(frame)
-
-    def _take(self) -> None:
+    def _append(self) -> None:
         run = secrets.token_hex(6)
-        try:
-            with together():
-                for day, spool in sorted(self._spools.items()):
-                    folder = self._folder(day)
-                    for file in _parquet_files(folder)[:1]:
-                        columns = set(next(iter(spool)).columns) - {"day"}
-                        self._check_columns(parquet_columns(file), sorted(columns))
-                    folder.mkdir(exist_ok=True)
-                    with atomic_path(folder / f"part-{run}.parquet") as part:
-                        spool.write_parquet(part, without=["day"])
-        finally:
-            self._clean()
+        with together():
+            for day, spool in sorted(self._spools.items()):
+                folder = self._day_folder(day)
+                for file in _parquet_files(folder)[:1]:
+                    columns = set(next(iter(spool)).columns) - {"day"}
+                    self._check_columns(parquet_columns(file), sorted(columns))
+                folder.mkdir(exist_ok=True)
+                with atomic_path(folder / f"part-{run}.parquet") as part:
+                    spool.write_parquet(part, without=["day"])
 
 
 def _parquet_files(folder: Path) -> list[Path]:
@@ -384,10 +368,12 @@ class Since:
         if text.strip() == "auto":
             return cls()
         column, value = (part.strip() for part in text.partition("=")[::2])
-        for kind in (float, _iso_text):
-            with suppress(ValueError):
-                if column:
-                    return cls(column, kind(value))
+        with suppress(ValueError):
+            if column and re.match(_DATE, value):
+                datetime.fromisoformat(value)
+                return cls(column, value.replace("T", " "))
+            if column:
+                return cls(column, float(value))
         raise InputError(
             f"since={text!r} must be 'auto', for rows that are not there yet, or a column and the "
             "number or date from which on to look at rows: day=2026-11-17."
@@ -419,13 +405,6 @@ class Since:
                 f"no {kind}. Only numbers and dates can be compared, written alike."
             )
         return frame.filter(values >= self.value)
-
-
-def _iso_text(value: str) -> str:
-    datetime.fromisoformat(value)
-    if not re.match(_DATE, value):
-        raise ValueError(value)
-    return value.replace("T", " ")
 
 
 class NewRows:

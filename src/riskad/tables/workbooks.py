@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.core.checks import InputError, MissingLibrary, enumerate_names, quoted
 from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import find_header, name_columns, note_skipped
 from riskad.tables.notes import note
@@ -42,20 +42,22 @@ def read_sheet(place: Place) -> pl.DataFrame:
     A date is written as 2025-03-27 18:14:00, a formula as its last result; an error such as #DIV/0!
     is blank. A column of decimal numbers stays one: as text, 1.234 could mean a thousand.
     """
-    workbook = _open(place)
-    sheet, raw = _find_sheet(workbook, place)
-    raw = raw.select(column for column in raw if column.null_count() < raw.height)
-    rows = [[cell or "" for cell in row] for row in raw.head(_HEAD_ROWS).rows()]
-    header = find_header(rows)
+    with _open(place) as workbook:
+        sheet, raw = _find_sheet(workbook, place)
+        raw = raw.select(column for column in raw if column.null_count() < raw.height)
+        rows = [[cell or "" for cell in row] for row in raw.head(_HEAD_ROWS).rows()]
+        header = find_header(rows)
+        frame = _with_decimals(raw[header + 1 :], workbook, sheet)
     above = [" ".join(filter(None, row)) for row in rows[:header] if any(row)]
     note_skipped(above, "row", place.name)
-    frame = _with_decimals(raw[header + 1 :], workbook, sheet, place)
     frame.columns = name_columns(rows[header], place.name)
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     return frame.select(_without_zero_times(column) for column in frame)
 
 
-def _open(place: Place) -> Any:
+@contextmanager
+def _open(place: Place) -> Iterator[Any]:
+    """The workbook; what is damaged, also where the block reads it, is an `InputError`."""
     try:
         import fastexcel
     except ImportError as error:
@@ -63,19 +65,11 @@ def _open(place: Place) -> Any:
             "Reading Excel files needs fastexcel: pip install 'riskad[excel]'. Or save the sheet "
             "as CSV."
         ) from error
-    with _damage(place):
-        _check_extent(place)
-        return fastexcel.read_excel(place.path)
-
-
-@contextmanager
-def _damage(place: Place) -> Iterator[None]:
-    import fastexcel
-
     damage = (fastexcel.FastExcelError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
-    try:
-        yield
-    except damage as error:
+    try:  # a damaged archive may also point before its start, which is an OSError
+        _check_extent(place)
+        yield fastexcel.read_excel(place.path)
+    except (*damage, OSError) as error:
         raise InputError(
             f"{place.name!r} could not be read as an Excel workbook ({first_line(error)}). It may "
             "be damaged or have a password: save it anew, or as CSV."
@@ -85,9 +79,7 @@ def _damage(place: Place) -> Iterator[None]:
 def _check_extent(place: Place) -> None:
     """Refuse a workbook with a filled cell far beyond the others: few bytes, but much memory."""
     with zipfile.ZipFile(place.path) as book:
-        for part in book.namelist():
-            if not part.endswith(".xml"):
-                continue
+        for part in book.namelist():  # a sheet may have any name
             with book.open(part) as file:
                 last_row, last_column, n_filled = _extent(file)
             if last_row * last_column > max(_MOST_CELLS, _MOST_PER_FILLED * n_filled):
@@ -127,11 +119,7 @@ def _extent(file: IO[bytes]) -> tuple[int, int, int]:
 
 @functools.cache
 def _column_number(letters: bytes) -> int:
-    """The number of a column.
-
-    >>> _column_number(b"A"), _column_number(b"XFD")
-    (1, 16384)
-    """
+    """The number of a column: 1 for A, 16384 for XFD."""
     return functools.reduce(lambda number, letter: 26 * number + letter - 64, letters, 0)
 
 
@@ -141,29 +129,21 @@ def _find_sheet(workbook: Any, place: Place) -> tuple[str, pl.DataFrame]:
         raise InputError(
             f"{place.name!r} has no sheet {place.part!r}; its sheets are {enumerate_names(names)}."
         )
-    sheets = {
-        name: frame
-        for name in ([place.part] if place.part is not None else names)
-        if (frame := _load(workbook, name, place, dtypes="string")).height
-    }
-    if not sheets:
+    names = names if place.part is None else [place.part]
+    options = {"header_row": None, "dtypes": "string"}
+    frames = {name: workbook.load_sheet(name, **options).to_polars() for name in names}
+    filled = [name for name in names if frames[name].height]
+    if not filled:
         raise empty_file_error(place.name if place.part is None else f"{place.name}::{place.part}")
-    first, *others = sheets
-    if others:
+    if len(filled) > 1:
         note(
-            f"{place.name!r} has {len(sheets)} sheets: {first!r} was read. For another write "
-            f"{place.name}::{others[0]}"
+            f"{place.name!r} has {len(filled)} sheets: {filled[0]!r} was read. For another write "
+            f"{place.name}::{filled[1]}"
         )
-    return first, sheets[first]
+    return filled[0], frames[filled[0]]
 
 
-def _load(workbook: Any, sheet: str, place: Place, **options: Any) -> pl.DataFrame:
-    with _damage(place):
-        frame: pl.DataFrame = workbook.load_sheet(sheet, header_row=None, **options).to_polars()
-    return frame
-
-
-def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str, place: Place) -> pl.DataFrame:
+def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str) -> pl.DataFrame:
     """Replace texts that show numbers with a point by the numbers, where all cells are numbers."""
     decimals = [
         column.name
@@ -173,8 +153,9 @@ def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str, place: Place) 
     ]
     if not decimals:
         return body
-    above = workbook.load_sheet(sheet, header_row=None, n_rows=0).total_height - body.height
-    typed = _load(workbook, sheet, place, skip_rows=above, schema_sample_rows=None)
+    load = functools.partial(workbook.load_sheet, sheet, header_row=None)
+    above = load(n_rows=0).total_height - body.height
+    typed = load(skip_rows=above, schema_sample_rows=None).to_polars()
     return body.with_columns(typed[name] for name in decimals if typed[name].dtype == pl.Float64)
 
 
@@ -212,10 +193,14 @@ def check_sheet_rows(frames: Iterable[pl.DataFrame], name: str) -> None:
     for frame in frames:
         n_rows += frame.height
         if n_rows > SHEET_ROWS:
-            raise InputError(
-                f"{name!r} cannot hold so many rows: a sheet of Excel has {SHEET_ROWS + 1:,} with "
-                "its header. Write to a name that ends in .csv or .parquet."
-            )
+            limit = f"a sheet of Excel has {SHEET_ROWS + 1:,} with its header"
+            raise _too_large(name, "so many rows", limit)
+
+
+def _too_large(name: str, what: str, limit: str) -> InputError:
+    return InputError(
+        f"{name!r} cannot hold {what}: {limit}. Write to a name that ends in .csv or .parquet."
+    )
 
 
 @contextmanager
@@ -224,6 +209,9 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
 
     All rows together tell whether a column of texts holds numbers or dates.
     """
+    import xlsxwriter
+    from xlsxwriter.exceptions import XlsxWriterException
+
     frames: list[pl.DataFrame] = []
 
     def keep(frame: pl.DataFrame) -> None:
@@ -231,26 +219,8 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
         check_sheet_rows(frames, name)
 
     yield keep
-    _write_sheet(pl.concat(frames), part, name)
-
-
-def _write_sheet(frame: pl.DataFrame, part: Path, name: str) -> None:
-    import xlsxwriter
-    from xlsxwriter.exceptions import XlsxWriterException
-
-    if frame.width > _COLUMNS:
-        raise InputError(
-            f"{name!r} cannot hold {frame.width:,} columns: a sheet of Excel has at most "
-            f"{_COLUMNS:,}. Write to a name that ends in .csv or .parquet."
-        )
-    cells = pl.DataFrame([_as_cells(column) for column in frame])
-    for column in cells.select(pl.col(pl.String)):
-        longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
-        if max(longest, len(column.name)) > _TEXT:
-            raise InputError(
-                f"{name!r} cannot hold the {longest:,} characters of a cell of column "
-                f"{column.name!r}: Excel takes {_TEXT:,}. Write to a name that ends in .csv."
-            )
+    cells = pl.DataFrame([_as_cells(column) for column in pl.concat(frames)])
+    _check_cells(cells, name)
     # Rows go to the disk as they come.
     options = {"constant_memory": True, "nan_inf_to_errors": True, "use_zip64": True}
     book = xlsxwriter.Workbook(part, options)
@@ -269,6 +239,16 @@ def _write_sheet(frame: pl.DataFrame, part: Path, name: str) -> None:
         book.close()
     except XlsxWriterException as error:  # a full disk, for one
         raise OSError(f"{name!r} could not be written: {error}") from error
+
+
+def _check_cells(cells: pl.DataFrame, name: str) -> None:
+    if cells.width > _COLUMNS:
+        raise _too_large(name, f"{cells.width:,} columns", f"a sheet of Excel has {_COLUMNS:,}")
+    for column in cells.select(pl.col(pl.String)):
+        longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
+        if max(longest, len(column.name)) > _TEXT:
+            texts = f"the {longest:,} characters of a cell of column {quoted(column.name)}"
+            raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
 
 
 def _cell_writer(book: Any, sheet: Any, dtype: pl.DataType) -> Callable[[int, int, Any], Any]:

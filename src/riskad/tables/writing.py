@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import re
@@ -28,6 +27,7 @@ from riskad.tables.workbooks import check_xlsxwriter, excel_writer
 _FORMULA = r"^[=+\-@\t\r]"
 _NUMBER_LIKE = r"^[-+]?[\d.,' %]*([eE][-+]?\d+)?$"
 _SEPARATORS = ";,\t"
+_SLICE_ROWS = 1 << 16  # of which the text is in memory
 
 Write: TypeAlias = Callable[[pl.DataFrame], None]
 _PLAIN = CsvFormat()
@@ -65,12 +65,8 @@ def write_table(
     2.0,x;'=1+1;-3
     <BLANKLINE>
     """
-    if str(path) != PIPE and check_table_name(path)[1] in _PARQUET:
-        with atomic_path(path, force) as part, disk_errors():
-            frame.write_parquet(part)
-    else:
-        with open_writer(path, force, csv) as write:
-            write(frame)
+    with open_writer(path, force, csv) as write:
+        write(frame)
 
 
 @contextmanager
@@ -83,8 +79,7 @@ def open_writer(
     is as it was before. Frames must have the same columns, and one must be written.
     """
     if str(path) == PIPE:
-        headers = itertools.chain([True], itertools.repeat(False))
-        yield lambda frame: _write_to_pipe(frame, csv, next(headers))
+        yield _csv_writer(sys.stdout.buffer, "standard output", csv)
         return
     path, ending = check_table_name(path)
     with atomic_path(path, force) as part:
@@ -98,7 +93,7 @@ def open_writer(
         else:
             csv = replace(csv, separator=known_separator(ending) or csv.separator)
             with open(part, "wb") as file:
-                yield lambda frame: _write_csv(frame, file, path.name, csv, file.tell() == 0)
+                yield _csv_writer(file, path.name, csv)
 
 
 @contextmanager
@@ -141,12 +136,9 @@ class Spool:
             rows.drop(without, strict=False).sink_parquet(path)
 
 
-def _write_to_pipe(frame: pl.DataFrame, csv: CsvFormat, header: bool) -> None:
-    """Write rows by Python, which knows a reader that went away; polars calls it an error."""
-    text = io.BytesIO()
-    _write_csv(frame, text, "standard output", csv, header)
-    sys.stdout.buffer.write(text.getbuffer())
-    sys.stdout.buffer.flush()
+def _csv_writer(file: IO[bytes], name: str, csv: CsvFormat) -> Write:
+    headers = itertools.chain([True], itertools.repeat(False))
+    return lambda frame: _write_csv(frame, file, name, csv, next(headers))
 
 
 def _write_csv(
@@ -159,17 +151,17 @@ def _write_csv(
             f"{name!r} cannot; write to a name that ends in .parquet."
         )
     frame = frame.with_columns(to_text(c) for c in frame if c.dtype == pl.Duration)
+    frame = _without_formulas(frame, csv.separator)
     file.write(csv.mark if header else b"")
-    recoded = None if csv.encoding == "utf-8" else io.BytesIO()
-    with disk_errors():
-        _without_formulas(frame, csv.separator).write_csv(
-            recoded or file,
+    for start in range(0, max(frame.height, 1), _SLICE_ROWS):
+        # Python writes, for it knows a full disk, and a reader of a pipe that went away.
+        text = frame[start : start + _SLICE_ROWS].write_csv(
             separator=csv.separator,
-            include_header=header,
+            include_header=header and not start,
             decimal_comma=csv.decimal_comma and csv.separator != ",",
         )
-    if recoded is not None:
-        file.write(recoded.getvalue().decode().encode(csv.encoding, "replace"))
+        file.write(text.encode(csv.encoding, "replace"))
+    file.flush()
 
 
 def _without_formulas(frame: pl.DataFrame, separator: str) -> pl.DataFrame:

@@ -28,7 +28,7 @@ from riskad.app.report.wording import (
     top_lines,
 )
 from riskad.app.review import count_groups, review_rows, review_table
-from riskad.app.score import _Sample, score_table
+from riskad.app.score import _Totals, score_table
 from riskad.app.threshold import change_threshold
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
@@ -312,6 +312,8 @@ def test_a_later_table_is_judged_by_the_same_share(fit):
     data = describe_table(fit.model, make_header(fit.model, fit.report.notes()), new)
     assert data.review.rows == 200
     assert data.review.flagged.found == report.expected.found
+    worst = score_table(fit.model, new[[report.top[0].row - 1]])[1]
+    assert (worst.flagged, worst.expected) == (1, None)  # its probability tells all there is
 
 
 def test_cost_rules_show_what_they_expect(fit):
@@ -449,10 +451,13 @@ def test_rows_whose_anomalies_are_not_known_are_not_in_the_table():
 
 def test_scores_of_many_rows_are_sampled_evenly(monkeypatch):
     monkeypatch.setattr("riskad.app.score._KEPT_SCORES", 100)
-    sample = _Sample()
+    totals = _Totals(None, 10, "anomaly_score")
     for start in range(0, 1000, 37):
-        sample.add(np.arange(start, min(start + 37, 1000), dtype=float))
-    assert np.array_equal(sample.kept, np.arange(0, 1000, 16))
+        scores = np.arange(start, min(start + 37, 1000), dtype=float)
+        results = pl.DataFrame({"anomaly_score": scores, "is_anomaly": scores > 990})
+        totals.add(results.select(amount="anomaly_score"), results)
+    assert np.array_equal(totals.scores, np.arange(0, 1000, 16))
+    assert (totals.rows, totals.flagged, totals.worst["row"][0]) == (1000, 9, 1000)
 
 
 def test_a_model_without_labels_of_both_kinds_has_no_review():

@@ -1008,7 +1008,8 @@ def test_progress_on_a_terminal_goes_to_stderr(fitted):
 def test_score_says_beforehand_how_long_it_takes(capsys):
     now = iter([0.0, 1.0, 2.2, 5.0])
     shown = ScoringProgress(clock=lambda: next(now))
-    shown.total, shown.hint = 2_000_000, " A quicker model: riskad compress"
+    shown.count_rows = lambda: 2_000_000
+    shown.hint = lambda: " A quicker model: riskad compress"
     for done in (0, 512, 2_000, 4_000):
         shown.rows(done)
     said = capsys.readouterr()
@@ -1019,10 +1020,10 @@ def test_score_says_beforehand_how_long_it_takes(capsys):
 
 
 def test_scoring_that_is_quick_or_of_unknown_length_says_nothing(capsys):
-    for total in (10_000, None):
+    for count_rows in (lambda: 10_000, None):
         now = iter([0.0, 2.5])
         shown = ScoringProgress(clock=lambda now=now: next(now))
-        shown.total = total
+        shown.count_rows = count_rows
         for done in (0, 9_000):
             shown.rows(done)
     assert capsys.readouterr() == ("", "")

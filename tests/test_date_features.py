@@ -15,6 +15,7 @@ from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.rows.date_features import (
+    PERIODS,
     GapToPrevious,
     MomentParts,
     civil_of_days,
@@ -22,7 +23,8 @@ from riskad.rows.date_features import (
     elapsed,
     elapsed_pairs,
 )
-from riskad.rows.table import TableSchema
+from riskad.rows.encoding import OneHotImputer
+from riskad.rows.table import Table, TableSchema
 from riskad.storage.codec import build, state_of
 
 DAY = 86_400.0
@@ -100,8 +102,8 @@ def test_parts_that_say_nothing_are_left_out(days, parts):
 def test_dates_have_no_hour_and_times_nothing_else():
     seconds = pl.Series([0.0, 3_600.0, 7_200.0])
     assert MomentParts.learn("date", seconds * 10_000).parts == ALL[1:]
-    assert MomentParts.learn("time", seconds).names("at") == ["at: hour"]
-    assert MomentParts.learn("duration", seconds).names("took") == ["took: seconds"]
+    assert MomentParts.learn("time", seconds).parts == ("hour",)
+    assert MomentParts.learn("duration", seconds).parts == ("seconds",)
     assert MomentParts.learn("duration", seconds).ordered(seconds)[:, 0].tolist() == [0, 3600, 7200]
 
 
@@ -119,22 +121,22 @@ def test_gaps_are_nan_in_every_part():
     parts = MomentParts("datetime", ALL, 0.0)
     seconds = pl.Series([None, 0.0, math.nan])
     assert np.isnan(parts.ordered(seconds)).all(axis=1).tolist() == [True, False, True]
-    assert np.isnan(parts.cyclic(seconds)).all(axis=1).tolist() == [True, False, True]
 
 
-def test_cyclic_parts_lie_on_circles_and_midnight_is_near_itself():
-    parts = MomentParts("datetime", ALL, 0.0)
-    made = parts.cyclic(moments(500))
-    assert len(parts.cyclic_names("when")) == made.shape[1] == 9
+def test_parts_that_come_round_lie_on_circles_and_midnight_is_near_itself():
+    periods = {j: float(PERIODS[part][0]) for j, part in enumerate(ALL[:-1])}
+    values = MomentParts("datetime", ALL, span=1e5).ordered(moments(500))
+    made = OneHotImputer().fit_transform(Table(values, ALL, {}, periods))
+    assert made.shape[1] == 9
     np.testing.assert_allclose(made[:, 0:8:2] ** 2 + made[:, 1:8:2] ** 2, 1.0)
-    hour = MomentParts("time", ("hour",))
-    late, early, noon = hour.cyclic(np.array([86_399.0, 1.0, 43_200.0]))
+    hours = MomentParts("time", ("hour",)).ordered(np.array([86_399.0, 1.0, 43_200.0]))
+    late, early, noon = OneHotImputer().fit_transform(Table(hours, ("hour",), {}, {0: 24.0}))
     assert np.linalg.norm(late - early) < 0.001 < 1.9 < np.linalg.norm(noon - early)
 
 
 def test_no_parts_make_no_columns_and_no_rows_no_numbers():
     parts = MomentParts("date", ())
-    assert parts.ordered(np.zeros(3)).shape == parts.cyclic(np.zeros(3)).shape == (3, 0)
+    assert parts.ordered(np.zeros(3)).shape == (3, 0)
     assert MomentParts("datetime", ALL).ordered(np.zeros(0)).shape == (0, 5)
 
 

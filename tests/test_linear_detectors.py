@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.preprocessing import PolynomialFeatures
 
+from riskad import ShallowRAD
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.objective import Objective
 from riskad.core.regularization import theorem_lambda
@@ -24,7 +25,6 @@ from riskad.detectors.linear.lambda_search import (
     held_out_aucs,
     held_out_folds,
 )
-from riskad.detectors.linear.scoring import LinearScores
 from riskad.detectors.linear.settings import SolverSettings, bound_risk, check_lambda
 from riskad.detectors.linear.solution import report_fit, summarise_unlabelled
 from riskad.detectors.linear.training_rows import (
@@ -260,25 +260,34 @@ def test_weights_that_are_all_zero_are_said():
         report_fit(problem, SolverSettings().solve(problem), seed=0)
 
 
+def linear_detector(w, b, mean, scale):
+    """A detector with these weights, and the constant 2 beside the features."""
+    model = ShallowRAD(intercept_scaling=2.0)
+    model.coef_, model.intercept_, model.offset_, model.n_features_in_ = w, b, 0.0, len(w)
+    model.feature_map_, model._mean, model._scale = None, mean, scale
+    return model
+
+
 def test_scores_are_sums_of_contributions_and_bounded_by_norms():
     X, _, _ = make_contaminated_rows(50, 3)
     w, b = np.array([1.0, -2.0, 0.5]), 0.3
-    scores = LinearScores(w, b, Features(None, X.mean(axis=0), X.std(axis=0)))
-    shares, base = scores.contributions(X)
-    np.testing.assert_allclose(shares.sum(axis=1) + base, scores(X))
-    np.testing.assert_allclose(scores(sparse.csr_array(X)), scores(X))
-    np.testing.assert_allclose(scores(torch.tensor(X)).numpy(), scores(X))
+    model = linear_detector(w, b, X.mean(axis=0), X.std(axis=0))
+    shares, base = model.contributions(X)
+    scores = model.score_samples(X)
+    np.testing.assert_allclose(shares.sum(axis=1) + base, scores)
+    np.testing.assert_allclose(model.score_samples(sparse.csr_array(X)), scores)
+    np.testing.assert_allclose(model.score_samples(torch.tensor(X)).numpy(), scores)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    assert scores.largest_norm(X, 2.0) == pytest.approx(np.sqrt((Z**2).sum(axis=1) + 4).max())
+    assert model.largest_norm(X) == pytest.approx(np.sqrt((Z**2).sum(axis=1) + 4).max())
 
 
 @pytest.mark.parametrize("w", [[1.0, 1.0], [1.0, 0.0]])
 def test_no_value_that_is_not_finite_gets_a_score(w):
-    scores = LinearScores(np.array(w), 0.0, Features(None, np.zeros(2), np.ones(2)))
+    model = linear_detector(np.array(w), 0.0, np.zeros(2), np.ones(2))
     X = sparse.csr_array([[1.0, 2.0], [3.0, np.nan]])
     for rows in (X, X.toarray()):
         with pytest.raises(InputError, match="row 1, column 1"):
-            scores(rows)
+            model.score_samples(rows)
 
 
 def test_unlabelled_rows_are_summarised_and_their_absence_is_none():

@@ -182,7 +182,7 @@ def broken(*args, **kwargs):
         "riskad.storage.codec.json.loads",
         "riskad.storage.codec._Reader._object",
         "riskad.storage.codec._find_type",
-        "riskad.app.model_files._checked_header",
+        "riskad.app.model_files.check_notes",
         "riskad.app.model_files._checksum",
         "riskad.detectors.shallow.ShallowRAD._check_state",
     ],

@@ -470,13 +470,13 @@ SLOW = """
 import signal, riskad.tables.reading, riskad.app.score
 from riskad.cli.main import main
 riskad.tables.reading._BATCH_CELLS = 64
-plain = riskad.app.score._suspicion
-def slow(batch, scores, id, rows_before):
-    if rows_before > 300:
+plain = riskad.app.score._Totals.add
+def slow(totals, batch, results):
+    if totals.rows > 300:
         print("half", flush=True)
         signal.pause()
-    return plain(batch, scores, id, rows_before)
-riskad.app.score._suspicion = slow
+    plain(totals, batch, results)
+riskad.app.score._Totals.add = slow
 main()
 """
 

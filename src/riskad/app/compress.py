@@ -11,11 +11,12 @@ import polars as pl
 from sklearn.pipeline import Pipeline
 
 from riskad.app.model_files import ModelHeader
-from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.noticed import NOTICED, Progress
 from riskad.app.results import steps_of
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD, Fidelity
 from riskad.tables.labelled import FrameTable, LabelColumn
+from riskad.tables.notes import catch_kinds
 
 __all__ = ["CompressReport", "compress_table"]
 
@@ -75,7 +76,7 @@ def compress_table(
     if isinstance(teacher, CompressedRAD):
         raise InputError("The model is a compressed one already. Compress the one that it was.")
     codes = None if labels is None else FrameTable(frame, labels).codes
-    with collect_warnings() as notes:
+    with catch_kinds(*NOTICED) as notes:
         progress("Preparing the columns")
         rows = preparer.features(preparer.parse(frame))
         progress(f"Scoring {frame.height:,} rows and learning their scores")

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import polars as pl
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.noticed import NOTICED, Progress
 from riskad.app.results import steps_of
 from riskad.core.checks import InputError
 from riskad.decisions.drift import DriftReport, drift_report
+from riskad.tables.notes import catch_kinds
 
 __all__ = ["TableDrift", "drift_table"]
 
@@ -68,7 +69,7 @@ def drift_table(
             "two distributions: 0 is for any that has moved, 0.2 for one of which a fifth has."
         )
     steps_of(model)
-    with collect_warnings() as notes:
+    with catch_kinds(*NOTICED) as notes:
         progress("Comparing the rows with those of the fit")
         found = drift_report(model, frame, level=level)
     above = [] if fail_above is None else _moved_beyond(found, fail_above)

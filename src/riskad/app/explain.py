@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import polars as pl
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import Progress, collect_warnings, no_warnings
+from riskad.app.noticed import NOTICED, Progress, no_warnings
 from riskad.app.reasons import Reason, Reasons, explain_rows
 from riskad.app.results import (
     SCORE_COLUMNS,
@@ -18,12 +18,13 @@ from riskad.app.results import (
     free_name,
     own_decision,
     rank,
-    score_frame,
+    score_columns,
     steps_of,
     suspects_of,
 )
 from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.tables.cells import to_text
+from riskad.tables.notes import catch_kinds
 
 __all__ = ["ExplainReport", "ExplainedRow", "explain_table", "explained_rows"]
 
@@ -105,12 +106,12 @@ def explain_table(
     id = id if id in frame.columns else None
     named = _named_rows(frame, id, only) if only else None
     preparer, detector = steps_of(model)
-    with collect_warnings() as notes:
+    with catch_kinds(*NOTICED) as notes:
         progress("Scoring")
         parsed = preparer.parse(frame)
         scores = detector.anomaly_score(preparer.features(parsed))
     decision = own_decision(detector)
-    results = score_frame(detector, scores, decision)
+    results = pl.DataFrame(score_columns(detector, scores, decision))
     suspects = _worst_rows(frame, results.select(SCORE_COLUMNS), id, rows, named)
     progress("Finding reasons")
     with no_warnings():

@@ -21,7 +21,7 @@ from riskad.app.fit_rows import check_dense, join_judged, judge, largest, note_o
 from riskad.app.fit_warnings import say_warnings
 from riskad.app.inspect import plain_parameters
 from riskad.app.label_sources import column_of_sources, read_sources, with_rate
-from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.noticed import NOTICED, Progress
 from riskad.app.over_time import Period, Times, judge_later_rows
 from riskad.app.reasons import Reasons, choose_usual_row
 from riskad.app.results import (
@@ -33,7 +33,7 @@ from riskad.app.results import (
     free_name,
     own_decision,
     pick_features,
-    score_frame,
+    score_columns,
     score_rows,
     suspects_of,
     with_group,
@@ -54,6 +54,7 @@ from riskad.detectors.registry import make_detector
 from riskad.rows.engine import Engine
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.tables.labelled import KeptRows, LabelColumn, LabelledTable, open_table
+from riskad.tables.notes import catch_kinds
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["Fit", "FitReport", "fit_table"]
@@ -299,7 +300,7 @@ class _Work:
         sources = column_of_sources(self.known.label_source, self.table)
         features = [name for name in features if name != sources]
         self.progress("Preparing the columns")
-        with collect_warnings() as notes:
+        with catch_kinds(*NOTICED) as notes:
             self.kept = self.table.prepare(self.preparer, features)
             self.features = self.preparer.features(self.kept.parsed, training=True)
             copies = number_copies(self.features, self.kept.codes)
@@ -322,7 +323,7 @@ class _Work:
         """Fit, score, hold out labelled rows, set the threshold, and rank the unlabelled rows."""
         detector = self.detector
         self.progress("Fitting the model")
-        with collect_warnings() as notes:
+        with catch_kinds(*NOTICED) as notes:
             self._fit_detector()
         self.noted += notes
         self.progress("Scoring the rows")
@@ -396,7 +397,8 @@ class _Work:
             detector.calibration_ = calibration
             flagged = int((found > detector.anomaly_threshold).sum())
         novelty = self._novelty_of(worst, row)
-        results = score_frame(detector, found, own_decision(detector), novelty)
+        columns = score_columns(detector, found, own_decision(detector), novelty)
+        results = pl.DataFrame(columns)
         ranked = worst.drop("anomaly_score").hstack(results)
         if table.label not in ranked.columns:
             blank = pl.lit(None, dtype=pl.String).alias(table.label)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from riskad.app.asked import ASKED
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, is_unicode
 from riskad.decisions.thresholds import parse_threshold
 from riskad.storage.fields import (
     ANYTHING_PLAIN,
@@ -27,7 +27,6 @@ from riskad.storage.fields import (
     Number,
     Optional,
     check_state,
-    is_printable,
 )
 
 __all__ = ["check_notes", "known_to_fit"]
@@ -142,10 +141,11 @@ def _check_fit(fit: Any) -> None:
         raise InputError("expected names with values")
     check_state(fit, _FIT)
     parse_threshold(fit["rule"])
-    check_state(known_to_fit(fit), _KNOWN_TO_FIT)
+    for name in _KNOWN_TO_FIT.keys() & fit["fitted"]:
+        check_state({name: fit["fitted"][name]}, _KNOWN_TO_FIT)
     if "weight_norm" in fit["fitted"]:
-        settings = {name: fit["settings"].get(name) for name in _BOUND_SETTINGS}
-        check_state(settings, _BOUND_SETTINGS)
+        for name, field in _BOUND_SETTINGS.items():
+            check_state({name: fit["settings"].get(name)}, {name: field})
 
 
 def _check_refit(refit: Any) -> None:
@@ -162,5 +162,5 @@ def _check_plain(value: Any, depth: int) -> None:
     elif isinstance(value, list):
         for each in value:
             _check_plain(each, depth + 1)
-    elif isinstance(value, str) and not is_printable(value):
+    elif isinstance(value, str) and not is_unicode(value):
         raise InputError(f"notes: {value!a} is not a text")

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.noticed import NOTICED, Progress
 from riskad.app.reasons import show_value
 from riskad.app.results import earlier_results, pick_features, with_group
 from riskad.core.checks import InputError
@@ -19,6 +19,7 @@ from riskad.tables.cells import BLANK, as_text, is_flat
 from riskad.tables.data_checks import check_data
 from riskad.tables.kinds.base import Column
 from riskad.tables.labelled import FrameTable, LabelColumn
+from riskad.tables.notes import catch_kinds
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
 
@@ -109,7 +110,7 @@ def look_table(
     card category a
     """
     progress("Looking at the columns")
-    with collect_warnings() as notes:
+    with catch_kinds(*NOTICED) as notes:
         preparer = TablePreparer(kinds=kinds, group=group)
         seen = _Seen.of(table, labels, id, drop, preparer)
         columns = [seen.column(column) for column in seen.preparer.columns_.values()]

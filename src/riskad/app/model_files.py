@@ -26,8 +26,11 @@ import hashlib
 import json
 import os
 import platform
+import struct
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,12 +38,12 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 import riskad
 from riskad.app.fit_notes import check_notes
-from riskad.core.checks import InputError, MissingLibrary
-from riskad.storage.archive import read_members, write_members
+from riskad.core.checks import InputError, MissingLibrary, enumerate_names
 from riskad.storage.codec import from_members, read_json, to_members
 from riskad.storage.fields import COUNT, TEXT, DictOf, Fixed, Text, check_state
 from riskad.storage.files import atomic_path, check_input_file, check_output_file
@@ -53,6 +56,29 @@ FORMAT_VERSION = 6
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 _NETWORKS = "riskad.deep."
+
+# An archive's own statements are trusted only within limits, so that the memory for reading is
+# bounded by the size of the file. JSON, which becomes objects many times its size, is not
+# compressed unless it is small (the headers of earlier versions were, and must be read to say so),
+# and arrays may expand by no more than a factor.
+_EXPANSION = {_HEADER: 1, _STATE: 1, _ARRAYS: 10}
+_SMALL = 100_000  # bytes to which anything may expand
+_LEVEL = 1  # numbers hardly shrink, whatever the effort
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 0x1
+# Exceptions of the zipfile module for damaged archives, depending on the damage.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+    OSError,
+)
+
 _HEADER_FIELDS = {
     "format": Text(choices=(FORMAT,)),
     "format_version": COUNT,
@@ -123,8 +149,14 @@ def save(
     header = make_header(model, notes or {}, _checksum(members))
     members = {_HEADER: _header_bytes(header), **members}
     with atomic_path(path, force) as part:
-        write_members(part, members)
-        if read_members(part, _MEMBERS) != members:
+        with zipfile.ZipFile(part, "x") as archive:
+            for name, data in members.items():
+                # What would shrink too much to be read again is not compressed.
+                shrunk = len(zlib.compress(data, _LEVEL)) - 6  # less its header and checksum
+                shrinks = shrunk < len(data) <= _EXPANSION[name] * shrunk
+                method = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
+                archive.writestr(name, data, method, _LEVEL)
+        if _read_members(part, _MEMBERS) != members:
             raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
 
 
@@ -157,14 +189,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     header = read_header(path)
     path = check_input_file(path)
-    members = _read(path, _MEMBERS)
+    members = _read_members(path, _MEMBERS)
     if _checksum(members) != header.checksum:
         raise _damaged(path, "its content is not what was written: the checksum differs")
     try:
         model = from_members(members[_STATE], members[_ARRAYS])
         if not isinstance(model, BaseEstimator) or _class_name(model) != header.model:
             raise InputError(f"its header says that it is a {header.model!a}")
-        _check_fitted(model)
+        if not isinstance(model, Pipeline):  # whose steps were checked one by one
+            _check_fitted(model)
     except MissingLibrary:
         raise
     except InputError as error:
@@ -175,7 +208,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     """Read the header of a model file: versions, date, class and notes."""
     path = check_input_file(path)
-    data = _read(path, (_HEADER,), others=True)[_HEADER]
+    data = _read_members(path, (_HEADER,), others=True)[_HEADER]
     try:
         found = read_json(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -183,7 +216,13 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
         format_version: Any = found.get("format_version")
         COUNT.check(format_version, {})
         if format_version == FORMAT_VERSION:
-            return _checked_header(found)
+            check_state({**found, "notes": {}}, _HEADER_FIELDS)
+            check_notes(found.get("notes"))
+            try:
+                datetime.fromisoformat(found["created"])
+            except ValueError:
+                raise InputError(f"{found['created']!a} is no date") from None
+            return ModelHeader(**found)
     except InputError as error:
         raise _damaged(path, str(error).removeprefix(": ")) from None
     raise _other_version(path, format_version)
@@ -271,22 +310,43 @@ def _checksum(members: Mapping[str, bytes]) -> str:
 # --- reading ------------------------------------------------------------------------------
 
 
-def _read(path: Path, names: Sequence[str], others: bool = False) -> dict[str, bytes]:
+def _read_members(path: Path, names: Sequence[str], others: bool = False) -> dict[str, bytes]:
+    """The bytes of the members, if the archive contains each once, and no others.
+
+    With `others` it may contain more, which are ignored.
+    """
     try:
-        return read_members(path, names, others)
+        with zipfile.ZipFile(path) as archive:
+            found, members = archive.namelist(), dict[str, bytes]()
+            for name in names:
+                if found.count(name) != 1 or not (others or len(found) == len(names)):
+                    wanted = enumerate_names(names)
+                    raise InputError(f"it holds {enumerate_names(found, 4)} instead of {wanted}")
+                members[name] = _read_member(archive, name, path.stat().st_size)
+            return members
+    except PermissionError:
+        raise
     except InputError as error:
         raise _damaged(path, str(error)) from None
+    except _DAMAGE as error:
+        text = str(error).splitlines()[0] if str(error) else repr(error)
+        raise _damaged(path, f"{type(error).__name__}: {text}") from None
 
 
-def _checked_header(found: Mapping[str, Any]) -> ModelHeader:
-    notes = found.get("notes")
-    check_state({**found, "notes": {}}, _HEADER_FIELDS)
-    check_notes(notes)
-    try:
-        datetime.fromisoformat(found["created"])
-    except ValueError:
-        raise InputError(f"{found['created']!a} is no date") from None
-    return ModelHeader(**{each.name: found[each.name] for each in fields(ModelHeader)})
+def _read_member(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:
+    info = archive.getinfo(name)
+    if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
+        raise InputError(f"{name!r} is compressed or encrypted in a way that riskad never does")
+    most = max(_EXPANSION[name] * info.compress_size, _SMALL)
+    if info.compress_size > file_size or info.file_size > most:
+        raise InputError(
+            f"{name!r} says that it becomes {info.file_size:,} bytes from {info.compress_size:,}"
+        )
+    with archive.open(info) as member:
+        data = member.read(info.file_size + 1)
+    if len(data) != info.file_size:
+        raise InputError(f"{name!r} is not as long as it says")
+    return data
 
 
 def _other_version(path: Path, format_version: int) -> InputError:

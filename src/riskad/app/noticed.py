@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from sklearn.exceptions import ConvergenceWarning
 
 from riskad.core.checks import DataWarning
-from riskad.tables.notes import NotAsInTraining, catch_kinds
+from riskad.tables.notes import NotAsInTraining
 
 Progress: TypeAlias = Callable[[str], object]
 """A function that is called with each step."""
 
 
-def collect_warnings() -> AbstractContextManager[list[Warning]]:
-    """Collect what the user should know about the data or the fit; let other warnings pass."""
-    return catch_kinds(DataWarning, ConvergenceWarning)
+NOTICED = (DataWarning, ConvergenceWarning)
+"""The kinds of warning by which a user is told of the data or the fit."""
 
 
 @contextmanager
 def no_warnings() -> Iterator[None]:
     """Suppress messages that were already shown."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        for kind in NOTICED:
+            warnings.simplefilter("ignore", kind)
         yield
 
 

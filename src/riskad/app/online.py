@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import collect_warnings, merge_warnings, no_warnings
+from riskad.app.noticed import NOTICED, merge_warnings, no_warnings
 from riskad.app.reasons import Reason, explain_rows
 from riskad.app.results import own_decision, score_columns, score_rows, steps_of
 from riskad.core.checks import InputError
 from riskad.rows.table import Table
+from riskad.tables.notes import catch_kinds
 
 __all__ = ["RowScorer", "join_rows"]
 
@@ -80,7 +81,7 @@ class RowScorer:
 
     def prepare(self, frame: pl.DataFrame) -> tuple[Any, list[str]]:
         """Read the cells of a table; returns rows for the detector, and messages."""
-        with collect_warnings() as notes:
+        with catch_kinds(*NOTICED) as notes:
             rows = self.preparer.transform(frame)
         return rows, [str(note) for note in merge_warnings(notes)]
 

@@ -121,7 +121,7 @@ def _add_outputs(graph: Graph, detector: Any, rows: str, sparse: bool) -> None:
     above = graph.node("Greater", score, np.array(-float(detector.offset_) + 0.0))
     graph.output(flag, above, graph.onnx.TensorProto.BOOL)
     if knows_probabilities(detector):
-        line = detector.calibration_.line()
+        line = detector.calibration_.line
         slopes = graph.node("Mul", score, np.array(line.slope))
         odds = graph.node("Add", slopes, np.array(line.intercept))
         graph.output(probability, graph.node("Sigmoid", odds), double)

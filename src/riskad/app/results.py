@@ -36,7 +36,6 @@ __all__ = [
     "rank",
     "read_rule",
     "score_columns",
-    "score_frame",
     "score_rows",
     "steps_of",
     "suspects_of",
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
-SUSPECT_COLUMNS = (*SCORE_COLUMNS, "novelty")
+SUSPECT_COLUMNS = "^(anomaly_score|is_anomaly|novelty)$"  # those of them that there are
 RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value", "novelty")
 """Columns that scoring may add: a probability if the model is calibrated, a p-value with a false
 discovery rate, novelty if the model has it. Reasons come after these."""
@@ -111,8 +110,8 @@ def describe_left_out(earlier: Sequence[str]) -> list[str]:
 
 def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
     """Refuse a table with columns that results would overwrite."""
-    taken = [name for name in added if name in columns]
-    if taken:
+    if not set(added).isdisjoint(columns):
+        taken = [name for name in added if name in columns]
         raise InputError(
             f"The table already has a column {enumerate_names(taken)}, under which the scores "
             "would be written; it may have been scored before. Rename the column or take it out."
@@ -212,34 +211,27 @@ def knows_probabilities(detector: Any) -> bool:
     return calibration is not None and calibration.knows_probabilities
 
 
-def score_frame(
-    detector: Any,
-    scores: NDArray[np.float64],
-    decision: Decision,
-    novelty: NDArray[np.float64] | None = None,
-) -> pl.DataFrame:
-    """Return the columns that scoring adds, except reasons."""
-    return pl.DataFrame(score_columns(detector, scores, decision, novelty))
-
-
 def score_columns(
     detector: Any,
     scores: NDArray[np.float64],
     decision: Decision,
     novelty: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the same as arrays, by name."""
+    """Return the columns that scoring adds, except reasons, in the order of `RESULT_COLUMNS`."""
     columns: dict[str, Any] = {"anomaly_score": scores}
-    if novelty is not None:
-        columns["novelty"] = novelty
+    p_values = None
     if decision.threshold is not None:
         columns["is_anomaly"] = scores > decision.threshold
     else:
-        columns["p_value"] = p_values = detector.calibration_.p_values(scores)
+        p_values = detector.calibration_.p_values(scores)
         columns["is_anomaly"] = p_values <= decision.largest_p
     if knows_probabilities(detector):
         columns["anomaly_probability"] = detector.calibration_.anomaly_probability(scores)
-    return {name: columns[name] for name in RESULT_COLUMNS if name in columns}
+    if p_values is not None:
+        columns["p_value"] = p_values
+    if novelty is not None:
+        columns["novelty"] = novelty
+    return columns
 
 
 # --- rows --------------------------------------------------------------------------------
@@ -254,5 +246,4 @@ def suspects_of(ranked: pl.DataFrame, id: str | None) -> list[Suspect]:
     """Return ranked rows for a report; their first column is their number."""
     rows = ranked.get_column(ranked.columns[0]).to_list()
     ids = to_text(ranked[id]).to_list() if id is not None else [None] * len(rows)
-    scored = ranked.select(c for c in SUSPECT_COLUMNS if c in ranked.columns).rows()
-    return [Suspect(row, name, *said) for row, name, said in zip(rows, ids, scored, strict=True)]
+    return list(map(Suspect, rows, ids, *ranked.select(SUSPECT_COLUMNS)))

@@ -70,7 +70,7 @@ def review_rows(
     if calibration.rate is None or not calibration.tells_kinds or not len(scores):
         return None
     value, low, high = calibration.rate
-    line, reference = calibration.line(), None
+    line, reference = calibration.line, None
     if scores is calibration.unlabelled:  # the rows to which the rate applies
         line = line.at_rate(calibration.pi_n, scores)
     else:  # new to the fit, like the rows that it has held out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import Progress, collect_warnings, merge_warnings, no_warnings
+from riskad.app.noticed import NOTICED, Progress, merge_warnings, no_warnings
 from riskad.app.reasons import explain_rows
 from riskad.app.results import (
     RESULT_COLUMNS,
@@ -27,7 +28,7 @@ from riskad.app.results import (
     knows_probabilities,
     rank,
     read_rule,
-    score_frame,
+    score_columns,
     score_rows,
     steps_of,
     suspects_of,
@@ -37,6 +38,7 @@ from riskad.app.review import review_rows
 from riskad.core.checks import InputError, check_choice
 from riskad.decisions.capacity import Found
 from riskad.decisions.thresholds import Threshold
+from riskad.tables.notes import catch_kinds
 
 __all__ = ["RANKED_BY", "NoRows", "ScoreReport", "added_columns", "score_table"]
 
@@ -148,7 +150,13 @@ def score_table(
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
     whole = isinstance(table, pl.DataFrame)
     job = _Scoring(model, [table] if whole else table, fdr, reasons, progress, scored)
-    totals = _Totals(id, top, _ranked_by(by, job.detector))
+    check_choice("by", by, RANKED_BY)
+    if by == "novelty" and not tells_novelty(job.detector):
+        raise InputError(
+            f"{type(job.detector).__name__} does not tell novelty. Fit the model again with "
+            "model='auto', or rank rows by score."
+        )
+    totals = _Totals(id, top, _COLUMN[by])
     decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
     kept: list[pl.DataFrame] = []
     for batch, results in job.results(decision, reasons):
@@ -156,83 +164,62 @@ def score_table(
         write(frame)
         kept += [frame] if whole else []
         totals.add(batch, results)
-    report = _report(job, decision, totals, source, by)
-    return (kept[0] if whole else None), report
-
-
-def _ranked_by(by: str, detector: Any) -> str:
-    """The column by which a report ranks rows."""
-    check_choice("by", by, RANKED_BY)
-    if by == "novelty" and not tells_novelty(detector):
-        raise InputError(
-            f"{type(detector).__name__} does not tell novelty. Fit the model again with "
-            "model='auto', or rank rows by score."
-        )
-    return _COLUMN[by]
-
-
-def _report(
-    job: _Scoring, decision: Decision, totals: _Totals, source: str, by: str
-) -> ScoreReport:
-    """Report what was found."""
-    return ScoreReport(
+    report = ScoreReport(
         source=source,
         rows=totals.rows,
         id=totals.id,
         threshold=decision.threshold,
         flagged=totals.flagged,
         top=suspects_of(totals.worst, totals.id),
-        warnings=[str(note) for note in job.news],
+        warnings=list(map(str, job.news)),
         rule=decision.rule,
         selection=decision.selection,
         added=job.added,
         by=by,
         expected=_expected(job.detector, totals),
     )
+    return (kept[0] if whole else None), report
 
 
+@dataclass
 class _Totals:
-    """Number of rows, number of flagged rows, and the most suspicious of them."""
+    """Number of rows, number of flagged rows, the most suspicious of them, and scores of all."""
 
-    worst: pl.DataFrame
-
-    def __init__(self, id: str | None, top: int, by: str):
-        self.id, self._top, self._by = id, top, by
-        self.rows = self.flagged = 0
-        self.scores = _Sample()
-        self._seen: list[pl.DataFrame] = []
+    id: str | None
+    top: int
+    by: str
+    rows: int = 0
+    flagged: int = 0
+    worst: pl.DataFrame = field(default_factory=pl.DataFrame)
+    scores: NDArray[np.float64] = field(default_factory=partial(np.empty, 0))
+    step: int = 1
+    """Every score is kept, or every 2nd, 4th, 8th, ... of more than `_KEPT_SCORES`."""
 
     def add(self, batch: pl.DataFrame, results: pl.DataFrame) -> None:
         """Count the rows of a batch."""
         self.id = self.id if self.id in batch.columns else None
-        seen = _suspicion(batch, results, self.id, self.rows)
-        self.worst = rank(pl.concat([*self._seen, seen]), self._by).head(self._top)
-        self._seen = [self.worst]
+        names = batch.select([] if self.id is None else [self.id])
+        seen = results.select(SUSPECT_COLUMNS).hstack(names)
+        seen = seen.with_row_index(free_name(names.columns), self.rows + 1)
+        both = [self.worst, seen] if self.rows else [seen]
+        self.worst = rank(pl.concat(both), self.by).head(self.top)
+        scores = results["anomaly_score"].to_numpy()
+        self.scores = np.append(self.scores, scores[-self.rows % self.step :: self.step])
+        while len(self.scores) > _KEPT_SCORES:
+            self.scores, self.step = self.scores[::2], 2 * self.step
         self.rows += batch.height
         self.flagged += int(results["is_anomaly"].sum())
-        self.scores.add(results["anomaly_score"].to_numpy())
-
-
-class _Sample:
-    """Every score, or every 2nd, 4th, 8th, ... of more than are kept."""
-
-    def __init__(self) -> None:
-        self.kept, self._step, self._rows = np.empty(0), 1, 0
-
-    def add(self, scores: NDArray[np.float64]) -> None:
-        """Keep some of the next scores."""
-        self.kept = np.append(self.kept, scores[-self._rows % self._step :: self._step])
-        self._rows += len(scores)
-        while len(self.kept) > _KEPT_SCORES:
-            self.kept, self._step = self.kept[::2], 2 * self._step
 
 
 def _expected(detector: Any, totals: _Totals) -> Found | None:
-    """Expected anomalies among the flagged rows, by the labels of the fit."""
+    """Expected anomalies among the flagged rows, by the labels of the fit.
+
+    Not of a table of one row: no other could be drawn instead, and `anomaly_probability` tells it.
+    """
     calibration = getattr(detector, "calibration_", None)
-    if calibration is None or not totals.flagged:
+    if calibration is None or not totals.flagged or totals.rows == 1:
         return None
-    review = review_rows(calibration, totals.scores.kept, totals.rows)
+    review = review_rows(calibration, totals.scores, totals.rows)
     return None if review is None else review.at(totals.flagged)
 
 
@@ -271,7 +258,7 @@ class _Scoring:
         """Batches, and the columns to be added to each."""
         scored = _again(self.batches, self._kept, self.progress) if self._kept else self._scored()
         for batch, (scores, novelty) in scored:
-            results = score_frame(self.detector, scores, decision, novelty)
+            results = pl.DataFrame(score_columns(self.detector, scores, decision, novelty))
             if reasons:
                 found = _reason_columns(self.model, batch, results["is_anomaly"], reasons)
                 results = results.hstack(found)
@@ -285,10 +272,11 @@ class _Scoring:
             check_not_scored(batch.columns, self.added)
             if not batch.height:
                 continue
-            with collect_warnings() as notes:
+            with catch_kinds(*NOTICED) as notes:
                 prepared = self.preparer.transform(batch, first_row=n_rows + 1)
                 said = self._score(prepared, n_rows)
-            self.news[:] = merge_warnings([*self.news, *notes])
+            if notes:
+                self.news[:] = merge_warnings([*self.news, *notes])
             n_rows += batch.height
             self.progress(f"Scoring: {n_rows:,} rows done")
             yield batch, said
@@ -325,16 +313,6 @@ def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Prog
         yield batch, said
 
 
-def _suspicion(
-    batch: pl.DataFrame, results: pl.DataFrame, id: str | None, rows_before: int
-) -> pl.DataFrame:
-    """The columns of a batch that the report needs."""
-    names = batch.select([id] if id is not None else [])
-    row = free_name(names.columns)
-    said = results.select(name for name in SUSPECT_COLUMNS if name in results.columns)
-    return said.hstack(names).with_row_index(row, rows_before + 1)
-
-
 def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
     """The columns that scoring adds."""
     score, flag, probability, p_value, novelty = RESULT_COLUMNS
@@ -349,7 +327,7 @@ def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
 
 
 def _reason_names(n: int) -> list[str]:
-    return [f"reason_{k}" for k in range(1, n + 1)]
+    return list(map("reason_{}".format, range(1, n + 1)))
 
 
 def _reason_columns(

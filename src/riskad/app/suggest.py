@@ -9,12 +9,13 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import Progress, collect_warnings
+from riskad.app.noticed import NOTICED, Progress
 from riskad.app.results import check_not_scored, earlier_results, free_name, steps_of
 from riskad.core.checks import InputError
 from riskad.core.labels import NORMAL, UNLABELLED, read_codes
 from riskad.decisions.suggest import Suggestion, suggest_rows
 from riskad.tables.cells import to_text
+from riskad.tables.notes import catch_kinds
 
 __all__ = ["SuggestReport", "SuggestedRow", "suggest_table"]
 
@@ -64,7 +65,7 @@ def suggest_table(
     check_not_scored(frame.columns, ("anomaly_score", "reason"))
     preparer, detector = steps_of(model)
     labelled, said = _labelled_rows(frame, label)
-    with collect_warnings() as notes:
+    with catch_kinds(*NOTICED) as notes:
         progress("Preparing the columns")
         parsed = preparer.parse(frame)
         progress("Choosing rows")

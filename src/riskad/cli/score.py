@@ -126,11 +126,14 @@ def score(
     from riskad.app.score import score_table
     from riskad.app.score_new import score_into
     from riskad.storage.files import together
-    from riskad.tables.reading import csv_format
+    from riskad.tables.cells import check_columns
+    from riskad.tables.paths import check_readable, find_tables
+    from riskad.tables.reading import csv_format, read_batches
     from riskad.tables.targets import Since, choose_target
     from riskad.tables.workbooks import check_sheet_rows
     from riskad.tables.writing import open_writer
 
+    written = {"scored": str(output)}
     named = id  # by the person, who may have misspelled it
     options["id"] = id or read_header(model).notes.get("fit", {}).get("id")
     told: dict[str, Any] = {"id": options["id"], "since": since is not None, "force": force}
@@ -141,21 +144,26 @@ def score(
     with show_scoring() as shown:
         shown.step(f"Reading {model.name} and {name_of(data)}")
         options |= {"progress": shown.step, "scored": shown.rows, "source": name_of(data)}
-        places = _places(data, after)
-        pipeline, batches = load(model), _batches(places, named)
+        paths = find_tables(data)
+        if after is not None:
+            paths = after.files(paths) or paths[:1]  # of which no row is new enough
+        places = list(map(check_readable, paths))
+        pipeline, batches = load(model), read_batches(places)
+        if named is not None:
+            check_columns([named], next(iter(batches)).columns)
         if after is None:  # else only reading tells how many rows are new
-            shown.total = batches.about_rows()
-        shown.hint = _compress_hint(pipeline, model)
+            shown.count_rows = batches.about_rows
+        shown.hint = lambda: _compress_hint(pipeline, model)
         if target is not None:
             report = score_into(pipeline, batches, target, after, **options)
-            said = _say_score(as_json, report, print_score, output)
+            said = say("score", as_json, report, print_score, str(output), written=written)
         else:
             if output.suffix.lower() == ".xlsx":
                 check_sheet_rows(batches, output.name)
             with together():
                 with open_writer(output, force, csv_format(places)) as write:
                     _, report = score_table(pipeline, batches, write, **options)
-                said = _say_score(as_json, report, print_score, output)
+                said = say("score", as_json, report, print_score, str(output), written=written)
     click.echo(said, err=is_pipe(output))
 
 
@@ -167,31 +175,6 @@ def _compress_hint(pipeline: Any, model: Path) -> str:
         return ""
     command = f"riskad compress {shlex.quote(str(model))} DATA -o small.riskad"
     return f" A model that scores some 10 times as fast: {command}"
-
-
-def _say_score(as_json: bool, report: Any, show: Any, output: Path) -> str:
-    return say("score", as_json, report, show, str(output), written={"scored": str(output)})
-
-
-def _places(data: tuple[str, ...], since: Any = None) -> list[Any]:
-    """Where all tables are whose rows may be new enough."""
-    from riskad.tables.paths import check_readable, find_tables
-
-    paths = find_tables(data)
-    if since is not None:
-        paths = since.files(paths) or paths[:1]  # of which no row is new enough
-    return [check_readable(path) for path in paths]
-
-
-def _batches(places: list[Any], id: str | None) -> Any:
-    """The rows of all tables; `id` must be one of their columns."""
-    from riskad.tables.cells import check_columns
-    from riskad.tables.reading import read_batches
-
-    batches = read_batches(places)
-    if id is not None:
-        check_columns([id], next(iter(batches)).columns)
-    return batches
 
 
 @click.command(short_help="Explain why the most suspicious rows are suspicious.")
@@ -310,7 +293,8 @@ def report_table(
     with together(), show_scoring() as shown:
         shown.step(f"Reading {model.name} and {name_of((str(data),))}")
         pipeline, table = load(model), read_table(data)
-        shown.total, shown.hint = table.height, _compress_hint(pipeline, model)
+        shown.count_rows = lambda: table.height
+        shown.hint = lambda: _compress_hint(pipeline, model)
         described = describe_table(
             pipeline,
             read_header(model),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from riskad.cli.words import in_words_of
-from riskad.core.checks import InputError, printable
+from riskad.core.checks import InputError, is_unicode, printable
 from riskad.tables.notes import ReadingNote
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Group(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse what is no text, and remember what was typed."""
         for argument in args:
-            if not _is_unicode(argument):
+            if not is_unicode(argument):
                 raise click.UsageError(
                     f"The argument {argument!r} holds bytes that are not UTF-8, which no table or "
                     "model can hold. Rename the file, or correct the argument."
@@ -83,7 +85,9 @@ def _reading_notes() -> Iterator[None]:
         try:
             yield
         finally:
-            said = {str(w.message): None for w in caught if issubclass(w.category, ReadingNote)}
+            for warning in caught:
+                if issubclass(warning.category, ReadingNote):
+                    said[str(warning.message)] = None
             echo_notes(said)
     for warning in caught:
         if str(warning.message) not in said:
@@ -101,15 +105,6 @@ def echo_notes(lines: Iterable[str]) -> None:
     """Print remarks on stderr."""
     for line in lines:
         echo(f"Note: {line}", err=True)
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text can be written; bytes of the command line that are no text cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _sentence(error: OSError) -> str:
@@ -163,7 +158,7 @@ def say(
 
     ctx = click.get_current_context()
     for name in ("warnings", "said"):
-        if isinstance(lines := getattr(report, name, None), list):
+        if isinstance(lines := getattr(report, name, None), list) and lines:
             spelled = [in_words_of(ctx.command, ctx, line) for line in lines]
             report = replace(report, **{name: spelled})
     if as_json:
@@ -198,18 +193,23 @@ class ScoringProgress:
 
     Attributes
     ----------
-    total
-        About how many rows there are; None if that is not known.
+    count_rows
+        Tells about how many rows there are; None if that is not known. It is asked where that is
+        shown: on a terminal, or when scoring takes long.
     hint
-        What to do if scoring takes long.
+        Tells what to do if scoring takes long.
     """
 
     def __init__(self, bar: Any = None, clock: Callable[[], float] = time.perf_counter):
-        self.total: float | None = None
-        self.hint = ""
+        self.count_rows: Callable[[], float] | None = None
+        self.hint: Callable[[], str] = str
         self._bar, self._clock = bar, clock
         self._task = None if bar is None else bar.add_task("Loading", total=None)
         self._is_said = False
+
+    @cached_property
+    def _total(self) -> float:
+        return self.count_rows() if self.count_rows is not None else math.nan
 
     def step(self, description: str) -> None:
         """Show what is being done."""
@@ -221,20 +221,21 @@ class ScoringProgress:
         self.step(f"Scoring: {done:,} rows done")
         if not done:
             self._start = self._clock()
-        elif self.total is not None:
-            self._say(done, self._clock() - self._start)
+        elif self.count_rows is not None:
+            seconds = self._clock() - self._start
+            if seconds >= _SECONDS_TO_TELL and not self._is_said:
+                self._say(done, seconds)
             if self._bar is not None:
-                self._bar.update(self._task, completed=done, total=max(self.total, done))
+                self._bar.update(self._task, completed=done, total=max(self._total, done))
 
     def _say(self, done: int, seconds: float) -> None:
-        """Say how long all rows take, once some were scored long enough to tell."""
-        assert self.total is not None
-        whole = seconds * max(self.total / done, 1.0)
-        if self._is_said or seconds < _SECONDS_TO_TELL or whole < _LONG:
+        """Say how long all rows take, if that is long."""
+        whole = seconds * max(self._total / done, 1.0)
+        if whole < _LONG:
             return
         self._is_said = True
-        rows = f"about {float(f'{self.total:.2g}'):,.0f} rows"
-        line = f"Scoring {rows} takes about {_say_time(whole)}.{self.hint}"
+        rows = f"about {float(f'{self._total:.2g}'):,.0f} rows"
+        line = f"Scoring {rows} takes about {_say_time(whole)}.{self.hint()}"
         echo(line, err=True) if self._bar is None else self._bar.console.print(printable(line))
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "check_in_interval",
     "describe_column_difference",
     "enumerate_names",
+    "is_unicode",
     "lookup",
     "printable",
     "quoted",
@@ -69,7 +70,19 @@ def printable(text: object) -> str:
     >>> print(printable("a\x1b[31mb\u202ec"))
     a\x1b[31mb\u202ec
     """
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text))
+    text = str(text)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written: not if it holds half a character, or bytes that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def quoted(value: object, longest: int = 60) -> str:

@@ -103,9 +103,8 @@ class Calibration:
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts are inconsistent."""
-        codes, unlabelled, n_unlabelled = (
-            state[name] for name in ("codes", "unlabelled", "n_unlabelled")
-        )
+        codes, unlabelled = state["codes"], state["unlabelled"]
+        n_unlabelled = state["n_unlabelled"]
         require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
         require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
         require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
@@ -254,14 +253,11 @@ class Calibration:
         slope that they show and the intercept at which the mean over the unlabelled rows is the
         rate. It never falls with the score, and equals the rate if scores carry no information.
         """
-        return self.line().probabilities(anomaly_scores)
-
-    def line(self) -> ScoreLine:
-        """Log odds of being an anomaly, by score."""
-        return self._line
+        return self.line.probabilities(anomaly_scores)
 
     @cached_property
-    def _line(self) -> ScoreLine:
+    def line(self) -> ScoreLine:
+        """Log odds of being an anomaly, by score."""
         n, m = len(self.normals), len(self.anomalies)
         over = self._compared if len(self._compared) else self.scores
         if min(n, m) >= FEWEST:
@@ -301,7 +297,7 @@ class Calibration:
             above = unlabelled[-max(1, round(k * len(unlabelled) / max(self.n_unlabelled, 1))) :]
         if not len(above) or k < 1:
             return None
-        line, rng = self.line(), np.random.default_rng(0)
+        line, rng = self.line, np.random.default_rng(0)
         compared = _thinned(self._compared, _MOST_HELD)
         slopes = line.draws(_DRAWS, rng)
         found = intercepts(slopes, self._drawn_rates(rng), compared)

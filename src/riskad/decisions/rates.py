@@ -117,8 +117,8 @@ class RateEstimate:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        low, value, high = (state[name] for name in ("low", "value", "high"))
-        require(low <= value <= high, "rate: not within its interval")
+        right = state["low"] <= state["value"] <= state["high"]
+        require(right, "rate: not within its interval")
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -60,7 +60,10 @@ class ScoreLine:
         steep = steep.at_rate((m + 0.5) / (n + 1), scores)
         if b <= 0:
             return steep
-        gain = 2 * (_log_likelihood(steep.probabilities(scores), anomalous) - _best_constant(m, n))
+        p = np.where(anomalous, steep.probabilities(scores), 1 - steep.probabilities(scores))
+        # The log likelihood, compared with that of the probability m / n for all rows.
+        best_constant = float(xlogy(m, m / n) + xlogy(n - m, 1 - m / n))
+        gain = 2 * (float(np.log(np.maximum(p, 1e-300)).sum()) - best_constant)
         kept = max(0.0, 1 - _SHRINKAGE / max(gain, 1e-12)) * m / (m + 1)
         shrunk = replace(steep, slope=steep.slope * kept)
         return shrunk.at_rate((m + 0.5) / (n + 1), scores)
@@ -87,15 +90,6 @@ class ScoreLine:
         deliberate bias.
         """
         return np.maximum(rng.normal(self.steepest, self.error, size), 0)
-
-
-def _log_likelihood(p: np.ndarray, anomalous: np.ndarray) -> float:
-    return float(np.log(np.maximum(np.where(anomalous, p, 1 - p), 1e-300)).sum())
-
-
-def _best_constant(m: int, n: int) -> float:
-    """The log likelihood of m anomalies among n rows that all have the probability m / n."""
-    return float(xlogy(m, m / n) + xlogy(n - m, 1 - m / n))
 
 
 def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
+from operator import attrgetter
 from typing import ClassVar, Self
 
 import numpy as np
@@ -82,8 +83,11 @@ class Threshold(ABC):
         return cls(*numbers)
 
     def __str__(self) -> str:
-        values = [getattr(self, field.name) for field in fields(self)]
-        return ":".join([self.name, *(f"{value:.12g}" for value in values if value is not None)])
+        spelled = self.name
+        for field in fields(self):
+            value = getattr(self, field.name)
+            spelled += "" if value is None else f":{value:.12g}"
+        return spelled
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Likely(Threshold):
         s, pi_n = calibration.unlabelled, calibration.pi_n
         slope, rates = 0.0, np.array([pi_n])
         if calibration.knows_probabilities:
-            slope, rates = calibration.line().slope, calibration.likely_rates(_RATES)
+            slope, rates = calibration.line.slope, calibration.likely_rates(_RATES)
         slope = max(slope, _LEAST_RISE / (float(s.std()) or 1.0))
         levels, first = np.unique(s, return_index=True)  # rows with equal scores stay together
         listed = len(s) - first <= _MOST_LISTED * pi_n * len(s)
@@ -369,11 +373,11 @@ def parse_threshold(text: str) -> Threshold:
         raise _unknown_rule(name)
     rule = THRESHOLDS[name]
     try:
-        numbers = [float(part) for part in parts]
+        numbers = list(map(float, parts))
     except ValueError:
         raise _unreadable(text, rule) from None
-    required = [field for field in fields(rule) if field.default is MISSING]
-    right_count = len(required) <= len(numbers) <= len(fields(rule))
+    required = list(map(attrgetter("default"), fields(rule))).count(MISSING)
+    right_count = required <= len(numbers) <= len(fields(rule))
     if not right_count or not all(map(math.isfinite, numbers)):
         raise _unreadable(text, rule)
     return rule.parse(*numbers)

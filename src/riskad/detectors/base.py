@@ -96,11 +96,13 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return scores g(x): the higher, the more normal."""
-        check_is_fitted(self)
-        X, _, _ = unpacked(X)
-        if (rows := as_rows(X)) is not None:
-            self._check_columns(rows.feature_names, rows.n_features, reset=False)
-            return _checked_scores(rows.each(self._scores))
+        if not hasattr(self, "offset_"):  # of a row, the check alone would take longest
+            check_is_fitted(self)
+        if type(X) is not np.ndarray:
+            X, _, _ = unpacked(X)
+            if (rows := as_rows(X)) is not None:
+                self._check_columns(rows.feature_names, rows.n_features, reset=False)
+                return _checked_scores(rows.each(self._scores))
         return _checked_scores(self._scores(self._check_rows(X, reset=False)))
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -111,6 +113,11 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         """Return +1 for rows judged normal, -1 for anomalies."""
         decisions = self.decision_function(X)
         return namespace(decisions).where(decisions >= 0, NORMAL, ANOMALY)
+
+    @property
+    def anomaly_threshold(self) -> float:
+        """The anomaly score above which a row is flagged, as in `predict`."""
+        return -float(self.offset_) + 0.0  # avoids a negative zero
 
     def anomaly_score(self, X: Any) -> np.ndarray:
         """Return minus `score_samples`: the higher, the more anomalous."""
@@ -172,7 +179,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return np.array([ANOMALY, NORMAL])
 
     @available_if(  # type: ignore[untyped-decorator]
-        lambda self: self._calibrated("probabilities").line()
+        lambda self: self._calibrated("probabilities").line
     )
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of being an anomaly and of being normal, in two columns.
@@ -213,7 +220,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         """X as numbers, not necessarily finite."""
         least = 2 if reset else 1
         options |= {"ensure_all_finite": False, "ensure_min_samples": least}
-        return check_numbers(self, on_host_array(X), reset, **options)
+        return check_numbers(self, X, reset, **options)
 
     def _check_columns(self, names: Sequence[str] | None, n_columns: int, reset: bool) -> None:
         """Remember the columns of a source or a `Table`, or compare them with those of the fit."""
@@ -280,7 +287,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
 def _checked_scores(scores: np.ndarray) -> np.ndarray:
     """Return the scores if none is NaN, which would silently be neither normal nor an anomaly."""
-    if not bool(namespace(scores).isfinite(scores).all()):
+    if not bool((abs(scores) < np.inf).all()):
         bad = ~np.isfinite(to_numpy(scores))
         raise InputError(
             f"the scores of {int(bad.sum()):,} rows are not finite, the first in row "

@@ -59,6 +59,8 @@ class SelfDescribing:
     fits_any_source: ClassVar[bool] = False
     """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
 
+    tells_novelty: bool = False
+    """Whether it has `novelty` and `anomaly_score_and_novelty`."""
     takes_frames: ClassVar[bool] = False
     """Whether rows may be a frame with null for missing values and text columns as categories."""
 
@@ -66,11 +68,6 @@ class SelfDescribing:
     def graph_tolerance(self) -> float:
         """How much scores of its ONNX graph may differ, relative for scores larger than 1."""
         return GRAPH_TOLERANCE
-
-    @property
-    def tells_novelty(self) -> bool:
-        """Whether it has `novelty` and `anomaly_score_and_novelty`."""
-        return False
 
     def used_kinds(self) -> frozenset[int]:
         """Return the kinds of row, by label code, that a fit learns from."""
@@ -92,7 +89,7 @@ class SelfDescribing:
 
     def describe(self) -> dict[str, Any]:
         """Return the results of a fit, by name, in a form that JSON can hold."""
-        return {"threshold": self.anomaly_threshold}
+        return {"threshold": -float(self.offset_) + 0.0}  # not a negative zero
 
     def describe_in_words(self) -> list[str]:
         """Return what was fitted and how, in sentences."""
@@ -183,11 +180,6 @@ class SelfDescribing:
         mean, scale = getattr(self, "_mean", np.zeros(1)), getattr(self, "_scale", np.ones(1))
         X = mean.reshape(across) + scale.reshape(across) * rng.standard_normal((n_rows, *shape))
         return X.astype(np.float32) if len(shape) > 1 else X
-
-    @property
-    def anomaly_threshold(self) -> float:
-        """The anomaly score above which a row is flagged, as in `predict`."""
-        return -float(self.offset_) + 0.0  # avoids a negative zero
 
 
 class MinimisesRisk(SelfDescribing):

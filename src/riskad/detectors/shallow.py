@@ -27,7 +27,6 @@ from riskad.detectors.linear.settings import (
 )
 from riskad.detectors.linear.solution import (
     FITTED_FIELDS,
-    check_fitted_state,
     report_fit,
     summarise_unlabelled,
 )
@@ -45,7 +44,7 @@ from riskad.rows.memory import RowBlocks
 from riskad.rows.source import RowSource
 from riskad.rows.sources import as_rows, unpacked
 from riskad.solvers import SOLVERS, Problem
-from riskad.storage.fields import Either, Fields, Maybe, Number, Record, State, Text
+from riskad.storage.fields import Either, Fields, Maybe, Number, Record, Text
 
 __all__ = ["ShallowRAD"]
 
@@ -179,11 +178,6 @@ class ShallowRAD(HasLinearScores, Detector):
         "select": Maybe(Text(choices=SELECT_RULES)),
         "selection_": Maybe(Record(("Selection",))),
     }
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        super()._check_state(state)
-        check_fitted_state(state)
 
     def __init__(
         self,

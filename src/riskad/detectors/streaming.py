@@ -17,7 +17,6 @@ from riskad.detectors.description import check_kinds_present
 from riskad.detectors.linear.description import HasLinearScores
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
-from riskad.detectors.linear.scoring import check_finite
 from riskad.detectors.linear.settings import (
     SETTING_FIELDS,
     bound_risk,
@@ -26,7 +25,6 @@ from riskad.detectors.linear.settings import (
 )
 from riskad.detectors.linear.solution import (
     FITTED_FIELDS,
-    check_fitted_state,
     summarise_unlabelled,
 )
 from riskad.detectors.linear.stream_problem import StreamProblem
@@ -148,9 +146,9 @@ class StreamingRAD(HasLinearScores, Detector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        n_weights = check_fitted_state(state)
         summary = state.get("_summary")
-        require(summary is None or len(summary.shift) == n_weights, "_summary: of other columns")
+        right = summary is None or len(summary.shift) == len(state["coef_"])
+        require(right, "_summary: of other columns")
 
     def __init__(
         self,
@@ -336,7 +334,7 @@ class StreamingRAD(HasLinearScores, Detector):
                 "its rows batch by batch, or fit a ShallowRAD to all of them."
             )
         X = self._check_rows(on_host_array(X), reset=first)
-        check_finite(X, getattr(self, "feature_names_in_", None))
+        self._check_finite(X)
         codes, weight = self._check_labels(X, y, sample_weight)
         codes = np.asarray(codes)
         return X, codes, np.ones(len(codes)) if weight is None else weight

@@ -118,12 +118,10 @@ class MomentParts:
     --------
     >>> days = pl.Series([0.0, 1.5, 16.25, None]) * 86400
     >>> parts = MomentParts.learn("datetime", days)
-    >>> parts.names("when")
-    ['when: hour', 'when: weekday', 'when: elapsed']
+    >>> parts.parts
+    ('hour', 'weekday', 'elapsed')
     >>> parts.ordered(days)[:3].tolist()
     [[0.0, 3.0, 0.0], [12.0, 4.0, 1.5], [6.0, 5.0, 16.25]]
-    >>> MomentParts("time", ("hour",)).cyclic_names("at")
-    ['at: hour (sine)', 'at: hour (cosine)']
     """
 
     kind: str
@@ -146,10 +144,6 @@ class MomentParts:
         columns = cls(kind, parts, origin, span).ordered_parts(filled)
         varying = (part for part, numbers in zip(parts, columns, strict=True) if _varies(numbers))
         return cls(kind, tuple(varying), origin, span)
-
-    def names(self, column: str) -> list[str]:
-        """Names of the columns of `ordered`."""
-        return [f"{column}: {part}" for part in self.parts]
 
     def ordered(self, seconds: pl.Series | Floats) -> Floats:
         """Each part as one number, for trees: (rows, parts)."""
@@ -174,32 +168,6 @@ class MomentParts:
                 columns.append({"seconds": seconds, "month": month, "day of month": day}[part])
         return columns
 
-    def cyclic_names(self, column: str) -> list[str]:
-        """Names of the columns of `cyclic`."""
-        return [
-            f"{column}: {part}{ending}"
-            for part in self.parts
-            for ending in ((" (sine)", " (cosine)") if part in PERIODS else ("",))
-        ]
-
-    def cyclic(self, seconds: pl.Series | Floats) -> Floats:
-        """Recurring parts as points on a circle, sin and cos of 2 π part / period, others
-        unchanged: for linear and kernel methods, so that 23:59 is near 0:00.
-        """
-        values = _floats(seconds)
-        return np.column_stack([np.empty((len(values), 0)), *self.cyclic_parts(values)])
-
-    def cyclic_parts(self, seconds: Any) -> list[Any]:
-        """The columns of `cyclic`, one by one, for arrays or for numbers of a graph."""
-        columns: list[Any] = []
-        for part, numbers in zip(self.parts, self.ordered_parts(seconds), strict=True):
-            if part in PERIODS:
-                angle = numbers * (2 * math.pi / PERIODS[part][0])
-                columns += [np.sin(angle), np.cos(angle)]
-            else:
-                columns.append(numbers)
-        return columns
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return vars(self) | {"parts": list(self.parts)}
@@ -211,7 +179,7 @@ class MomentParts:
             raise InputError(f"Parts of moments have other entries than {quoted(state)}.")
         kind = check_choice("kind", state["kind"], tuple(_PARTS))
         parts = state["parts"]
-        if not isinstance(parts, list) or parts != [each for each in _PARTS[kind] if each in parts]:
+        if not isinstance(parts, list) or parts != list(filter(parts.__contains__, _PARTS[kind])):
             raise InputError(f"A column of kind {kind!r} has no such parts: {quoted(parts)}.")
         for name in ("origin", "span"):
             if not isinstance(state[name], float) or not math.isfinite(state[name]):

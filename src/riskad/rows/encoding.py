@@ -18,7 +18,6 @@ are most likely. If no s makes them more likely than uninformative levels, a col
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -122,7 +121,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         numbers, periods = state["numbers_"], state["periods_"]
         for name in ("numbers_", "marks_", "categories_"):
             places = state[name]
-            rising = all(i < j for i, j in pairwise(places))
+            rising = places == sorted(set(places))
             require(rising and max(places, default=0) < state["n_features_in_"], f"{name}: not so")
         require(set(periods) <= set(numbers), "periods_: no numbers")
         require(len(state["fills_"]) == len(numbers) + len(periods), "fills_: one for each number")
@@ -215,7 +214,10 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
     @property
     def _sources(self) -> list[int]:
         """The column of each number: twice that of one that comes round."""
-        return [j for j in self.numbers_ for _ in range(1 + (j in self.periods_))]
+        sources: list[int] = []
+        for j in self.numbers_:
+            sources += [j] * (1 + (j in self.periods_))
+        return sources
 
     @property
     def columns_(self) -> np.ndarray:

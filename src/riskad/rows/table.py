@@ -27,6 +27,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_array, validate_data
 
 from riskad.core.checks import InputError, enumerate_names
+from riskad.rows.arrays import on_host_array
 from riskad.rows.graph_numbers import GraphNumbers
 from riskad.storage.fields import COUNT, TEXT, DictOf, Fields, ListOf, State, Text, require
 
@@ -281,7 +282,7 @@ def check_numbers(
     """
     if not reset and _needs_no_check(estimator, X, dtype, options):
         return X
-    X, who = as_table(X), type(estimator).__name__
+    X, who = as_table(on_host_array(X)), type(estimator).__name__
     if isinstance(X, Table):
         if X.levels:
             names = enumerate_names([X.names[place] for place in X.levels])

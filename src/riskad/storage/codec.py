@@ -28,6 +28,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,14 @@ from safetensors.numpy import save as save_arrays
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
-from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_unicode
 from riskad.core.losses import LOSSES, Loss
-from riskad.storage.fields import Field, check_state, is_printable, require
+from riskad.storage.fields import Field, check_state, require
 
 __all__ = [
     "OURS",
     "from_members",
     "from_tree",
-    "read_arrays",
     "read_json",
     "register",
     "state_of",
@@ -252,7 +252,12 @@ def from_members(text: bytes, arrays: bytes) -> Any:
     """The model of `to_members`; an `InputError` explains what is wrong with the bytes."""
     if int.from_bytes(arrays[:8], "little") > _FEW_BYTES + _HEADER_BYTES * len(text):
         raise InputError("it holds more arrays than the model names")
-    return from_tree(read_json(text), read_arrays(arrays))
+    tree = read_json(text)
+    try:
+        named = load_arrays(arrays)  # which checks sizes against the number of bytes
+    except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type NumPy lacks
+        raise InputError(f"its arrays cannot be read: {error}") from None
+    return _Reader(named).value(tree, 0)
 
 
 def read_json(data: bytes) -> Any:
@@ -269,14 +274,6 @@ def read_json(data: bytes) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
-
-
-def read_arrays(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file; the library checks sizes against the number of bytes."""
-    try:
-        return load_arrays(data)
-    except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type NumPy lacks
-        raise InputError(f"its arrays cannot be read: {error}") from None
 
 
 class _Reader:
@@ -299,7 +296,7 @@ class _Reader:
     def value(self, tree: Any, depth: int) -> Any:
         if depth > _DEEPEST:
             raise InputError("values are nested too deeply")
-        if isinstance(tree, str) and not is_printable(tree):
+        if isinstance(tree, str) and not is_unicode(tree):
             raise InputError(f"{tree!a} is not a text")
         if tree is None or isinstance(tree, (bool, int, float, str)):
             return tree
@@ -312,19 +309,21 @@ class _Reader:
 
     def _list(self, content: Any, depth: int) -> list[Any]:
         _expect(isinstance(content, list), "a list", content)
-        return [self.value(each, depth + 1) for each in content]
+        return list(map(self.value, content, repeat(depth + 1)))
 
     def _number(self, content: Any, depth: int) -> float:
         _expect(content in ("nan", "inf", "-inf"), "nan, inf or -inf", content)
         return float(content)
 
     def _dict(self, content: Any, depth: int) -> dict[Any, Any]:
-        pairs = self._list(content, depth)
-        right = all(isinstance(p, list) and len(p) == 2 for p in pairs)
-        _expect(right and all(type(p[0]) in (str, int) for p in pairs), "pairs", content)
-        numbers = [key for key, _ in pairs if type(key) is int]
-        few = len(numbers) <= _MOST_NUMBER_KEYS and all(abs(key) < _LARGEST_KEY for key in numbers)
-        _expect(few, f"at most {_MOST_NUMBER_KEYS:,} numbers as keys", content)
+        pairs, n_numbers = self._list(content, depth), 0
+        for pair in pairs:
+            right = isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)
+            _expect(right, "pairs", content)
+            if type(pair[0]) is int:
+                n_numbers += 1
+                few = n_numbers <= _MOST_NUMBER_KEYS and abs(pair[0]) < _LARGEST_KEY
+                _expect(few, f"at most {_MOST_NUMBER_KEYS:,} numbers as keys", content)
         return dict(pairs)
 
     def _slice(self, content: Any, depth: int) -> slice:
@@ -340,7 +339,8 @@ class _Reader:
 
     def _objects(self, content: Any, depth: int) -> np.ndarray:
         values = self._list(content, depth)
-        _expect(not any(isinstance(v, (list, dict, tuple)) for v in values), "texts", content)
+        for value in values:
+            _expect(not isinstance(value, (list, dict, tuple)), "texts", content)
         found = np.empty(len(values), dtype=object)
         found[:] = values
         return found
@@ -355,50 +355,52 @@ class _Reader:
                 f"{name!a} is not on the list of types that a model file may hold (a class of your "
                 "own must be registered first: riskad.storage.codec.register)"
             )
-        values = {key: self.value(each, depth + 1) for key, each in state.items()}
+        values = self._list(list(state.values()), depth)
         try:
-            return build(cls, values)
+            return build(cls, dict(zip(state, values, strict=True)))
         except MissingLibrary:
             raise
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
 
     def _pipeline(self, content: Any, depth: int) -> Pipeline:
-        steps = self._list(content, depth)
-        right = all(isinstance(step, list) and len(step) == 2 for step in steps)
-        right = right and all(type(name) is str for name, _ in steps)
-        own = right and all(_find_type(type(step).__name__) is type(step) for _, step in steps)
-        _expect(own and all(isinstance(step, BaseEstimator) for _, step in steps), "steps", content)
-        _check_steps([(name, step) for name, step in steps])
-        return Pipeline([(name, step) for name, step in steps])
-
-
-def _check_steps(steps: list[tuple[str, Any]]) -> None:
-    """Refuse steps that cannot follow each other."""
-    names = [name for name, _ in steps]
-    require(len(set(names)) == len(names) > 0, "steps: expected different names")
-    require("" not in names and not any("__" in name for name in names), "steps: bad names")
-    width = None
-    for name, step in steps:
-        require(set(vars(step)) > set(step.get_params(deep=False)), f"{name!a} is not fitted")
-        last = step is steps[-1][1]
-        require(last or hasattr(step, "transform"), f"{name!a} transforms nothing")
-        takes = getattr(step, "n_features_in_", width)
-        require(width in (None, takes), f"{name!a} takes {takes} columns and is given {width}")
-        if not last:
-            width = getattr(step, "n_features_out_", None)
+        """A pipeline of fitted steps that can follow each other."""
+        pairs, width = self._list(content, depth), None
+        steps: dict[str, Any] = {}
+        for pair in pairs:
+            right = isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is str
+            _expect(right and isinstance(pair[1], BaseEstimator), "steps", content)
+            name, step = pair
+            _expect(_find_type(type(step).__name__) is type(step), "steps", content)
+            require(name != "" and "__" not in name, "steps: bad names")
+            require(set(vars(step)) > set(step.get_params(deep=False)), f"{name!a} is not fitted")
+            takes = getattr(step, "n_features_in_", width)
+            require(width in (None, takes), f"{name!a} takes {takes} columns and is given {width}")
+            if pair is not pairs[-1]:
+                require(hasattr(step, "transform"), f"{name!a} transforms nothing")
+                width = getattr(step, "n_features_out_", None)
+            steps[name] = step
+        require(len(steps) == len(pairs) > 0, "steps: expected different names")
+        return Pipeline(list(steps.items()))
 
 
 def build(cls: type, state: Mapping[str, Any]) -> Any:
     """Build an object of a listed type with this state, if the state is valid."""
-    parameters: list[str] | None = getattr(cls, "_get_param_names", lambda: None)()
-    fitted = parameters is None or bool(set(state) - set(parameters))
-    needed = None if fitted else set(parameters or ()) - set(_NOT_STORED)
-    check_state(state, fields_of(cls), needed=needed)
-    check = getattr(cls, "_check_state", None)
-    if check is not None and fitted:
-        check(state)
-    return _made(cls, state)
+    names: Any = getattr(cls, "_get_param_names", None)  # of an estimator
+    settings = set() if names is None else set(names())
+    fitted = names is None or bool(set(state) - settings)
+    check_state(state, fields_of(cls), needed=None if fitted else settings - set(_NOT_STORED))
+    if fitted and hasattr(cls, "_check_state"):
+        cls._check_state(state)
+    if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
+        return cls(**state)
+    made: Any = object.__new__(cls)
+    parameters = inspect.signature(cls).parameters
+    for name in _NOT_STORED:
+        if name in parameters:
+            setattr(made, name, parameters[name].default)
+    vars(made).update(state)
+    return made
 
 
 def fields_of(cls: type) -> dict[str, Field]:
@@ -407,16 +409,6 @@ def fields_of(cls: type) -> dict[str, Field]:
     for each in reversed(cls.__mro__):
         fields |= vars(each).get("_state_fields", {})
     return fields
-
-
-def _made(cls: type, state: Mapping[str, Any]) -> Any:
-    if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
-        return cls(**state)
-    made: Any = object.__new__(cls)
-    parameters = inspect.signature(cls).parameters
-    vars(made).update({n: parameters[n].default for n in _NOT_STORED if n in parameters})
-    vars(made).update(state)
-    return made
 
 
 def _expect(holds: bool, what: str, got: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from riskad.core.checks import InputError, enumerate_names
+from riskad.core.checks import InputError, enumerate_names, is_unicode
 
 __all__ = [
     "ANYTHING_PLAIN",
@@ -50,7 +50,6 @@ __all__ = [
     "Text",
     "Tuple",
     "check_state",
-    "is_printable",
     "require",
 ]
 
@@ -72,9 +71,8 @@ class Field(ABC):
 Fields: TypeAlias = Mapping[str, Field]
 
 
-def _require(holds: bool, expected: str, value: Any) -> None:
-    if not holds:
-        raise InputError(f": expected {expected}, got {_show(value)}")
+def _unlike(expected: str, value: Any) -> InputError:
+    return InputError(f": expected {expected}, got {_show(value)}")
 
 
 def _within(where: str, field: Field, value: Any, sizes: Sizes) -> None:
@@ -110,11 +108,15 @@ class Number(Field):
         """Refuse values that are not numbers, or not in the range."""
         types = int if self.whole else (int, float)
         what = "a whole number" if self.whole else "a number"
-        _require(isinstance(value, types) and not isinstance(value, bool), what, value)
-        _require(isinstance(value, float) or abs(value) <= _LARGEST_WHOLE, what, value)
-        _require(bool(np.isfinite(value)), f"{what} that is finite", value)
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise _unlike(what, value)
+        if isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
+            raise _unlike(what, value)
+        if not np.isfinite(value):
+            raise _unlike(f"{what} that is finite", value)
         inside = self.low < value < self.high if self.open else self.low <= value <= self.high
-        _require(inside, f"{what} between {self.low:g} and {self.high:g}", value)
+        if not inside:
+            raise _unlike(f"{what} between {self.low:g} and {self.high:g}", value)
 
 
 @dataclass(frozen=True)
@@ -123,16 +125,8 @@ class Flag(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse everything else."""
-        _require(isinstance(value, bool), "True or False", value)
-
-
-def is_printable(text: str) -> bool:
-    """Whether a text can be written: not if it contains half a character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        if not isinstance(value, bool):
+            raise _unlike("True or False", value)
 
 
 @dataclass(frozen=True)
@@ -144,10 +138,10 @@ class Text(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse other values."""
-        _require(isinstance(value, str), "a text", value)
-        _require(len(value) <= self.longest and is_printable(value), "a text", value)
-        if self.choices:
-            _require(value in self.choices, f"one of {enumerate_names(self.choices, 30)}", value)
+        if not isinstance(value, str) or len(value) > self.longest or not is_unicode(value):
+            raise _unlike("a text", value)
+        if self.choices and value not in self.choices:
+            raise _unlike(f"one of {enumerate_names(self.choices, 30)}", value)
 
 
 @dataclass(frozen=True)
@@ -156,10 +150,12 @@ class Span(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse values that are not slices."""
-        _require(isinstance(value, slice) and value.step is None, "a slice", value)
+        if not isinstance(value, slice) or value.step is not None:
+            raise _unlike("a slice", value)
         for end in (value.start, value.stop):
             COUNT.check(end, sizes)
-        _require(value.start <= value.stop, "a slice that goes on", value)
+        if value.start > value.stop:
+            raise _unlike("a slice that goes on", value)
 
 
 @dataclass(frozen=True)
@@ -171,9 +167,11 @@ class Record(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse objects of other types, and unfitted ones."""
-        _require(type(value).__name__ in self.types, " or ".join(self.types), value)
-        if self.fitted and hasattr(type(value), "get_params"):
-            _require(set(vars(value)) > set(value.get_params(deep=False)), "a fitted one", value)
+        if type(value).__name__ not in self.types:
+            raise _unlike(" or ".join(self.types), value)
+        estimator = self.fitted and hasattr(type(value), "get_params")
+        if estimator and not set(vars(value)) > set(value.get_params(deep=False)):
+            raise _unlike("a fitted one", value)
 
 
 # --- choices ------------------------------------------------------------------------------
@@ -240,31 +238,26 @@ class Array(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse other types and shapes, and values out of range."""
-        what = " or ".join(dict.fromkeys(_KINDS[kind] for kind in self.kinds))
-        _require(
-            isinstance(value, np.ndarray) and value.dtype.kind in self.kinds,
-            f"an array of {what}",
-            value,
-        )
-        self._check_shape(value, sizes)
-        if value.dtype.kind == "f":
-            _require(self.gaps or not np.isnan(value).any(), "an array without NaN", value)
-            finite = self.infinite or not np.isinf(value).any()
-            _require(finite, "an array without infinities", value)
-        known = value[~np.isnan(value)] if value.dtype.kind == "f" and self.gaps else value
-        inside = not known.size or (known.min() >= self.low and known.max() <= self.high)
-        _require(bool(inside), f"values between {self.low:g} and {self.high:g}", value)
-        if self.rising:
-            _require(bool((value[1:] >= value[:-1]).all()), "values in rising order", value)
-
-    def _check_shape(self, value: np.ndarray, sizes: Sizes) -> None:
-        if self.shape is None:
-            return
-        _require(value.ndim == len(self.shape), f"{len(self.shape)} dimensions", value)
-        for size, wanted in zip(value.shape, self.shape, strict=True):
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in self.kinds:
+            what = " or ".join(dict.fromkeys(_KINDS[kind] for kind in self.kinds))
+            raise _unlike(f"an array of {what}", value)
+        if self.shape is not None and value.ndim != len(self.shape):
+            raise _unlike(f"{len(self.shape)} dimensions", value)
+        for size, wanted in zip(value.shape, self.shape or (), strict=self.shape is not None):
             expected = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
-            right = expected is None or size == expected
-            _require(right, f"a size of {expected} ({wanted})", value)
+            if expected is not None and size != expected:
+                raise _unlike(f"a size of {expected} ({wanted})", value)
+        numbers = value
+        if value.dtype.kind == "f":
+            numbers = value[~np.isnan(value)]
+            if not self.gaps and numbers.size < value.size:
+                raise _unlike("an array without NaN", value)
+            if not self.infinite and np.isinf(value).any():
+                raise _unlike("an array without infinities", value)
+        if numbers.size and (numbers.min() < self.low or numbers.max() > self.high):
+            raise _unlike(f"values between {self.low:g} and {self.high:g}", value)
+        if self.rising and not (value[1:] >= value[:-1]).all():
+            raise _unlike("values in rising order", value)
 
 
 @dataclass(frozen=True)
@@ -275,12 +268,16 @@ class Names(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse anything but an array of different texts of this size."""
-        _require(isinstance(value, np.ndarray) and value.dtype == object, "names", value)
-        _require(value.ndim == 1, "one dimension", value)
+        if not isinstance(value, np.ndarray) or value.dtype != object:
+            raise _unlike("names", value)
+        if value.ndim != 1:
+            raise _unlike("one dimension", value)
         for name in value:
             TEXT.check(name, sizes)
-        _require(len(set(value)) == len(value), "different names", value)
-        _require(len(value) == sizes.setdefault(self.size, len(value)), "a name each", value)
+        if len(set(value)) < len(value):
+            raise _unlike("different names", value)
+        if len(value) != sizes.setdefault(self.size, len(value)):
+            raise _unlike("a name each", value)
 
 
 @dataclass(frozen=True)
@@ -292,12 +289,14 @@ class ListOf(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse values that are not such a list."""
-        _require(type(value) in (list, tuple), "a list", value)
+        if type(value) not in (list, tuple):
+            raise _unlike("a list", value)
         for place, each in enumerate(value):
             _within(f"[{place}]", self.field, each, sizes)
         if self.size is not None:
             n = sizes.setdefault(self.size, len(value)) if isinstance(self.size, str) else self.size
-            _require(len(value) == n, f"{n} values", value)
+            if len(value) != n:
+                raise _unlike(f"{n} values", value)
 
 
 class Tuple(Field):
@@ -308,8 +307,8 @@ class Tuple(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse other lengths and values."""
-        right = type(value) is tuple and len(value) == len(self.fields)
-        _require(right, f"a tuple of {len(self.fields)}", value)
+        if type(value) is not tuple or len(value) != len(self.fields):
+            raise _unlike(f"a tuple of {len(self.fields)}", value)
         for place, (field, each) in enumerate(zip(self.fields, value, strict=True)):
             _within(f"[{place}]", field, each, sizes)
 
@@ -323,7 +322,8 @@ class DictOf(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse other keys and values."""
-        _require(type(value) is dict, "a dict", value)
+        if type(value) is not dict:
+            raise _unlike("a dict", value)
         for key, each in value.items():
             _within("", self.keys, key, sizes)
             _within(f"[{key!a}]", self.values, each, sizes)
@@ -337,7 +337,8 @@ class Fixed(Field):
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse other keys, and values that do not match their field."""
-        _require(type(value) is dict, "a dict", value)
+        if type(value) is not dict:
+            raise _unlike("a dict", value)
         check_state(value, self.fields, sizes)
 
 
@@ -353,9 +354,8 @@ class Plain(Field):
             self.check([*value.keys(), *value.values()], sizes)
         elif isinstance(value, str):
             TEXT.check(value, sizes)
-        else:
-            plain = value is None or isinstance(value, (bool, int, float))
-            _require(plain or isinstance(value, np.ndarray), "plain values", value)
+        elif value is not None and not isinstance(value, (bool, int, float, np.ndarray)):
+            raise _unlike("plain values", value)
 
 
 # --- states -------------------------------------------------------------------------------
@@ -381,18 +381,19 @@ float64 of shape (3,)
     unknown = sorted(set(state) - set(fields))
     if unknown:
         raise InputError(f"unknown entries {enumerate_names(unknown)}")
-    if needed is None:
-        needed = (name for name, field in fields.items() if not isinstance(field, Optional))
-    missing = sorted(set(needed) - set(state))
+    missing = []
+    for name in sorted(set(fields if needed is None else needed) - set(state)):
+        if needed is not None or not isinstance(fields[name], Optional):
+            missing.append(name)
     if missing:
         raise InputError(f"without {enumerate_names(missing)}")
-    # Numbers come first: they are the sizes of arrays.
     sizes = {} if sizes is None else sizes
-    order = sorted(state, key=lambda name: not isinstance(state[name], int))
-    for name in order:
-        _within(name, fields[name], state[name], sizes)
-        if isinstance(state[name], int) and not isinstance(state[name], bool):
-            sizes[name] = state[name]
+    for whole in (True, False):  # numbers come first: they are the sizes of arrays
+        for name, value in state.items():
+            if isinstance(value, int) == whole:
+                _within(name, fields[name], value, sizes)
+                if whole and not isinstance(value, bool):
+                    sizes[name] = value
     return sizes
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from riskad.core.checks import InputError
@@ -87,16 +88,6 @@ class _Part:
     part: Path
     force: bool
 
-    def check(self) -> Path:
-        """The final path, which may have been taken meanwhile."""
-        return check_output_file(self.path, self.force)
-
-    def publish(self) -> None:
-        target = self.check()
-        if target.exists():
-            os.chmod(self.part, stat.S_IMODE(target.stat().st_mode))
-        os.replace(self.part, target)
-
 
 _waiting: ContextVar[list[_Part] | None] = ContextVar("_waiting", default=None)
 
@@ -135,10 +126,14 @@ def together(keep_if_interrupted: bool = False) -> Iterator[None]:
 
 
 def _publish(parts: Sequence[_Part]) -> None:
-    for part in parts:
-        part.check()
-    for part in parts:
-        part.publish()
+    """Name the files, unless a name was taken meanwhile."""
+    for each in parts:
+        check_output_file(each.path, each.force)
+    for each in parts:
+        target = check_output_file(each.path, each.force)
+        if target.exists():
+            os.chmod(each.part, stat.S_IMODE(target.stat().st_mode))
+        os.replace(each.part, target)
 
 
 def write_again(path: str | os.PathLike[str]) -> None:
@@ -169,7 +164,7 @@ def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[P
             yield part
         return
     target = check_output_file(path, force)
-    check_different([path, *(other.path for other in waiting)])
+    check_different([path, *map(attrgetter("path"), waiting)])
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         yield part

@@ -93,7 +93,8 @@ _ANY_BLANK_WORD = f"^(?i:{'|'.join(re.escape(word) for word in sorted(BLANK_WORD
 
 def as_text(column: pl.Series) -> pl.Series:
     """Return the texts of a column, without spaces around them, null for blank cells."""
-    check_flat(column)
+    if not is_flat(column):
+        raise _not_flat(column)
     if column.dtype == pl.String and len(column) <= FEW_ROWS:
         texts = [(text or "").strip(_WHITE) or None for text in column.to_list()]
         return pl.Series(column.name, texts, dtype=pl.String)
@@ -106,13 +107,11 @@ def as_text(column: pl.Series) -> pl.Series:
     return whole.cast(pl.String).zip_with(whole.is_not_null(), shown)  # 5411 is not "5411.0"
 
 
-def check_flat(column: pl.Series) -> None:
-    """Refuse lists, structures, bytes and objects."""
-    if not is_flat(column):
-        raise InputError(
-            f"Column {column.name!r} holds values of type {column.dtype}, where the model was "
-            "fitted on numbers or text. Give it the type it had then."
-        )
+def _not_flat(column: pl.Series) -> InputError:
+    return InputError(
+        f"Column {column.name!r} holds values of type {column.dtype}, where the model was fitted "
+        "on numbers or text. Give it the type it had then."
+    )
 
 
 def categories_as_texts(column: pl.Series) -> pl.Series:
@@ -235,7 +234,10 @@ class CellFormat:
         if not isinstance(state, Mapping):
             raise InputError(f"{quoted(state)} is no {cls.__name__}: the model is damaged.")
         check_state(state, cls._fields)
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in state.items()})
+        values = dict(state)
+        for name, value in state.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -280,7 +282,8 @@ class FormatReader(Reader):
 
     def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
         """Return typed values; what does not fit is an error, or a blank with a warning."""
-        check_flat(column)
+        if not is_flat(column):
+            raise _not_flat(column)
         values, bad = self.format.read(column)
         if bad.any():
             row, n = int(bad.arg_max() or 0), int(bad.sum())

@@ -106,14 +106,15 @@ class _Parser:
                 f"({quoted(title[-60:].strip())}): the line ends of the file are mixed. Save it "
                 "again with line ends of one kind."
             )
-        note_skipped([r.strip() for r in records[:header] if r.strip()], "line", self.name)
+        if header:
+            note_skipped([r.strip() for r in records[:header] if r.strip()], "line", self.name)
         self.columns = name_columns(fields[header], self.name)
         self.start = int(ends[header]) + 1
 
     def parse(self, records: bytes, lines_before: int) -> pl.DataFrame:
         """Return the rows of some records that `lines_before` lines precede."""
         # A header line that no reader mistakes; the real names may be blank, twice, or long.
-        top = self.separator.join(f"c{k}" for k in range(len(self.columns))) + "\n"
+        top = self.separator.join(map("c{}".format, range(len(self.columns)))) + "\n"
         data, lines_before = top.encode() + records, lines_before - 1
         if data.count(b'"') % 2:  # some readers take the rest of the file for one field
             self._check_records(data, lines_before)
@@ -343,23 +344,23 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
     >>> find_header([["Report of March"], [], ["card", "paid", "shop"], ["007", "1.5", "A"]])
     2
     """
-    filled = {
-        i: cells
-        for i, record in enumerate(records)
-        if any(cells := [bool(cell.strip()) for cell in record])
-    }
+    filled: dict[int, list[str]] = {}  # records that are not blank, without spaces
+    for i, record in enumerate(records):
+        cells = list(map(str.strip, record))
+        if any(cells):
+            filled[i] = cells
     first = min(filled, default=0)
     sizes = Counter(map(len, filled.values()))
-    usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
-    if usual < 2 or sizes[usual] < 2:
+    times, usual = max(zip(sizes.values(), sizes, strict=True), default=(0, 0))
+    if usual < 2 or times < 2:
         return first
     for i, cells in filled.items():
-        record = records[i]
-        names = not any(_NUMBER_OR_DATE.match(c) and not _YEAR.fullmatch(c) for c in record)
-        if len(record) == usual and 2 * sum(cells) > usual and names:
+        n_filled = sum(map(bool, cells))
+        names = not any(_NUMBER_OR_DATE.match(c) and not _YEAR.fullmatch(c) for c in cells)
+        if len(cells) == usual and 2 * n_filled > usual and names:
             return i
-        remark = record[0].startswith("#") and len(record) != usual
-        if not remark and not (cells[0] and sum(cells) <= max(usual // 2, 1)):
+        remark = records[i][0].startswith("#") and len(cells) != usual
+        if not remark and not (cells[0] and n_filled <= max(usual // 2, 1)):
             break
     return first
 
@@ -420,6 +421,9 @@ def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.Dat
         before = last.tail(_COMPARED_ROWS) if last.height else before
         last = frame
     rows = pl.concat([before, last[:-1].tail(_COMPARED_ROWS)])
+    if not rows.height:
+        yield last
+        return
     cells = ["" if cell is None else str(cell) for row in last.tail(1).rows() for cell in row]
     place = next((k for k, cell in enumerate(cells) if cell.strip()), None)
     if rows.height and place is not None and _TOTAL.fullmatch(cells[place]):

@@ -72,7 +72,7 @@ class Place:
     @property
     def packing(self) -> str:
         """The ending that says how the file is packed; empty if it is not."""
-        return next((packing for packing in _PACKINGS if self.ending.endswith(packing)), "")
+        return Path(self.ending).suffix if self.ending.endswith(_PACKINGS) else ""
 
 
 def check_table_name(
@@ -154,7 +154,10 @@ def _standard_input() -> Place:
 
 
 def _ending_by_magic(start: bytes) -> str | None:
-    return next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), None)
+    for magic, ending in _MAGIC.items():
+        if start.startswith(magic):
+            return ending
+    return None
 
 
 def check_is_text(start: bytes, name: str) -> None:
@@ -196,7 +199,8 @@ def read_blocks(place: Place, size: int) -> Iterator[bytes]:
     """The bytes of a file, `size` at a time, unpacked if its ending says so."""
     with open(place.path, "rb") as file:
         if not place.packing:
-            yield from iter(lambda: file.read(size), b"")
+            while text := file.read(size):
+                yield text
             return
         block = bytearray()
         for part in _unpack(file, place):

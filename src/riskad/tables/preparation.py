@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -158,16 +159,18 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
-        right = all(name == column.name for name, column in columns.items())
-        require(right, "columns_: of other names")
-        used = {name for name, column in columns.items() if column.used}
+        used, texts = set(), set()
+        for name, column in columns.items():
+            require(name == column.name, "columns_: of other names")
+            used |= {name} if column.used else set()
+            texts |= {name} if column.used and isinstance(column.typical, str) else set()
         require(len(used) > 0, "columns_: none is used")
         fills = np.abs(state["encoder_"].fills_)  # squares of larger numbers overflow
         require(bool((fills <= LARGEST).all()), "encoder_: too large numbers")
-        needed = {name for derived in state["derived_"] for name in derived.needs()}
-        require(needed <= used | {state["group"]}, "derived_: of other columns")
-        texts = {name for name in used if isinstance(columns[name].typical, str)}
-        used |= {name for derived in state["derived_"] for name in derived.names()}
+        readable = used | {state["group"]}
+        for derived in state["derived_"]:
+            require(set(derived.needs()) <= readable, "derived_: of other columns")
+            used |= set(derived.names())
         usual = state.get("usual_row_", dict.fromkeys(used))
         require(set(usual) == used, "usual_row_: of other columns")
         for name, value in usual.items():
@@ -288,12 +291,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     def used(self) -> list[Column]:
         """Return the columns that a model learns from."""
-        return [column for column in self.columns_.values() if column.used]
+        return list(filter(attrgetter("used"), self.columns_.values()))
 
     @property
     def read_columns(self) -> list[str]:
         """The names of the columns that are read: the used columns, and that of groups."""
-        names = [column.name for column in self.used()]
+        names = list(map(attrgetter("name"), self.used()))
         return names if self.group is None else [*names, self.group]
 
     @property
@@ -340,7 +343,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     @property
     def n_features_out_(self) -> int:
         """Number of columns of the result."""
-        return len(self.get_feature_names_out())
+        return len(self.encoder_.names_ if self.encode else self._empty_table().names)
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return readable names: 'income', 'income is blank', 'country=FR'."""
@@ -396,10 +399,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         Numbers are Float64, yes and no Boolean, moments have their own type, all else is String.
         Parsing parsed rows again does not change them.
         """
-        check_is_fitted(self, "columns_")
+        if not hasattr(self, "columns_"):  # of a row, the check alone would take longest
+            check_is_fitted(self, "columns_")
         frame = as_polars(X)
-        self._check_columns(frame)
-        parsed = {c.name: c.reader.read(frame[c.name], first_row, quiet) for c in self.used()}
+        if not set(self.read_columns) <= set(frame.columns):
+            raise self._missing_columns(frame)
+        parsed = {}
+        for column in self.used():
+            parsed[column.name] = column.reader.read(frame[column.name], first_row, quiet)
         if self.group is not None:
             parsed[self.group] = as_text(frame[self.group])
         return pl.DataFrame(parsed)
@@ -410,7 +417,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         With `training`, the preparer was fitted on these rows, and they are not compared with
         themselves.
         """
-        news = [note for c in self.used() if (note := c.check_new(parsed[c.name])) is not None]
+        news = []
+        for column in self.used():
+            new = column.check_new(parsed[column.name])
+            news += [] if new is None else [new]
         if news:
             warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
         table = self.table(parsed, training=training)
@@ -420,10 +430,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Return parsed rows as numbers and codes, with NaN for blanks."""
         each_column = over_columns if parsed.height >= _ROWS_FOR_THREADS else map
         features = each_column(lambda c: c.features(parsed[c.name]), self.used())
-        derived = [each.values(parsed, training) for each in self.derived_]
-        numbers = (values[:, j] for values in derived for j in range(values.shape[1]))
-        named = zip(self.derived_names(), numbers, strict=True)
-        return _as_table([*chain.from_iterable(features), *(Feature(*each) for each in named)])
+        listed = list(chain.from_iterable(features))
+        for each in self.derived_:
+            values = each.values(parsed, training)
+            listed += map(Feature, each.names(), values.T)
+        return _as_table(listed)
 
     def matrix(self, parsed: pl.DataFrame) -> Any:
         """Return parsed rows as a matrix of numbers without missing values, whatever `encode`."""
@@ -436,16 +447,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         table = _as_table(features)
         return self.encoder_.transform(table) if self.encode else table
 
-    def _check_columns(self, frame: pl.DataFrame) -> None:
-        """Refuse a frame that lacks columns."""
-        read = self.read_columns
-        if set(read) <= set(frame.columns):
-            return
+    def _missing_columns(self, frame: pl.DataFrame) -> InputError:
         others = [name for name in frame.columns if name not in self.columns_]
-        lines = describe_column_difference(read, frame.columns).splitlines()
+        lines = describe_column_difference(self.read_columns, frame.columns).splitlines()
         missing = "\n".join(line for line in lines if not line.startswith("+"))
         besides = f"\nIt has besides: {enumerate_names(others, 20)}." if others else ""
-        raise InputError(
+        return InputError(
             f"The table lacks columns that the model was fitted on:\n{missing}{besides}"
         )
 
@@ -460,14 +467,15 @@ def _as_table(features: list[Feature]) -> Table:
     # Column by column, so that there is never a second copy of the matrix.
     n_rows = len(features[0].values) if features else 0
     values = np.empty((n_rows, len(features)))
+    names, levels, periods = [], {}, {}
     for j, feature in enumerate(features):
         values[:, j] = feature.values
-    return Table(
-        values,
-        tuple(feature.name for feature in features),
-        {j: f.levels for j, f in enumerate(features) if f.levels is not None},
-        {j: f.period for j, f in enumerate(features) if f.period is not None},
-    )
+        names.append(feature.name)
+        if feature.levels is not None:
+            levels[j] = feature.levels
+        if feature.period is not None:
+            periods[j] = feature.period
+    return Table(values, tuple(names), levels, periods)
 
 
 def _count_parsed(

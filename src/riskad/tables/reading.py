@@ -84,15 +84,15 @@ def read_batches(paths: Paths | Sequence[Place]) -> Batches:
     none. Several files are read as one table: they must have the same columns, each of one kind.
     """
     several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    return Batches([check_readable(path) for path in several])
+    return Batches(list(map(check_readable, several)))
 
 
 def csv_format(places: Sequence[Place]) -> CsvFormat:
     """Return how CSV files are written; the usual format if they differ, or are no CSV."""
     with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says it
-        formats = {
-            find_csv_format(place) if place.format == "csv" else CsvFormat() for place in places
-        }
+        formats = set()
+        for place in places:
+            formats.add(find_csv_format(place) if place.format == "csv" else CsvFormat())
     return formats.pop() if len(formats) == 1 else CsvFormat()
 
 
@@ -119,7 +119,7 @@ class Batches:
 
     def about_rows(self) -> float:
         """About how many rows there are, by the first ones and the size of the files."""
-        with saying_once(self._notes):
+        with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says
             return sum(map(_about_rows, self._places))
 
 

@@ -144,8 +144,8 @@ def _csv_writer(file: IO[bytes], name: str, csv: CsvFormat) -> Write:
 def _write_csv(
     frame: pl.DataFrame, file: IO[bytes], name: str, csv: CsvFormat, header: bool
 ) -> None:
-    unwritable = [column.name for column in frame if not is_flat(column)]
-    if unwritable:
+    if not all(map(is_flat, frame)):
+        unwritable = [column.name for column in frame if not is_flat(column)]
         raise InputError(
             f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
             f"{name!r} cannot; write to a name that ends in .parquet."
@@ -166,9 +166,8 @@ def _write_csv(
 
 def _without_formulas(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
     """Put a ' before text that a spreadsheet would run, in cells and in names of columns."""
-    kinds = (pl.String, pl.Categorical, pl.Enum)
-    texts = [column.cast(pl.String) for column in frame if column.dtype in kinds]
-    frame = frame.with_columns(_quote_formulas(each, separator) for each in texts)
+    texts = frame.select(pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String))
+    frame = frame.with_columns(map(_quote_formulas, texts, itertools.repeat(separator)))
     names = frame.columns
     for name, quoted in zip(names, _quote_formulas(pl.Series(names), separator), strict=True):
         if quoted != name:

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
 from riskad.core.checks import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 __all__ = [
     "Command",
@@ -48,13 +50,7 @@ def _clean(text: object) -> str:
 
 def print_line(console: Console, *parts: tuple[str, str]) -> None:
     """Print (text, style) pairs as one line, which only the terminal may break."""
-    console.print(_line(*parts), soft_wrap=True)
-
-
-def _line(*parts: tuple[str, str]) -> Text:
-    from rich.text import Text
-
-    return Text.assemble(*parts)
+    console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def print_title(console: Console, text: str) -> None:
@@ -89,9 +85,11 @@ def fact_blocks(console: Console, facts: Mapping[str, Iterable[str]]) -> list[li
     """Return the lines that `print_facts` prints, in a block for each name."""
     blocks = []
     for name, lines in facts.items():
-        heads = chain([name], repeat(""))
-        pieces = chain.from_iterable(_wrap(console, line) for line in lines)
-        blocks.append([_line((f"{next(heads):<{_INDENT}}", "cyan"), (p, "")) for p in pieces])
+        block: list[Text] = []
+        for piece in chain.from_iterable(map(_wrap, repeat(console), lines)):
+            head = f"{'' if block else name:<{_INDENT}}"
+            block.append(Text.assemble((head, "cyan"), piece))
+        blocks.append(block)
     return blocks
 
 
@@ -100,7 +98,7 @@ def _wrap(console: Console, line: str) -> list[str]:
         return [_clean(line)]
     width = min(console.width, _WIDEST) - _INDENT
     wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False)
-    return [piece for part in line.splitlines() for piece in wrapper.wrap(_clean(part))]
+    return list(chain.from_iterable(map(wrapper.wrap, map(_clean, line.splitlines()))))
 
 
 def print_table(
@@ -118,9 +116,7 @@ def table_block(
     name: str, head: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]
 ) -> list[Text]:
     """Return the lines that `print_table` prints."""
-    from rich.cells import cell_len, set_cell_size
-
-    cells = [[_shorten(_clean(cell)) for cell in row] for row in (head, *rows)]
+    cells = [list(map(_shorten, map(_clean, row))) for row in (head, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for i, row in enumerate(cells):
@@ -129,7 +125,7 @@ def table_block(
             for j, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         beside = f"{'' if i else name:<{_INDENT}}"
-        lines.append(_line((beside + "  ".join(padded).rstrip(), "" if i else "cyan")))
+        lines.append(Text(beside + "  ".join(padded).rstrip(), "" if i else "cyan"))
     return lines
 
 

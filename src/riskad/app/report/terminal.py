@@ -130,7 +130,11 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
             "Read": [before] if report.skipped else [],
             "Flagged": [
                 _say_flagged(report.flagged, report.rows, "rows"),
-                *flagged_lines(report.expected, report.flagged),
+                *(
+                    []
+                    if report.expected is None
+                    else flagged_lines(report.expected, report.flagged)
+                ),
                 report.selection or _say_threshold(report.threshold, report.rule),
             ],
             "Notes": report.warnings,
@@ -472,7 +476,7 @@ def _suspects_block(suspects: Sequence[Suspect], id: str | None, title: str = "T
             f"{s.row:,}",
             *([s.id or ""] if id else []),
             f"{s.anomaly_score:.4f}",
-            _yes(s.is_anomaly),
+            "yes" if s.is_anomaly else "no",
             *([f"{s.novelty:.2f}"] if told else []),
         ]
         for s in suspects

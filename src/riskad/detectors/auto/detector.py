@@ -82,7 +82,9 @@ from riskad.storage.fields import (
 __all__ = ["AutoRAD"]
 
 
-class AutoRAD(HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector):
+class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
+    HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector
+):
     r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
     Fits several kinds of detector to features learned from all rows, and averages their scores with

@@ -9,11 +9,11 @@ feature_maps        phi: named maps, standardised columns, maps over row sources
 lambda_search       lambda: Theorem 1, tight, cross-validated
 candidates          a, prior and lambda chosen together, `select="cv"`
 solution            what a fit reports: weights, risk parts, threshold
-scoring             scores of new rows, and what each column adds to them
+description         scores of new rows, what each column adds to them, and what a fit says
 stream_summary      what is kept of rows that came in batches
 stream_problem      the risk of all rows of such a summary, and its minimum
 ==================  ==============================================================================
 
-Each module holds plain functions and data classes over `riskad.rows` and `riskad.solvers`, without
-an estimator.
+All but `description`, from which both detectors inherit, hold plain functions and data classes over
+`riskad.rows` and `riskad.solvers`.
 """

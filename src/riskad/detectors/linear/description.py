@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+from array_api_compat import array_namespace, is_torch_array
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from riskad.detectors.base import refuse_non_finite
 from riskad.detectors.description import MinimisesRisk, say_settings
 from riskad.detectors.linear.feature_maps import Features
 from riskad.detectors.linear.graph import linear_scores
-from riskad.detectors.linear.scoring import LinearScores
+from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import refuse_non_finite_rows
+from riskad.storage.fields import State, require
 
 __all__ = ["HasLinearScores"]
 
@@ -67,13 +72,55 @@ class HasLinearScores(MinimisesRisk):
     def _features(self) -> Features:
         return Features(self.feature_map_, self._mean, self._scale)
 
-    @property
-    def _linear_scores(self) -> LinearScores:
-        names = getattr(self, "feature_names_in_", None)
-        return LinearScores(self.coef_, self.intercept_, self._features, names)
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        """Refuse a stored state whose weights are not those of its columns or features."""
+        super()._check_state(state)  # type: ignore[misc]  # of the detector
+        phi, d = state["feature_map_"], state["n_features_in_"]
+        if phi is not None:
+            require(phi.n_features_in_ == d, "feature_map_: of other columns")
+            d = phi.n_features_out_
+        require(len(state["coef_"]) == d, f"coef_: expected {d} weights")
+
+    # --- scores ---------------------------------------------------------------------------
 
     def _scores(self, X: Any) -> Any:
-        return self._linear_scores(X)
+        """g(x) = <w, phi(x)> + b of rows of which none may be NaN or infinite."""
+        if is_torch_array(X):
+            return self._scores_of_tensor(X)
+        mapped = self.feature_map_ is not None
+        if mapped:
+            self._check_finite(X)  # a map would refuse it without saying where it is
+        with np.errstate(invalid="ignore", over="ignore"):  # reported by name below
+            if mapped or X.dtype != np.float64:
+                blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8))
+                scores = np.concatenate([self._scores_of_block(block.X) for block in blocks])
+            else:
+                scores = X @ self.coef_ + self.intercept_
+        # A NaN in X shows in its score, unless its weight is zero and the product skipped it.
+        if not np.isfinite(scores).all() or not np.all(self.coef_):
+            self._check_finite(X)
+        return scores
+
+    def _scores_of_block(self, X: Any) -> np.ndarray:
+        phi = X if self.feature_map_ is None else self._features.transform(X)
+        return np.asarray(phi @ self.coef_ + self.intercept_, dtype=np.float64)
+
+    def _scores_of_tensor(self, X: Any) -> Any:
+        xp = array_namespace(X)
+        scores = X @ xp.asarray(self.coef_, dtype=X.dtype, device=X.device) + self.intercept_
+        if not bool(scores.isfinite().all()):
+            zeros = xp.zeros(len(X), dtype=xp.int8, device=X.device)
+            names = getattr(self, "feature_names_in_", None)
+            refuse_non_finite_rows(RowBlocks(X, zeros), names)
+        return scores
+
+    def _check_finite(self, X: Any) -> None:
+        """Refuse a table in memory with NaN or infinities, and report where the first one is."""
+        if not np.isfinite(X.data if sparse.issparse(X) else X).all():
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+
+    # --- descriptions ---------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         """Return the regularisation, the result of the solver and the parts of the objective."""
@@ -110,7 +157,12 @@ class HasLinearScores(MinimisesRisk):
         "l1" all the more.
         """
         check_is_fitted(self)
-        return self._linear_scores.largest_norm(self._check_rows(X, reset=False), self._constant)
+        X = self._check_rows(X, reset=False)
+        rows = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8)).dense_sized()
+        squared = max(float((self._features(block.X) ** 2).sum(axis=1).max()) for block in rows)
+        if not np.isfinite(squared):
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None))
+        return float(np.hypot(np.sqrt(squared), self._constant))
 
     def lighter(self) -> Self:
         """Return an unfitted copy with nothing left to choose."""

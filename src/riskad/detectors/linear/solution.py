@@ -32,14 +32,11 @@ from riskad.storage.fields import (
     Fields,
     Maybe,
     Number,
-    State,
-    require,
 )
 
 __all__ = [
     "FITTED_FIELDS",
     "LinearFit",
-    "check_fitted_state",
     "report_fit",
     "risk_parts",
     "summarise_unlabelled",
@@ -68,22 +65,6 @@ FITTED_FIELDS: Fields = {
     "risk_parts_": DictOf(TEXT, NUMBER),
 }
 """Attributes of a fitted linear detector, with their fields in a model file."""
-
-
-def check_fitted_state(state: State) -> int:
-    """Refuse a stored state whose weights are not those of its columns or features.
-
-    Returns
-    -------
-    int
-        The number of weights.
-    """
-    phi, d = state["feature_map_"], state["n_features_in_"]
-    if phi is not None:
-        require(phi.n_features_in_ == d, "feature_map_: of other columns")
-        d = phi.n_features_out_
-    require(len(state["coef_"]) == d, f"coef_: expected {d} weights")
-    return int(d)
 
 
 @dataclass(frozen=True, eq=False)

@@ -429,12 +429,13 @@ def _checked_pattern(kind: str, text: str) -> str:
     if pattern in {"date": _COUNTS, "time": (), "duration": _ISO["duration"]}[kind]:
         return pattern
     used = "".join(sorted(_directives(pattern.replace("%B", "%b"))))
-    clock, dated = ("".join(one for one in used if one in parts) for parts in ("HIMSp", "Ymby"))
+    clock, dated = re.sub("[^HIMSp]", "", used), re.sub("[^Ymby]", "", used)
     problem = ""
     if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
         problem = "is not known"
-    elif unknown := [one for one in _directives(pattern) if one not in _DIRECTIVES]:
-        problem = f"has %{unknown[0]}, which is not known"
+    elif unknown := set(_directives(pattern)) - set(_DIRECTIVES):
+        first = min(unknown, key=lambda one: pattern.index(f"%{one}"))
+        problem = f"has %{first}, which is not known"
     elif len(set(used)) < len(used):
         problem = "says the same thing twice"
     elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):

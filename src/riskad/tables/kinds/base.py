@@ -112,6 +112,8 @@ class Column(ABC):
     used: ClassVar[bool] = True
     dtype: ClassVar[Any] = pl.String
     """The type of typed values; of moments, that of the column."""
+    reader: ClassVar[Reader] = TextReader()
+    """Reads the cells; as texts, unless a kind has formats."""
 
     _state_fields: ClassVar[Fields] = {"name": NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
 
@@ -136,11 +138,6 @@ class Column(ABC):
         """Say in a few words what becomes of the column."""
 
     # --- what a kind may say besides -----------------------------------------------------
-
-    @property
-    def reader(self) -> Reader:
-        """Reads the cells; as texts, unless a kind has formats."""
-        return TextReader()
 
     @property
     def requested_kind(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -101,14 +102,14 @@ class CategoryColumn(Column):
     def _codes(self, texts: pl.Series) -> NDArray[np.int32]:
         """The position of each text among the levels, -1 where it is none of them."""
         if len(texts) <= FEW_ROWS:  # for which polars takes longer to be called
-            positions = [self._positions.get(text, -1) for text in texts.to_list()]
+            positions = list(map(self._positions.get, texts.to_list(), repeat(-1)))
             return np.array(positions, dtype=np.int32)
         codes = texts.cast(self._enum, strict=False).to_physical().cast(pl.Int32)
         return codes.fill_null(-1).to_numpy()
 
     @cached_property
     def _positions(self) -> dict[str | None, int]:
-        return {level: position for position, level in enumerate(self.levels)}
+        return dict(zip(self.levels, range(len(self.levels)), strict=True))
 
     @cached_property
     def _enum(self) -> pl.Enum:

@@ -107,7 +107,7 @@ class MomentColumn(Column):
         return replace(self, parts=kept.to_dict(), remarks=[*self.remarks, remark])
 
     @cached_property
-    def reader(self) -> MomentReader:
+    def reader(self) -> MomentReader:  # type: ignore[override]
         return MomentReader(MomentFormat.from_dict(self.form), self.tolerant)
 
     @cached_property
@@ -129,15 +129,13 @@ class MomentColumn(Column):
         return np.floor(self.low), max(self.high, self.low + 1)
 
     def features(self, values: pl.Series) -> list[Feature]:
-        numbers = self.moment_parts.ordered(to_seconds(values))
-        names = self.moment_parts.names(self.name)
-        periods = [
-            PERIODS[part][0] if part in PERIODS else None for part in self.moment_parts.parts
-        ]
-        return [
-            Feature(name, numbers[:, j], period=period)
-            for j, (name, period) in enumerate(zip(names, periods, strict=True))
-        ]
+        parts = self.moment_parts
+        numbers = parts.ordered_parts(to_seconds(values).to_numpy())
+        features = []
+        for part, column in zip(parts.parts, numbers, strict=True):
+            period = PERIODS[part][0] if part in PERIODS else None
+            features.append(Feature(f"{self.name}: {part}", column, period=period))
+        return features
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
         n = values.null_count()
@@ -151,8 +149,9 @@ class MomentColumn(Column):
 
     def part_of(self, feature: str) -> str:
         """Return the part that a feature holds; blank if it is none."""
-        named = dict(zip(self.moment_parts.names(self.name), self.moment_parts.parts, strict=True))
-        return named.get(feature.removesuffix(" (sine)").removesuffix(" (cosine)"), "")
+        feature = feature.removesuffix(" (sine)").removesuffix(" (cosine)")
+        part = feature.removeprefix(f"{self.name}: ")
+        return part if part != feature and part in self.moment_parts.parts else ""
 
     def show_part(self, seconds: float, part: str) -> str:
         """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name.

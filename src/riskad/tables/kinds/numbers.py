@@ -123,7 +123,7 @@ class NumberColumn(Column):
         )
 
     @cached_property
-    def reader(self) -> NumberReader:
+    def reader(self) -> NumberReader:  # type: ignore[override]
         return NumberReader(NumberFormat.from_dict(self.form), self.tolerant)
 
     @property

@@ -96,8 +96,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return scores g(x): the higher, the more normal."""
-        if not hasattr(self, "offset_"):  # of a row, the check alone would take longest
-            check_is_fitted(self)
+        check_is_fitted(self)
         if type(X) is not np.ndarray:
             X, _, _ = unpacked(X)
             if (rows := as_rows(X)) is not None:

@@ -212,12 +212,9 @@ class _Totals:
 
 
 def _expected(detector: Any, totals: _Totals) -> Found | None:
-    """Expected anomalies among the flagged rows, by the labels of the fit.
-
-    Not of a table of one row: no other could be drawn instead, and `anomaly_probability` tells it.
-    """
+    """Expected anomalies among the flagged rows, by the labels of the fit."""
     calibration = getattr(detector, "calibration_", None)
-    if calibration is None or not totals.flagged or totals.rows == 1:
+    if calibration is None or not totals.flagged:
         return None
     review = review_rows(calibration, totals.scores, totals.rows)
     return None if review is None else review.at(totals.flagged)

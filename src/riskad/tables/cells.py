@@ -180,7 +180,7 @@ def tally_filled(column: pl.Series, first_row: int) -> tuple[dict[None, Tally], 
 
 
 @dataclass(frozen=True)
-class CellLook:
+class CellLook(ABC):
     """What cells look like as one kind of value; looks of parts of a column can be joined.
 
     Cells are counted by how they are written; None is for those that hold something else.
@@ -189,10 +189,10 @@ class CellLook:
     tallies: dict[Any, Tally] = field(default_factory=dict)
     n_blank: int = 0
 
-    @cached_property
+    @property
+    @abstractmethod
     def _good(self) -> Collection[Any]:
         """The ways of writing that the format of the column reads."""
-        raise NotImplementedError
 
     @cached_property
     def n_good(self) -> int:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from riskad.app.results import read_rule
 from riskad.core.checks import InputError, quoted
-from riskad.decisions.thresholds import Capacity, Threshold
+from riskad.decisions.thresholds import Capacity
 
-__all__ = ["CapacityPlan", "asked_rule", "plan_capacity"]
+__all__ = ["CapacityPlan", "parse_capacity", "plan_capacity"]
 
 _DAYS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 _SPELLED = re.compile(r"\s*(?P<rows>\d[\d,_]*)\s*(?:(?:/|per|a)\s*(?P<period>[a-z]+?)s?)?\s*")
@@ -67,7 +66,7 @@ def plan_capacity(
     50 rows a week can be looked at: 3,000 rows are of 10 days by 'when', 2,100 a week, and later \
 tables are taken to have as many
     """
-    rows, period = _parse(capacity)
+    rows, period = parse_capacity(capacity)
     if period and moments is not None and time is not None:
         first, last = moments.min(), moments.max()
         days = (last - first).days + 1  # type: ignore[operator, union-attr]
@@ -88,28 +87,12 @@ tables are taken to have as many
     return CapacityPlan(rows, period, float(max(n_unlabelled, 1)), taken)
 
 
-def asked_rule(threshold: Threshold | str | None, capacity: str | int | None) -> Threshold | None:
-    """Return the requested rule, if any, before any work.
-
-    A capacity becomes a rule once the number of arriving rows is known. Here, an unreadable
-    capacity is refused, and so is one that is given together with a threshold.
-    """
-    if capacity is not None:
-        _parse(capacity)
-        if threshold is not None:
-            raise InputError(
-                f"threshold={quoted(str(threshold))} and capacity={quoted(capacity)} are two ways "
-                "to decide; give one of them."
-            )
-    return None if threshold is None else read_rule(threshold)
-
-
 def _say(rows: float) -> str:
     return f"{rows:,.0f}" if rows >= 10 else f"{rows:.1f}"
 
 
-def _parse(capacity: str | int) -> tuple[int, str]:
-    """The number of rows, and the period, if one is named."""
+def parse_capacity(capacity: str | int) -> tuple[int, str]:
+    """Return the number of rows, and the period, if one is named."""
     found = _SPELLED.fullmatch(str(capacity).lower())
     rows = int(re.sub("[,_]", "", found["rows"])) if found else 0
     period = (found["period"] or "") if found else ""

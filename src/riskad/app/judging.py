@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.evidence import FEWEST_FOR_AUC
-from riskad.app.fit import Fit
 from riskad.app.noticed import no_warnings
 from riskad.app.results import steps_of
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
@@ -110,14 +109,20 @@ def judged_since(first_judged: Sequence[str], moment: str) -> NDArray[np.bool_]:
 
 
 def compare_models(
-    old: Pipeline, fit: Fit, table: FrameTable, judging: Judging
+    old: Pipeline,
+    new: Pipeline,
+    table: FrameTable,
+    held_out: NDArray[np.float64] | None,
+    judging: Judging,
 ) -> tuple[Comparison | None, str]:
-    """Compare the model of a fit with the one before it.
+    """Compare a model with the one before it.
 
     Parameters
     ----------
-    old, fit, table
-        The old model, the new fit, and its rows.
+    old, new
+        The two models.
+    table, held_out
+        Rows of the new fit, and their anomaly scores by fits that have not seen them.
     judging
         The rows on which to compare them.
 
@@ -127,51 +132,51 @@ def compare_models(
         The comparison, or why there is none.
     """
     if judging.other is not None:
-        rows = _other_rows(old, fit, judging.other)
+        rows = _other_rows(old, new, judging.other)
     elif judging.unseen is None:
         return None, _NOT_TOLD
-    elif fit.held_out is None:
+    elif held_out is None:
         return None, "some labelled rows were never held out from the new fit"
     else:
-        rows = _new_rows(old, fit, table, judging.unseen, judging.sources)
+        rows = _new_rows(old, new, table, held_out, judging)
     n, m = (int((rows.codes == kind).sum()) for kind in (NORMAL, ANOMALY))
     if min(n, m) < FEWEST_FOR_AUC:
         return None, (
             f"it takes {FEWEST_FOR_AUC} rows of each kind whose labels the old model has not "
             f"learned from, and there are {n:,} normal and {m:,} anomalies"
         )
-    return _compared(rows, steps_of(old)[1], steps_of(fit.model)[1]), ""
+    return _compared(rows, steps_of(old)[1], steps_of(new)[1]), ""
 
 
 def _new_rows(
     old: Pipeline,
-    fit: Fit,
+    new: Pipeline,
     table: FrameTable,
-    unseen: NDArray[np.bool_],
-    sources: Sequence[str],
+    held_out: NDArray[np.float64],
+    judging: Judging,
 ) -> _Rows:
     """Rows that were labelled since: cross-fitted scores of the new model."""
-    assert fit.held_out is not None
-    places = np.flatnonzero(unseen & (table.codes != UNLABELLED) & ~np.isnan(fit.held_out))
+    sources = judging.sources
+    places = np.flatnonzero(judging.unseen & (table.codes != UNLABELLED) & ~np.isnan(held_out))
     random = [i for i in places.tolist() if sources and sources[i] == "random"]
     frame = table.frame[places]
     return _Rows(
         np.asarray(table.codes)[places],
         _scores(old, frame),
-        fit.held_out[places],
-        _groups(fit.model, frame),
+        held_out[places],
+        _groups(new, frame),
         _NEW_LABELS,
         len(random),
     )
 
 
-def _other_rows(old: Pipeline, fit: Fit, other: FrameTable) -> _Rows:
+def _other_rows(old: Pipeline, new: Pipeline, other: FrameTable) -> _Rows:
     """Rows of another table, which both models score directly."""
     labelled = np.flatnonzero(other.codes != UNLABELLED)
     frame = other.frame[labelled]
-    scores = _scores(old, frame), _scores(fit.model, frame)
+    scores = _scores(old, frame), _scores(new, frame)
     codes = np.asarray(other.codes)[labelled]
-    return _Rows(codes, *scores, _groups(fit.model, frame), _OTHER_TABLE, None)
+    return _Rows(codes, *scores, _groups(new, frame), _OTHER_TABLE, None)
 
 
 def _scores(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
+from riskad.app.reasons import Reason
 from riskad.core.checks import InputError, enumerate_names
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
@@ -60,6 +61,11 @@ class Suspect:
     anomaly_score: float
     is_anomaly: bool
     novelty: float | None = None
+    anomaly_probability: float | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    """The columns that raise its score most, if it was explained."""
+    others: float = 0.0
+    """What all other columns add."""
 
 
 @dataclass(frozen=True)

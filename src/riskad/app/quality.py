@@ -1,10 +1,12 @@
-"""The quality of a model on held-out labelled rows: the AUC, curves and reliability."""
+"""What held-out labelled rows tell of a model: AUC, curves, reliability, and how scores spread."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from riskad.app.review import review_rows
 from riskad.decisions.calibration import Calibration
@@ -13,11 +15,11 @@ from riskad.decisions.estimates import Estimate
 from riskad.decisions.probability_metrics import Reliability, reliability
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval, average_precision_with_interval
 
-__all__ = ["HeldOutQuality", "measure_quality"]
-
 _FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
 _FEWEST_FOR_RELIABILITY = 5
 _RELIABILITY_BINS = 5
+_BINS = 40
+_FEW = 60  # rows that a chart can show one by one
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,17 @@ class HeldOutQuality:
     why_no_reliability: str = ""
 
 
-def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]) -> HeldOutQuality:
+def measure_quality(
+    calibration: Calibration | None, auc: Auc | None = None, why_no_auc: str = ""
+) -> HeldOutQuality:
     """Measure the quality of a model by the held-out scores that it stores.
 
     Parameters
     ----------
     calibration
         Scores of labelled rows by fits that have not seen them, if the model has them.
-    training
-        The notes of the fit in the model's file; empty if there are none.
+    auc, why_no_auc
+        The AUC that the fit reported, which may allow for more than these scores, or why none.
 
     Returns
     -------
@@ -62,14 +66,13 @@ def measure_quality(calibration: Calibration | None, training: Mapping[str, Any]
             f"it takes {_FEWEST_FOR_CURVES} held-out labelled rows of each kind; "
             f"there are {n} normal and {m} anomalies"
         )
-        return HeldOutQuality(None, training.get("why_no_auc") or few, why_no_reliability=few)
+        return HeldOutQuality(None, why_no_auc or few, why_no_reliability=few)
     codes, scores = calibration.codes, calibration.scores
     rate, effect = calibration.rate, calibration.group_effect
     pi_n = None if rate is None else calibration.pi_n
-    found = training.get("auc")
     reliable, why_not = _reliability(calibration, min(n, m))
     return HeldOutQuality(
-        auc=Auc(**found) if found else auc_with_interval(codes, scores),
+        auc=auc or auc_with_interval(codes, scores),
         why_no_auc="",
         average_precision=_average_precision(calibration, pi_n),
         precision_rate=m / (m + n) if pi_n is None else pi_n,
@@ -101,3 +104,61 @@ def _reliability(calibration: Calibration, fewest: int) -> tuple[Reliability | N
         )
     probabilities = calibration.anomaly_probability(calibration.scores)
     return reliability(calibration.codes, probabilities, calibration.pi_n, _RELIABILITY_BINS), ""
+
+
+# --- how scores spread -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KindScores:
+    """Anomaly scores of the rows of one kind: counts in bins, and each score if they are few."""
+
+    kind: str
+    rows: int
+    counts: list[int]
+    scores: list[float]
+
+
+@dataclass(frozen=True)
+class ScoreDistribution:
+    """Scores by kind of row; the first and the last bin also hold what lies beyond them."""
+
+    edges: list[float]
+    kinds: list[KindScores]
+
+
+def count_scores(
+    calibration: Calibration | None, threshold: float, scores: NDArray[np.float64] | None
+) -> ScoreDistribution:
+    """Count the scores of a fit, and those of a table that was scored later, in common bins.
+
+    Returns
+    -------
+    ScoreDistribution
+        Bins from the 1% to the 99% quantile of the kinds, and wide enough for the threshold.
+    """
+    kinds: dict[str, tuple[NDArray[Any], int]] = {}
+    if calibration is not None:
+        labelled = {"normal": calibration.normals, "anomaly": calibration.anomalies}
+        kinds = {kind: (each, len(each)) for kind, each in labelled.items()}
+        kinds["unlabelled"] = (calibration.unlabelled, calibration.n_unlabelled)
+    if scores is not None:
+        kinds["table"] = (scores, len(scores))
+    kinds = {kind: each for kind, each in kinds.items() if each[1]}
+    ends = [np.quantile(each, (0.01, 0.99)) for each, _ in kinds.values()]
+    low, high = min(threshold, *(end[0] for end in ends)), max(threshold, *(end[1] for end in ends))
+    if not low < high:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, _BINS + 1)
+    return ScoreDistribution(
+        edges.tolist(), [_kind_scores(kind, *each, edges) for kind, each in kinds.items()]
+    )
+
+
+def _kind_scores(
+    kind: str, scores: NDArray[Any], rows: int, edges: NDArray[np.float64]
+) -> KindScores:
+    """Count scores in bins; those kept may be quantiles of more rows."""
+    counts, _ = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)
+    counts = np.rint(counts * (rows / len(scores))).astype(int)
+    return KindScores(kind, rows, counts.tolist(), scores.tolist() if rows <= _FEW else [])

@@ -1,0 +1,278 @@
+"""The specification of a fit: everything that `riskad.fit_table` and `riskad fit` can be told.
+
+One dataclass is the source of all of it: the options of the command line are made from its fields,
+the model file stores it, `refit` is `replace(spec, ...)`, and the report shows it. To add an
+option, add a field here and use it in `riskad.app.fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from riskad.core.checks import InputError, lookup, quoted
+
+if TYPE_CHECKING:
+    from riskad.decisions.thresholds import Threshold
+    from riskad.tables.labelled import LabelColumn
+
+__all__ = ["FitSpec"]
+
+LABEL_SAMPLING = ("random", "chosen", "unknown")
+_LARGEST_SEED = 2**32 - 1  # that scikit-learn takes
+
+
+def _option(
+    default: Any,
+    help: str,
+    *,
+    heading: str,
+    metavar: str | None = None,
+    flags: tuple[str, ...] = (),
+    check: Callable[[Any], object] | None = None,
+    shown_default: str = "",
+) -> Any:
+    """A field that is also an option of `riskad fit`, under a heading of its help."""
+    metadata = {
+        "help": help,
+        "heading": heading,
+        "metavar": metavar,
+        "flags": flags,
+        "check": check,
+        "shown_default": shown_default,
+    }
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _check_model(model: str) -> None:
+    from riskad.detectors.registry import DETECTORS
+
+    lookup("model", model, DETECTORS)
+
+
+def _check_threshold(rule: str) -> None:
+    from riskad.decisions.thresholds import parse_threshold
+
+    parse_threshold(rule)
+
+
+def _check_capacity(capacity: str) -> None:
+    from riskad.app.capacity import parse_capacity
+
+    parse_capacity(capacity)
+
+
+def _check_rate(rate: float) -> None:
+    from riskad.decisions.rates import given_rate
+
+    given_rate(rate)
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise InputError(f"seed={seed} must be between 0 and {_LARGEST_SEED:,}.")
+
+
+@dataclass(frozen=True)
+class FitSpec:
+    """Everything that a fit can be told; the defaults need nothing but a table.
+
+    Each field has the name of an option of `riskad fit`, whose `--help` explains it.
+
+    Parameters
+    ----------
+    label
+        Column with the labels. Without one, rows are ranked by how unlike the others they are.
+    normal, anomaly, unlabelled
+        Values of that column with this meaning; blank is always unlabelled. If neither normal nor
+        anomaly is given, the words "normal" and "anomaly" are understood.
+    others_unlabelled
+        Whether all other values mean unlabelled; otherwise they are refused.
+    id, drop
+        Columns to ignore: the one that names the rows, and others.
+    kinds
+        Kinds of columns by name, which override what is found: `{"when": "date:%d.%m.%Y"}`; see
+        `riskad.TablePreparer`.
+    group
+        A column that names the group of each row, a customer for instance. The model then also
+        learns how unusual a value is within its group. Rows of one group are held out together, so
+        that quality, thresholds and probabilities are those for new groups, and intervals count
+        groups. A row with a blank cell is a group of its own.
+    time
+        A column of dates, to train on the past and judge on later rows. Rows are split into five
+        periods with equally many labelled rows, and each period but the first is scored by a fit to
+        all earlier ones. Quality, probabilities and all thresholds use these scores, except "risk",
+        which is the model's own. `FitReport.over_time` shows how quality and the share of anomalies
+        change. The model itself is fitted to all rows. Rows with a blank cell count as the
+        earliest. These fits take about as long as the model itself, or longer.
+    model
+        A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow". "auto" ranks
+        by "outliers" if no row is labelled.
+    settings
+        Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
+    threshold
+        Rule of `riskad.decisions.thresholds`, or its spelling. By default the detector's own:
+        "likely" for "auto" and "risk" for the others.
+    capacity
+        How many rows people can review, instead of a threshold: 50, "50/day", "50/week" or
+        "200/month". The column `time` shows how many rows arrive in that time; without it the
+        unlabelled rows count as one batch. Later rows are flagged in the same proportion.
+    anomaly_rate
+        Share of anomalies among the unlabelled rows, if you know it; by default estimated. A
+        detector with a `prior` uses 1 minus this rate, unless `settings` contain it.
+    label_sampling
+        How rows were chosen for labelling, which decides how the anomaly rate is estimated
+        (`riskad.decisions.rates`): "random", "chosen" or "unknown". Or the name of a column with
+        one of these words for each row, in which any other word means chosen.
+    forget_rows
+        Whether the model must contain no training row. Detectors that need some, such as "auto",
+        are refused before any work.
+    seed
+        Same seed, same answer.
+    top
+        Number of the most suspicious unlabelled rows to report.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> spec = FitSpec(label="status", normal="ok", anomaly=["fraud", "theft"], model="shallow")
+    >>> spec.normal, replace(spec, threshold="top:50").threshold
+    (('ok',), 'top:50')
+    """
+
+    label: str | None = _option(
+        None, "Column with the labels.", heading="Labels", metavar="COLUMN", flags=("-l",)
+    )
+    normal: tuple[str, ...] = _option(
+        (), "Label of normal rows (may repeat).", heading="Labels", metavar="VALUE"
+    )
+    anomaly: tuple[str, ...] = _option(
+        (), "Label of anomalies (may repeat).", heading="Labels", metavar="VALUE"
+    )
+    unlabelled: tuple[str, ...] = _option(
+        (),
+        "Label that means unlabelled, besides blank (may repeat).",
+        heading="Labels",
+        metavar="VALUE",
+    )
+    others_unlabelled: bool = _option(False, "All other labels mean unlabelled.", heading="Labels")
+    label_sampling: str = _option(
+        "unknown",
+        "How rows were selected for labelling: drawn at random, or chosen because they looked odd, "
+        "by a rule or by `riskad suggest`; or a column that says it of each row. The estimated "
+        "anomaly rate depends on it.",
+        heading="Labels",
+        metavar="random|chosen|unknown|COLUMN",
+        shown_default="unknown",
+    )
+    id: str | None = _option(
+        None, "Column that names the rows.", heading="Columns", metavar="COLUMN"
+    )
+    drop: tuple[str, ...] = _option(
+        (), "Column to ignore (may repeat).", heading="Columns", metavar="COLUMN"
+    )
+    kinds: dict[str, str] = _option(
+        {},
+        "What a column is, whatever it looks like: amount=number, code=category, "
+        "when=date:%d.%m.%Y, paid=number:1.234,50 (may repeat).",
+        heading="Columns",
+        metavar="COLUMN=KIND",
+        flags=("--kind",),
+    )
+    group: str | None = _option(
+        None,
+        "Column that says which rows belong together, a customer for instance: values are also "
+        "compared within a group, and its rows are held out together.",
+        heading="Columns",
+        metavar="COLUMN",
+    )
+    time: str | None = _option(
+        None,
+        "Column of dates: quality and probabilities then come from fits to earlier rows, evaluated "
+        "on later rows. Blank counts as earliest.",
+        heading="Columns",
+        metavar="COLUMN",
+    )
+    threshold: str | None = _option(
+        None,
+        "What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
+        heading="Decision",
+        metavar="RULE",
+        check=_check_threshold,
+        shown_default="likely with auto, risk with other models",
+    )
+    capacity: str | None = _option(
+        None,
+        "How many rows you can check: 50/day, 50/week, 200/month, or 50 for the whole table. That "
+        "many rows are flagged, and the same proportion of later rows; --time tells how many rows "
+        "arrive per period.",
+        heading="Decision",
+        metavar="ROWS/PERIOD",
+        check=_check_capacity,
+    )
+    anomaly_rate: float | None = _option(
+        None,
+        "Share of anomalies among the unlabelled rows, 0.03 for instance, if you know it.",
+        heading="Decision",
+        metavar="SHARE",
+        check=_check_rate,
+        shown_default="estimated",
+    )
+    model: str = _option(
+        "auto",
+        "auto needs no settings; the others have the settings below, with their own defaults.",
+        heading="Model",
+        check=_check_model,
+        shown_default="auto",
+    )
+    settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
+    forget_rows: bool = _option(
+        False,
+        "Write a model that contains no row of DATA; not possible with auto and pretrained.",
+        heading="Model",
+    )
+    seed: int = _option(
+        0, "Same seed, same answer.", heading="Model", check=_check_seed, shown_default="0"
+    )
+    top: int = _option(10, "Suspicious rows to print.", heading="Output", shown_default="10")
+
+    def __post_init__(self) -> None:
+        for name in ("normal", "anomaly", "unlabelled", "drop"):
+            object.__setattr__(self, name, _texts(getattr(self, name)))
+        for name in ("threshold", "capacity"):  # a rule object or a number stands for its spelling
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else str(value))
+        for each in fields(self):
+            value, check = getattr(self, each.name), each.metadata["check"]
+            if check is not None and value is not None:
+                check(value)
+        if self.threshold is not None and self.capacity is not None:
+            raise InputError(
+                f"threshold={quoted(self.threshold)} and capacity={quoted(self.capacity)} are two "
+                "ways to decide; give one of them."
+            )
+
+    @property
+    def labels(self) -> LabelColumn | None:
+        """The column of labels and what its values mean; None if no column is named."""
+        from riskad.tables.labelled import LabelColumn
+
+        if self.label is None:
+            return None
+        others = "unlabelled" if self.others_unlabelled else "raise"
+        return LabelColumn(self.label, self.normal, self.anomaly, self.unlabelled, others)
+
+    @property
+    def rule(self) -> Threshold | None:
+        """The threshold rule, if one was named."""
+        from riskad.decisions.thresholds import parse_threshold
+
+        return None if self.threshold is None else parse_threshold(self.threshold)
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
+    return tuple(str(value) for value in several)

@@ -1,0 +1,183 @@
+"""Dataclasses as plain JSON: stored form, check and schema all follow from the annotations.
+
+A field is annotated with what it may hold: `str`, `int`, `float`, `bool`, `Any` (plain values),
+`T | None`, `list[T]`, `tuple[T, ...]`, `dict[str, T]`, or another dataclass; a narrower range is
+said by a `Field`: `Annotated[float, SHARE]`. A dataclass field with `metadata={"stored": False}` is
+not written, and has its default when the record is read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, field, fields, is_dataclass
+from dataclasses import Field as DataclassField
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from riskad.storage.fields import (
+    ANYTHING_PLAIN,
+    COUNT,
+    FLAG,
+    NUMBER,
+    SHARE,
+    TEXT,
+    DictOf,
+    Field,
+    Fixed,
+    ListOf,
+    Maybe,
+    Number,
+    Text,
+)
+
+T = TypeVar("T")
+Count = Annotated[int, COUNT]
+Share = Annotated[float, SHARE]
+
+_PLAIN: dict[Any, Field] = {
+    str: TEXT,
+    bool: FLAG,
+    int: Number(whole=True),
+    float: NUMBER,
+    Any: ANYTHING_PLAIN,
+}
+_JSON = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def to_plain(value: Any) -> Any:
+    """Return a record as dicts, lists and plain values.
+
+    Examples
+    --------
+    >>> from riskad.core.labels import LabelCounts
+    >>> to_plain(LabelCounts(normal=2, anomaly=1, unlabelled=7))
+    {'normal': 2, 'anomaly': 1, 'unlabelled': 7}
+    """
+    if is_dataclass(value):
+        return {each.name: to_plain(getattr(value, each.name)) for each in _stored(type(value))}
+    if isinstance(value, dict):
+        return {key: to_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(each) for each in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def from_plain(kind: type[T], value: Any) -> T:
+    """Return the record that `to_plain` wrote; an `InputError` says what does not fit."""
+    _field_of(kind).check(value, {})
+    return cast(T, _build(kind, value))
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a record with all its fields, stored or not."""
+    bare, bounds = _bounds(kind)
+    origin, arguments = get_origin(bare), get_args(bare)
+    if origin in (Union, UnionType):
+        return {"anyOf": [json_schema(each) for each in arguments]}
+    if is_dataclass(bare):
+        hints = get_type_hints(bare, include_extras=True)
+        entries = {}
+        for each in fields(bare):
+            about = each.metadata.get("help", "")
+            entries[each.name] = json_schema(hints[each.name]) | (
+                {"description": about} if about else {}
+            )
+        return {
+            "type": "object",
+            "properties": entries,
+            "required": list(entries),
+            "additionalProperties": False,
+        }
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (list, tuple):
+        return {"type": "array", "items": json_schema(arguments[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+    schema: dict[str, Any] = {"type": _JSON[bare]} if bare in _JSON else {}
+    if bare is NoneType:
+        schema = {"type": "null"}
+    if bare is float:  # what is not finite is written as null
+        schema = {"type": ["number", "null"]}
+    if isinstance(bounds, Number):
+        ends = {"minimum": bounds.low, "maximum": bounds.high}
+        schema |= {name: end for name, end in ends.items() if abs(end) != float("inf")}
+    return schema
+
+
+def _stored(kind: Any) -> tuple[DataclassField[Any], ...]:
+    return tuple(each for each in fields(kind) if each.metadata.get("stored", True))
+
+
+def _bounds(annotation: Any) -> tuple[Any, Field | None]:
+    """The bare annotation, and the `Field` beside it, if there is one."""
+    if get_origin(annotation) is Annotated:
+        bare, *more = get_args(annotation)
+        return bare, next((each for each in more if isinstance(each, Field)), None)
+    return annotation, None
+
+
+def _options(annotation: Any) -> Any:
+    """The type T of `T | None`; None for other annotations."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return None
+    others = [each for each in get_args(annotation) if each is not NoneType]
+    if len(others) != 1:
+        raise TypeError(f"{annotation} is not a type or None, which is all that can be stored.")
+    return others[0]
+
+
+def _field_of(annotation: Any) -> Field:
+    bare, bounds = _bounds(annotation)
+    if bounds is not None:
+        return bounds
+    options = _options(bare)
+    if options is not None:
+        return Maybe(_field_of(options))
+    origin, arguments = get_origin(bare), get_args(bare)
+    if is_dataclass(bare):
+        hints = get_type_hints(bare, include_extras=True)
+        return Fixed({each.name: _field_of(hints[each.name]) for each in _stored(bare)})
+    if origin is Literal:
+        return Text(choices=arguments)
+    if origin is list or (origin is tuple and arguments[-1] is Ellipsis):
+        return ListOf(_field_of(arguments[0]))
+    if origin is tuple:  # all of one type
+        return ListOf(_field_of(arguments[0]), len(arguments))
+    if origin is dict:
+        return DictOf(TEXT, _field_of(arguments[1]))
+    return _PLAIN[bare]
+
+
+def _build(annotation: Any, value: Any) -> Any:
+    bare, _ = _bounds(annotation)
+    options = _options(bare)
+    if options is not None:
+        return None if value is None else _build(options, value)
+    origin, arguments = get_origin(bare), get_args(bare)
+    if is_dataclass(bare):
+        hints = get_type_hints(bare, include_extras=True)
+        stored = {each.name: _build(hints[each.name], value[each.name]) for each in _stored(bare)}
+        return cast(Any, bare)(**stored)
+    if origin in (list, tuple):
+        return origin(_build(arguments[0], each) for each in value)
+    if origin is dict:
+        return {key: _build(arguments[1], each) for key, each in value.items()}
+    return float(value) if bare is float else value
+
+
+def about(text: str, default: Any = MISSING, *, stored: bool = True) -> Any:
+    """Return a dataclass field with a sentence that says what it holds."""
+    metadata = {"help": text, "stored": stored}
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)

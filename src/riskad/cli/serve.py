@@ -8,14 +8,12 @@ from typing import Any
 
 import click
 
-from riskad.cli.options import PATH, binding, listening_options
+from riskad.cli.options import PATH, binding, listening_options, model_file
 from riskad.cli.shell import echo, show_progress
-
-__all__ = ["serve"]
 
 
 @click.command(short_help="Serve the scores of a model over HTTP.")
-@click.argument("model", type=PATH)
+@model_file
 @click.option("--journal", type=PATH, help="Take labels at /feedback, and save them here.")
 @listening_options(port=8000)
 @click.option(
@@ -50,7 +48,7 @@ __all__ = ["serve"]
     help="Log on stderr: all requests (info), only those that were refused or failed (warning) or "
     "that failed (error); debug adds those for /health.",
 )
-def serve(model: Path, journal: Path | None, log_level: str, **options: Any) -> None:
+def serve(model_file: Path, journal: Path | None, log_level: str, **options: Any) -> None:
     """Serve the scores of MODEL over HTTP.
 
     POST /score takes a row as a JSON object, or {"rows": [...]}, and returns anomaly_score,
@@ -71,9 +69,9 @@ def serve(model: Path, journal: Path | None, log_level: str, **options: Any) -> 
         -d '{"amount": 12.5, "country": "BE"}' 'http://127.0.0.1:8000/score?reasons=3'
     """  # noqa: D301
     with show_progress() as progress:
-        progress(f"Loading {model.name}")
-        server, token = _server(model, journal, options)
-    echo(f"Serving {model.name} at {server.root}")
+        progress(f"Loading {model_file.name}")
+        server, token = _server(model_file, journal, options)
+    echo(f"Serving {model_file.name} at {server.root}")
     if token is not None:
         click.echo(f"Token: {token}")
     if journal is not None:

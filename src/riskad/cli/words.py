@@ -6,8 +6,6 @@ import re
 
 import click
 
-__all__ = ["in_words_of"]
-
 _SETTING = re.compile(
     r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d)|(?P<any>\.\.\.)|(?P<flag>True))"""
 )

@@ -1,0 +1,256 @@
+"""One run of a command: outputs are checked, work is shown, files appear together, then it speaks.
+
+    @model_file
+    @one_table
+    @as_json
+    @pass_run
+    def drift(run):
+        with run.start():
+            report = drift_table(run.model, run.table, source=run.source, progress=run.progress)
+            run.say(report, print_drift)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from riskad.app.spec import FitSpec
+from riskad.cli.shell import Progress, echo_notes, printed, show_progress
+from riskad.cli.words import in_words_of
+from riskad.core.checks import InputError
+
+if TYPE_CHECKING:
+    from riskad.app.fit_report import FitReport
+    from riskad.app.model_files import ModelHeader
+    from riskad.labelling.applying import Applied
+
+_TABLES = ("ranked", "reasons", "scored", "suggested")
+
+
+def pass_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a `Run` for its parameters MODEL, DATA, --json and --force."""
+
+    @wraps(command)
+    def start(**options: Any) -> None:
+        data = options.pop("data", ())
+        run = Run(
+            model_file=options.pop("model_file", None),
+            data=data if isinstance(data, tuple) else (str(data),),
+            as_json=options.pop("as_json", False),
+            force=options.pop("force", False),
+        )
+        command(run, **options)
+
+    return start
+
+
+class Run:
+    """What a command reads, how far it is, what it writes and what it says.
+
+    Parameters
+    ----------
+    model_file, data
+        The model, if the command takes one, and tables, as they were typed.
+    as_json
+        Whether machines are to read what it says.
+    force
+        Whether files are replaced.
+
+    Attributes
+    ----------
+    text
+        What is printed last.
+    written
+        Files that are written, by what they are.
+    """
+
+    def __init__(
+        self, *, model_file: Path | None, data: tuple[str, ...], as_json: bool, force: bool
+    ):
+        self.ctx = click.get_current_context()
+        self.model_file, self.data = model_file, data
+        self.as_json, self.force = as_json, force
+        self.progress = Progress()
+        self.written: dict[str, str] = {}
+        self.text = ""
+
+    @contextmanager
+    def start(
+        self, *, scoring: bool = False, keep_if_interrupted: bool = False, **outputs: Path | None
+    ) -> Iterator[None]:
+        """Do the work of a command, the block, between checks of its outputs and what it says.
+
+        All files get their names at the end of the block, or none of them, however late a failure
+        is. What was said then is printed, on stderr if standard output holds a table.
+
+        Parameters
+        ----------
+        scoring
+            Whether to show a bar with the time that is left.
+        keep_if_interrupted
+            Whether an interrupt keeps the files that are complete.
+        **outputs
+            Files to write, by what they are.
+        """
+        from riskad.storage.files import together
+
+        self.written = check_outputs(outputs, self.data, self.force)
+        self._has_outputs = bool(outputs)
+        names = [self.model_file.name] if self.model_file is not None else []
+        names += [self.source] if self.data else []
+        with together(keep_if_interrupted), show_progress(scoring) as self.progress:
+            if names:
+                self.progress(f"Reading {' and '.join(names)}")
+            yield
+        click.echo(self.text, err="-" in self.written.values())
+
+    def say(self, report: Any, show: Callable[..., None], *more: Any) -> None:
+        """Prepare what is printed last: one JSON object, or what `show` prints of the report.
+
+        Settings in the warnings of the report are spelled as options.
+        """
+        from riskad.app.report.json import to_json
+
+        if warnings := getattr(report, "warnings", None):
+            spelled = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
+            report = replace(report, warnings=spelled)
+        if self.as_json:
+            written = {"written": self.written} if self._has_outputs else {}
+            self.text = to_json(report, command=self.ctx.info_name, **written)
+        else:
+            self.text = printed(show, report, *more)
+
+    @cached_property
+    def source(self) -> str:
+        """What reports call the tables."""
+        first = "standard input" if is_pipe(self.data[0]) else Path(self.data[0]).name
+        first = first or self.data[0]
+        return first if len(self.data) == 1 else f"{first} and {len(self.data) - 1} more"
+
+    @cached_property
+    def model(self) -> Any:
+        """The model."""
+        from riskad.app.model_files import load
+
+        assert self.model_file is not None
+        return load(self.model_file)
+
+    @cached_property
+    def header(self) -> ModelHeader:
+        """The header of the model's file."""
+        from riskad.app.model_files import read_header
+
+        assert self.model_file is not None
+        return read_header(self.model_file)
+
+    @cached_property
+    def spec(self) -> FitSpec:
+        """What the fit of the model was told."""
+        return FitSpec() if self.header.report is None else self.header.report.spec
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """The files of the tables."""
+        from riskad.tables.paths import find_tables
+
+        return find_tables(self.data)
+
+    @cached_property
+    def places(self) -> list[Any]:
+        """Where the tables are, all of which can be read."""
+        from riskad.tables.paths import check_readable
+
+        return list(map(check_readable, self.paths))
+
+    @cached_property
+    def table(self) -> Any:
+        """The table."""
+        import polars as pl
+
+        from riskad.tables.reading import read_batches, read_table
+
+        several = len(self.places) > 1
+        return pl.concat(read_batches(self.places)) if several else read_table(self.places[0])
+
+    def id_column(self, id: str | None) -> str | None:
+        """Return the column that names the rows, by default that of the fit."""
+        from riskad.tables.cells import check_columns
+
+        if id is None:
+            return self.spec.id
+        check_columns([id], self.table.columns)
+        return id
+
+    def write_table(self, rows: Any, path: Path | None) -> None:
+        """Write rows in the way in which the table was written, if there is a path."""
+        from riskad.tables.reading import csv_format
+        from riskad.tables.writing import write_table
+
+        if path is not None:
+            write_table(rows, path, self.force, csv_format(self.places))
+
+    def write_report(self, report: FitReport, path: Path) -> None:
+        """Write a page, or JSON."""
+        from riskad.app.report import write_report
+
+        self.progress(f"Writing {path.name}")
+        write_report(report, path, self.force)
+
+
+def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[Applied, FitSpec]:
+    """Return a table with the labels of a journal, and the specification with their meaning."""
+    from riskad.labelling.applying import apply_labels
+
+    applied = apply_labels(table, journal, replace(spec, label=spec.label or "label").labels)
+    echo_notes(applied.notes())
+    labels = applied.labels
+    return applied, replace(
+        spec,
+        label=labels.column,
+        normal=tuple(labels.normal),
+        anomaly=tuple(labels.anomaly),
+        unlabelled=tuple(labels.unlabelled),
+        others_unlabelled=labels.others == "unlabelled",
+    )
+
+
+def is_pipe(path: str | Path) -> bool:
+    """Whether standard input or output is meant in place of a file."""
+    return str(path) == "-"
+
+
+def check_outputs(
+    outputs: dict[str, Path | None], data: tuple[str, ...], force: bool
+) -> dict[str, str]:
+    """Return the files to be written, by what they are; refuse before any work what cannot be."""
+    from riskad.storage.files import check_different, check_output_file
+    from riskad.tables.paths import file_of
+    from riskad.tables.writing import check_writable
+
+    written = {what: path for what, path in outputs.items() if path is not None}
+    files = {what: path for what, path in written.items() if not is_pipe(path)}
+    tables = {os.path.realpath(file_of(path)[0]) for path in data}
+    for what, path in files.items():
+        check_output_file(path, force)
+        if what in _TABLES:
+            check_writable(path)
+        elif what == "report":
+            from riskad.app.report import check_report_name
+
+            check_report_name(path)
+        elif what == "page" and path.suffix.lower() not in (".html", ".htm"):
+            raise click.UsageError(f"The name of a page, {str(path)!r}, must end in .html.")
+        if os.path.realpath(path) in tables:  # --force replaces results, never what they come from
+            raise InputError(
+                f"{str(path)!r} is both read and written here; give another name for the output."
+            )
+    check_different(files.values())
+    return {what: str(path) for what, path in written.items()}

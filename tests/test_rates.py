@@ -8,10 +8,11 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
+from riskad.app.label_sources import with_rate
 
 from riskad import AutoRAD, InputError
 from riskad.app.fit import fit_table
-from riskad.app.label_sources import with_rate
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.labels import read_codes
 from riskad.decisions.calibration import Calibration
@@ -31,7 +32,6 @@ from riskad.decisions.score_line import ScoreLine, intercepts
 from riskad.decisions.thresholds import Cost, Likely
 from riskad.detectors.auto.held_out import HeldOut
 from riskad.detectors.registry import DETECTORS
-from riskad.tables.labelled import LabelColumn
 
 
 def draw(rng, shift=0.7, rate=0.1, n=1000):
@@ -394,7 +394,7 @@ def test_a_known_rate_reaches_every_model():
         with_rate("shallow", {}, 1.5)
 
 
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 
 
 def payments(n=400):
@@ -441,7 +441,7 @@ def test_a_person_is_told_that_labels_are_no_random_sample():
     report = fit_table(table, LABELS, model="shallow").report
     assert report.labels_random_p < 0.01
     assert any("counts them as chosen" in said for said in report.warnings)
-    told = fit_table(table, LABELS, model="shallow", label_source="chosen").report
+    told = fit_table(table, LABELS, model="shallow", label_sampling="chosen").report
     assert told.rate[0] == pytest.approx(report.rate[0], rel=0.1)
     assert not any("unlike a random sample" in said for said in told.warnings)
 

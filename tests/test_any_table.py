@@ -13,13 +13,13 @@ import riskad
 from riskad.app.look import look_table
 from riskad.app.onnx import feeds, to_onnx
 from riskad.app.report.look_page import render_look
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.notes import NotAsInTraining
 from riskad.tables.preparation import TablePreparer
 
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 NOTES = ("please deliver to the back door", "call before you come", "urgent refund to new account")
 
 
@@ -118,7 +118,7 @@ def test_a_table_of_two_dates_alone_can_be_learned_from(tmp_path):
     end = [day + timedelta(days=d) for day, d in zip(start, kept, strict=True)]
     label = ["ok"] * 30 + [""] * 160 + ["bad"] * 10
     frame = pl.DataFrame({"start": start, "end": end, "label": label})
-    labels = LabelColumn("label", normal=["ok"], anomaly=["bad"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["bad"])
     fit = riskad.fit_table(frame, labels, model="forest", settings={"random_state": 0})
     assert fit.report.auc.value > 0.9
     reasons = riskad.explain_rows(fit.model, frame[-1:]).of(0)

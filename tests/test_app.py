@@ -22,12 +22,12 @@ from riskad.app.reasons import Reasons
 from riskad.app.report.json import to_json
 from riskad.app.results import SCORE_COLUMNS
 from riskad.app.score import score_table
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_labels
 from riskad.decisions.rates import PRIOR_ALONE
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.detectors.shallow import ShallowRAD
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 
 # Linear and fast; the other models have their own tests.
@@ -39,7 +39,7 @@ def fit_table(table, labels, **options):
     return fitting.fit_table(table, labels, model="shallow", settings=settings, **options)
 
 
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 
 
 def make_cards(n=400, seed=0, labelled=0.2):
@@ -309,7 +309,7 @@ def test_own_words_need_no_explaining(cards):
     table = cards[0].with_columns(
         label=pl.col("label").replace({"ok": "normal", "fraud": "anomaly"})
     )
-    assert fit_table(table, LabelColumn("label"), id="card").report.labels.anomaly > 0
+    assert fit_table(table, FitSpec(label="label"), id="card").report.labels.anomaly > 0
 
 
 def test_typed_labels():
@@ -317,24 +317,24 @@ def test_typed_labels():
     numbers = table["label"].replace_strict({"ok": 0, "fraud": 1, "": None}, return_dtype=pl.Int64)
     expected = fit_table(table, LABELS, id="card").report.labels
     for column in (numbers, numbers.cast(pl.Float64), numbers.cast(pl.String)):
-        labels = LabelColumn("label", normal=["0"], anomaly=["1"])
+        labels = FitSpec(label="label", normal=["0"], anomaly=["1"])
         assert (
             fit_table(table.with_columns(label=column), labels, id="card").report.labels == expected
         )
     truth = numbers.cast(pl.Boolean)
-    labels = LabelColumn("label", normal=["false"], anomaly=["true"])
+    labels = FitSpec(label="label", normal=["false"], anomaly=["true"])
     assert fit_table(table.with_columns(label=truth), labels, id="card").report.labels == expected
 
 
 def test_without_anomalies_or_without_normals(cards):
     table, _ = cards
     settings = {"risk": "nu", "lam": 0.1}
-    labels = LabelColumn("label", anomaly=["fraud"], unlabelled=["ok"])
+    labels = FitSpec(label="label", anomaly=["fraud"], unlabelled=["ok"])
     report = fit_table(table, labels, id="card", settings=settings).report
     assert report.labels.normal == 0
     with pytest.raises(InputError, match=r"needs a labelled normal row.*risk='nu'"):
         fit_table(table, labels, id="card")
-    labels = LabelColumn("label", normal=["ok"], others="unlabelled")
+    labels = FitSpec(label="label", normal=["ok"], others_unlabelled=True)
     with pytest.raises(InputError, match=r"needs a labelled anomaly.*risk='pu'"):
         fit_table(table, labels, id="card")
 
@@ -363,7 +363,7 @@ def test_only_a_word_that_is_plainly_normal_is_called_normal(values, said):
     """The hint was "For example: normal='Betrug'", which would teach that fraud is normal."""
     with pytest.raises(InputError) as error:
         fit_table(
-            pl.DataFrame({"amount": range(len(values)), "label": values}), LabelColumn("label")
+            pl.DataFrame({"amount": range(len(values)), "label": values}), FitSpec(label="label")
         )
     assert str(error.value).endswith(said)
 
@@ -383,23 +383,23 @@ def test_other_warnings_pass(cards, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "labels", "options", "message"),
     [
-        ({}, LabelColumn("lable"), {}, "no column 'lable'. Did you mean 'label'"),
+        ({}, FitSpec(label="lable"), {}, "no column 'lable'. Did you mean 'label'"),
         (
             {},
-            LabelColumn("label"),
+            FitSpec(label="label"),
             {},
             r"'ok' \(\d+\).*For example: normal='ok', anomaly='fraud'",
         ),
-        ({"label": ""}, LabelColumn("label"), {}, "blank in every row"),
+        ({"label": ""}, FitSpec(label="label"), {}, "blank in every row"),
         ({"label": ""}, LABELS, {}, "never occurs"),
         (
             {"label": "maybe"},
-            LabelColumn("label", normal=["maybe"]),
+            FitSpec(label="label", normal=["maybe"]),
             {},
             "needs a labelled anomaly",
         ),
-        ({}, LabelColumn("label", normal=["ok"]), {}, r"(?s)'fraud' .*unknown meaning.*anomaly="),
-        ({}, LabelColumn("label", ["ok"], ["fruad"]), {}, "Did you mean 'fraud'"),
+        ({}, FitSpec(label="label", normal=["ok"]), {}, r"(?s)'fraud' .*unknown meaning.*anomaly="),
+        ({}, FitSpec(label="label", normal=["ok"], anomaly=["fruad"]), {}, "Did you mean 'fraud'"),
         ({}, LABELS, {"id": "crd"}, "no column 'crd'. Did you mean 'card'"),
         ({}, LABELS, {"drop": ["x"]}, "no column 'x'"),
         ({}, LABELS, {"drop": ["card", "amount", "country"]}, "nothing to learn from"),
@@ -455,7 +455,7 @@ def test_auto_decides_by_what_it_held_out_itself(cards, auto_fit, monkeypatch):
 def test_auto_is_saved_without_its_callback(auto_fit, cards, tmp_path):
     model = auto_fit[0].model
     model[-1].set_params(callback=lambda sentence: None)
-    save(model, tmp_path / "model.riskad", notes=auto_fit[0].report.notes())
+    save(model, tmp_path / "model.riskad", report=auto_fit[0].report)
     again = load(tmp_path / "model.riskad")
     assert again[-1].callback is None
     np.testing.assert_array_equal(again.score_samples(cards[0]), model.score_samples(cards[0]))
@@ -468,7 +468,7 @@ def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
         table = cards[0].filter(pl.col("label") != "")
         labels = LABELS
     else:
-        labels = LabelColumn("label", **{"normal" if kind == "ok" else "anomaly": [kind]})
+        labels = FitSpec(label="label", **{"normal" if kind == "ok" else "anomaly": [kind]})
         table = table.with_columns(
             label=pl.when(pl.col("label") == kind).then("label").otherwise(pl.lit(""))
         )
@@ -481,7 +481,7 @@ def test_auto_needs_two_kinds_of_row_whichever(cards, kind):
 def test_auto_refuses_rows_of_one_kind(cards):
     table = cards[0].with_columns(label=pl.lit("ok"))
     with pytest.raises(InputError, match="All rows are of one kind"):
-        fitting.fit_table(table, LabelColumn("label", normal=["ok"]), id="card")
+        fitting.fit_table(table, FitSpec(label="label", normal=["ok"]), id="card")
 
 
 def test_settings_are_those_of_the_models():
@@ -698,7 +698,7 @@ def test_a_model_saved_from_python(tmp_path, cards):
 
 
 def test_notes_hold_no_rows(fit, tmp_path):
-    save(fit.model, tmp_path / "model.riskad", notes=fit.report.notes())
+    save(fit.model, tmp_path / "model.riskad", report=fit.report)
     header = read_header(tmp_path / "model.riskad")
     assert "C1" not in json.dumps(header.notes)
     report = describe_model(load(tmp_path / "model.riskad"), header)
@@ -760,7 +760,10 @@ def test_results_of_an_earlier_run_are_not_learned_from(cards, fit):
 def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(cards):
     table = cards[0].with_columns(label=pl.col("label").replace({"fraud": ""}))
     fit = fit_table(
-        table, LabelColumn("label", normal=["ok"]), id="card", settings={"risk": "pu", "lam": "cv"}
+        table,
+        FitSpec(label="label", normal=["ok"]),
+        id="card",
+        settings={"risk": "pu", "lam": "cv"},
     )
     assert fit.report.rate_rests_on == PRIOR_ALONE
     assert "anomaly_probability" not in fit.ranked.columns
@@ -769,7 +772,7 @@ def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(card
     with pytest.raises(InputError, match="there are 0 labelled ones"):
         fit_table(
             table,
-            LabelColumn("label", normal=["ok"]),
+            FitSpec(label="label", normal=["ok"]),
             id="card",
             settings={"risk": "pu", "lam": "cv"},
             threshold="f1",
@@ -838,7 +841,7 @@ def test_models_that_need_training_rows_do_not_promise_to_forget_them(cards, mod
 @pytest.mark.parametrize("model", ["shallow", "forest"])
 def test_models_that_forget_hold_no_row(cards, model, tmp_path):
     fit = fitting.fit_table(cards[0], LABELS, id="card", model=model, forget_rows=True)
-    save(fit.model, tmp_path / "m.riskad", notes=fit.report.notes())
+    save(fit.model, tmp_path / "m.riskad", report=fit.report)
     header = read_header(tmp_path / "m.riskad")
     assert describe_model(load(tmp_path / "m.riskad"), header).kept_rows == 0
 

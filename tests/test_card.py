@@ -21,10 +21,10 @@ def model(tmp_path_factory):
     values = np.append(rng.normal(20, 5, 180), rng.normal(60, 5, 20))
     words = ["ok"] * 30 + [""] * 162 + ["fraud"] * 8
     table = pl.DataFrame({HOSTILE: values, "noise": rng.normal(0, 1, 200), "label": words})
-    labels = riskad.LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    labels = riskad.FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     fit = riskad.fit_table(table, labels, model="shallow", source="cards.csv")
     path = tmp_path_factory.mktemp("card") / "cards.riskad"
-    riskad.save(fit.model, path, notes=fit.report.notes())
+    riskad.save(fit.model, path, report=fit.report)
     return path
 
 

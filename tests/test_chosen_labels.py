@@ -9,13 +9,13 @@ from riskad import AutoRAD, load
 from riskad.app.explain import explain_table
 from riskad.app.fit import fit_table
 from riskad.app.score import score_table
+from riskad.app.spec import FitSpec
 from riskad.app.suggest import suggest_table
 from riskad.cli.main import cli
 from riskad.core.labels import read_codes
 from riskad.decisions.rates import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE
-from riskad.tables.labelled import LabelColumn
 
-FRAUD = LabelColumn("status", normal=[], anomaly=["fraud"])
+FRAUD = FitSpec(label="status", normal=[], anomaly=["fraud"])
 
 
 def invoices(n=2000, rate=0.04, labelled=15, seed=0):

@@ -169,7 +169,7 @@ def test_the_summary_of_a_fit_has_at_most_40_lines(folder, table):
 
 
 def test_many_warnings_do_not_lengthen_the_summary_of_a_fit(folder):
-    labels = riskad.LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    labels = riskad.FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     report = fit_table(pl.read_csv("cards.csv"), labels, model="shallow").report
     report = replace(report, warnings=[f"a note, number {i} of many " * 9 for i in range(30)])
     for verbose, longest in ((False, 40), (True, 200)):

@@ -11,13 +11,13 @@ from riskad import AutoRAD, ForestRAD
 from riskad.app.compress import compress_table
 from riskad.app.fit import fit_table
 from riskad.app.model_files import load, make_header, read_header, save
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
 from riskad.storage.codec import build, state_of
-from riskad.tables.labelled import LabelColumn
 
-LABELS = LabelColumn("status", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
 
 
 def make_table(n=900, seed=0):

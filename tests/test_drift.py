@@ -18,10 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from riskad import ForestRAD, ShallowRAD, StreamingRAD, calibrate, drift_report, load, save
 from riskad.app.drift import drift_table
 from riskad.app.fit import fit_table
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import DataWarning, InputError
 from riskad.decisions.drift import UnlabelledSummary, remember_unlabelled, rows_to_sum_up
-from riskad.tables.labelled import LabelColumn
 
 
 def make_rows(n, rng, d=8):
@@ -292,7 +292,11 @@ def make_table(n, seed, shift=0.0):
 def folder(tmp_path_factory):
     """A model and two tables, one of which has moved."""
     place = tmp_path_factory.mktemp("drift")
-    fit = fit_table(make_table(800, 0), LabelColumn("status", ["ok"], ["fraud"]), model="shallow")
+    fit = fit_table(
+        make_table(800, 0),
+        FitSpec(label="status", normal=["ok"], anomaly=["fraud"]),
+        model="shallow",
+    )
     save(fit.model, place / "model.riskad")
     make_table(600, 1).write_csv(place / "same.csv")
     make_table(600, 2, shift=8).write_csv(place / "moved.csv")
@@ -389,7 +393,7 @@ def test_any_model_of_a_table_remembers_unlabelled_rows():
     table = make_table(300, 0)
     fit = fit_table(
         table,
-        LabelColumn("status", ["ok"], ["fraud"]),
+        FitSpec(label="status", normal=["ok"], anomaly=["fraud"]),
         model="auto",
         settings={"budget": 2},
     )

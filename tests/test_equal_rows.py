@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from riskad import AutoRAD, BoostedRAD, PNUStratifiedKFold, RADSearchCV, ShallowRAD, calibrate
 from riskad.app.fit import fit_table
 from riskad.app.look import look_table
+from riskad.app.spec import FitSpec
 from riskad.core.labels import UNLABELLED
 from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import cross_fit
@@ -23,7 +24,6 @@ from riskad.detectors.linear.lambda_search import held_out_folds
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.memory import RowBlocks
-from riskad.tables.labelled import LabelColumn
 
 rng = np.random.default_rng(0)
 
@@ -269,7 +269,7 @@ def test_look_and_fit_say_how_many_rows_are_copies():
     frame = pl.DataFrame(X, schema=list("abcd")).with_columns(
         pl.Series("label", words), pl.Series("id", [f"r{i}" for i in range(240)])
     )
-    labels = LabelColumn("label", normal="ok", anomaly="bad")
+    labels = FitSpec(label="label", normal="ok", anomaly="bad")
     looked = look_table(frame, labels, id="id").suspicious
     fitted = fit_table(frame, labels, id="id", model="shallow").report.warnings
     for sentences in (looked, fitted):

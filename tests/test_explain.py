@@ -19,9 +19,9 @@ from riskad.app.column_effects import suspicious_value
 from riskad.app.fit import fit_table as app_fit_table
 from riskad.app.model_files import load, save
 from riskad.app.reasons import Reason, explain_rows
+from riskad.app.spec import FitSpec
 from riskad.detectors.base import Detector
 from riskad.storage.codec import build, state_of
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 
 
@@ -636,7 +636,7 @@ def invoices(n=600, seed=0):
 
 def test_a_reason_says_which_part_of_a_date_counts():
     table, odd = invoices()
-    labels = LabelColumn("label", normal=["ok"], anomaly=["Betrug"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["Betrug"])
     fit = app_fit_table(table, labels, model="forest")
     reasons = explain_rows(fit.model, table.filter(odd).head(20))
     place = reasons.columns.index("Buchungsdatum")
@@ -676,7 +676,7 @@ def two_groups(n=1000, seed=0):
 def test_the_usual_row_is_not_suspicious(tmp_path):
     """Reasons compared with a row of medians, which was more suspicious than 94 % of the rows."""
     table = two_groups()
-    labels = LabelColumn("label", normal=["ok"], anomaly=["Betrug"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["Betrug"])
     fit = app_fit_table(table, labels, model="forest")
     scores = fit.ranked["anomaly_score"].to_numpy()
     medians = table.select(pl.col("a", "b").median())

@@ -12,11 +12,11 @@ from numpy.testing import assert_array_equal
 import riskad
 from riskad import InputError
 from riskad.app.fit import fit_table
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.decisions.forward import forward_splits, periods_of
-from riskad.tables.labelled import LabelColumn
 
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 
 
 def drifting(n=1_500, seed=0):
@@ -74,7 +74,7 @@ def test_a_change_that_random_folds_hide_is_seen_over_time(model, n, tmp_path):
     calibration = told.model[-1].calibration_
     judged = sum(period.normal + period.anomaly for period in later)
     assert len(calibration.scores) == judged == told.report.auc.n_normal + told.report.auc.n_anomaly
-    riskad.save(told.model, tmp_path / "m.riskad", notes=told.report.notes())
+    riskad.save(told.model, tmp_path / "m.riskad", report=told.report)
     riskad.load(tmp_path / "m.riskad")
 
 

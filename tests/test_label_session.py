@@ -16,6 +16,7 @@ from conftest import PATIENCE
 from support.labelling import Client, make_payments
 
 import riskad
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCodes
 from riskad.detectors.outlier_mean import OutlierMean
@@ -120,7 +121,7 @@ def test_a_label_column_that_is_blank_or_not_there_is_no_mistake(tmp_path, no_fi
 def test_a_model_of_other_columns_is_refused_at_once(tmp_path, no_fits):
     table, _ = make_payments(60)
     unlabelled = FrameTable(table, None)
-    model = riskad.fit_table(unlabelled, LabelColumn("label"), id="card", model="outliers").model
+    model = riskad.fit_table(unlabelled, FitSpec(label="label"), id="card", model="outliers").model
     riskad.save(model, tmp_path / "m.riskad")
     options = Options(id="card", model=str(tmp_path / "m.riskad"))
     assert open_session(tmp_path, table, options).counts()["unlabelled"] == 60
@@ -281,7 +282,7 @@ def test_a_model_takes_over_and_explains(tmp_path):
     table, fraud = make_payments(200)
     words = ["fraud" if bad else "ok" for bad in fraud[:60]] + [None] * 140
     table = table.with_columns(pl.Series("status", words))
-    labels = LabelColumn("status", ["ok"], ["fraud"])
+    labels = FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
     session = open_session(tmp_path, table, Options(labels, id="card", who="ada", budget=600))
     try:
         assert session.state("ada")["progress"]
@@ -314,7 +315,9 @@ def test_a_fit_imports_nothing_from_the_working_folder(planted, monkeypatch, fir
     first = os.getcwd() if "itself" in first else first  # as after `python -m riskad`
     monkeypatch.setattr(sys, "path", [first, *sys.path])
     table, _ = make_payments(80)
-    model = riskad.fit_table(FrameTable(table, None), LabelColumn("label"), model="outliers").model
+    model = riskad.fit_table(
+        FrameTable(table, None), FitSpec(label="label"), model="outliers"
+    ).model
     riskad.save(model, "m.riskad")
     done = threading.Event()
     task = Task("model", list(range(1, 81)), [0] * 80, model=os.path.abspath("m.riskad"))

@@ -9,10 +9,10 @@ from sklearn.metrics import roc_auc_score
 from riskad.app.evidence import Evidence
 from riskad.app.fit import fit_table
 from riskad.app.fit_warnings import _not_drawn_at_random
+from riskad.app.spec import FitSpec
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.label_weights import _weighted_auc, auc_with_weights, weigh_labelled
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
-from riskad.tables.labelled import LabelColumn
 
 
 def table(rng, n=1500):
@@ -113,7 +113,7 @@ def fitted(source, choose):
     codes = label(rng, weight, anomalous, 120)
     words = np.select([codes == 1, codes == -1], ["normal", "anomaly"], "")
     frame = pl.DataFrame({"x": score, "place": X[:, 1], "label": words})
-    return fit_table(frame, LabelColumn("label"), model="shallow", label_source=source).report
+    return fit_table(frame, FitSpec(label="label"), model="shallow", label_source=source).report
 
 
 def test_a_fit_to_chosen_rows_says_what_they_cannot_tell():

@@ -18,13 +18,13 @@ from polars.testing import assert_frame_equal
 
 from riskad.app import fit as fitting
 from riskad.app.fit import fit_table
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.rows.engine import Threads
 from riskad.tables import labelled, reading
-from riskad.tables.labelled import LabelColumn
 
-LABELS = LabelColumn("label", ["ok"], ["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 MEANING = ("--label", "label", "--normal", "ok", "--anomaly", "fraud", "--id", "card")
 SHALLOW = (*MEANING, "--model", "shallow", "--lam", "0.1")
 
@@ -159,11 +159,13 @@ def test_own_words_and_results_of_an_earlier_run(cards, tmp_path):
         is_anomaly=pl.lit(True),
     )
     folder = write(named, tmp_path / "named")
-    fit = fit_table(folder, LabelColumn("label"), id="card", model="shallow", settings={"lam": 0.1})
+    fit = fit_table(
+        folder, FitSpec(label="label"), id="card", model="shallow", settings={"lam": 0.1}
+    )
     assert "left out anomaly_score, is_anomaly: results of an earlier run" in fit.report.preparation
     assert "anomaly_score" not in fit.report.columns
     with pytest.raises(InputError, match="Say what the values of column 'country' mean"):
-        fit_table(folder, LabelColumn("country"), model="shallow")
+        fit_table(folder, FitSpec(label="country"), model="shallow")
 
 
 def test_engines_are_asked_for_every_pass(folder):
@@ -461,7 +463,7 @@ _PEAK = """
 import resource, sys
 from riskad.rows import engine, parted
 from riskad.tables import labelled
-from riskad.tables.labelled import LabelColumn
+from riskad.app.spec import FitSpec
 from riskad.app.fit import fit_table
 
 # What is kept does not grow with the table, but is much beside one that is small enough to test.
@@ -471,7 +473,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 def fit(pattern):
-    labels = LabelColumn("label", ["ok"], ["fraud"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     settings = {"lam": 0.1, "loss": "squared"}
     fit_table(pattern, labels, model="shallow", settings=settings, engine=engine.Threads(1))
     return peak()

@@ -39,7 +39,7 @@ def make_cards(n=300, seed=0):
 
 @pytest.fixture(scope="module")
 def fit():
-    labels = riskad.LabelColumn("status", ["ok"], ["fraud"])
+    labels = riskad.FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
     options = {"id": "card", "model": "shallow", "settings": {"lam": 0.01}}
     return riskad.fit_table(make_cards(), labels, **options)
 
@@ -47,7 +47,7 @@ def fit():
 @pytest.fixture(scope="module")
 def saved(fit, tmp_path_factory):
     folder = tmp_path_factory.mktemp("mlflow") / "model"
-    riskad.mlflow.save_model(fit.model, folder, notes=fit.report.notes())
+    riskad.mlflow.save_model(fit.model, folder, report=fit.report)
     return folder
 
 
@@ -113,7 +113,7 @@ def test_a_model_is_logged_registered_and_loaded(fit, new, tmp_path, monkeypatch
     mlflow.set_registry_uri((tmp_path / "runs").as_uri())
     with mlflow.start_run():
         info = riskad.mlflow.log_model(
-            fit.model, "cards", registered_model_name="cards", notes=fit.report.notes()
+            fit.model, "cards", registered_model_name="cards", report=fit.report
         )
     for address in (info.model_uri, "models:/cards/1"):
         again = riskad.mlflow.load_model(address)

@@ -14,12 +14,12 @@ from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
 from riskad.app.report.summary import describe_fit
 from riskad.app.score import score_table
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.labels import LabelCodes
 from riskad.detectors.auto.held_out import member_weights
 from riskad.detectors.auto.novelty import Novelty
 from riskad.detectors.auto.unseen_kinds import CHOICES, Kinds, kinds_to_hold_out, novelty_untested
-from riskad.tables.labelled import LabelColumn
 
 
 def two_kinds(n_rows=500, seed=0):
@@ -139,7 +139,7 @@ def as_frame(X, y):
 @pytest.fixture(scope="module")
 def fit(fitted):
     X, y, _ = two_kinds()
-    labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     return fit_table(as_frame(X, y), labels, settings={"random_state": 0})
 
 
@@ -175,14 +175,14 @@ def test_the_report_of_a_fit_tells_the_novelty_of_its_top_rows(fit):
 def test_a_column_called_novelty_is_the_tables_own(fit):
     X, y, _ = two_kinds()
     table = as_frame(X, y).rename({"a": "novelty"})
-    labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     own = fit_table(table, labels, settings={"budget": 1e-9})
     assert set(own.ranked["novelty"]) <= set(table["novelty"])
 
 
 def test_models_that_do_not_tell_novelty_say_so(fit, tmp_path):
     X, y, _ = two_kinds()
-    labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     shallow = fit_table(as_frame(X, y), labels, model="shallow").model
     with pytest.raises(InputError, match="ShallowRAD does not tell novelty"):
         score_table(shallow, as_frame(X, y).drop("label"), by="novelty")

@@ -181,7 +181,7 @@ def test_members_left_out_are_said_and_not_averaged():
 
 
 def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):
-    save(fit.model, tmp_path / "m.riskad", notes=fit.report.notes())
+    save(fit.model, tmp_path / "m.riskad", report=fit.report)
     model, header = load(tmp_path / "m.riskad"), read_header(tmp_path / "m.riskad")
     new = make_cards(50, seed=3).drop("label")
     found = describe_table(model, header, new, source="new.csv", top=5)

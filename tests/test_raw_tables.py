@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from support.raw_tables import DRAWN, draw_anomalies
 
-from riskad import LabelColumn, fit_table
+from riskad import fit_table
 
 TABLES = {}
 
@@ -71,6 +71,6 @@ def test_raw_cells_are_learned_from(name, least_auc):
     words = np.where(table.anomalous[train], "anomaly", "normal")
     given = np.where(rng.random(1_000) < 0.3, words, None)
     rows = table.raw[train].with_columns(pl.Series("label", given.tolist(), dtype=pl.String))
-    model = fit_table(rows, LabelColumn("label"), top=0, settings={"random_state": 0}).model
+    model = fit_table(rows, label="label", top=0, settings={"random_state": 0}).model
     scores = -model.score_samples(table.raw[test])
     assert roc_auc_score(table.anomalous[test], scores) > least_auc

@@ -12,6 +12,7 @@ import riskad
 from riskad.app.judging import judged_since
 from riskad.app.model_files import load, read_header, save
 from riskad.app.refit import label_column_of, refit_table
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.decisions.auc_difference import auc_difference
@@ -117,11 +118,11 @@ def test_group_time_rate_and_a_forgotten_table_are_asked_for_again(tmp_path):
     table = table.with_columns(
         day=days.head(300), customer=pl.Series(np.arange(300) % 60).cast(pl.String)
     )
-    labels = LabelColumn("status", ["ok"], ["fraud"])
+    labels = FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
     options = {"time": "day", "group": "customer", "anomaly_rate": 0.1, "forget_rows": True}
     settings = {"lam": 0.01}
     fit = riskad.fit_table(table, labels, model="shallow", settings=settings, id="card", **options)
-    save(fit.model, tmp_path / "old.riskad", notes=fit.report.notes())
+    save(fit.model, tmp_path / "old.riskad", report=fit.report)
     header = read_header(tmp_path / "old.riskad")
     again = refit_table(load(tmp_path / "old.riskad"), header, table).fit
     assert again.report.over_time == fit.report.over_time != []

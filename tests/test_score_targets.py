@@ -30,10 +30,10 @@ from riskad.tables.targets import Since, choose_target
 def model(tmp_path_factory):
     """A model that knows which column names the rows."""
     path = tmp_path_factory.mktemp("model") / "model.riskad"
-    labels = riskad.LabelColumn("status", ["ok"], ["fraud"])
+    labels = riskad.FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
     told = {"id": "payment", "drop": ["paid"], "model": "shallow", "settings": {"lam": 0.01}}
     fit = riskad.fit_table(make_events(300), labels, **told)
-    save(fit.model, path, notes=fit.report.notes())
+    save(fit.model, path, report=fit.report)
     return path
 
 

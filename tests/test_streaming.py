@@ -21,10 +21,10 @@ from riskad.app import score
 from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
 from riskad.app.score import score_table
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.tables import csv_reading, reading
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.reading import check_memory, read_batches, read_table
 from riskad.tables.writing import Spool, open_writer, write_table
 
@@ -49,9 +49,9 @@ def make_cards(n, seed=0):
 def model(tmp_path_factory):
     """A model of cards, on disk."""
     path = tmp_path_factory.mktemp("model") / "model.riskad"
-    labels = LabelColumn("label", ["ok"], ["fraud"])
+    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     fit = fit_table(make_cards(600), labels, id="card", model="shallow")
-    save(fit.model, path, notes=fit.report.notes())
+    save(fit.model, path, report=fit.report)
     return path
 
 

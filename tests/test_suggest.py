@@ -16,13 +16,13 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad import InputError, ShallowRAD, suggest_rows
 from riskad.app.fit import fit_table
+from riskad.app.spec import FitSpec
 from riskad.app.suggest import suggest_table
 from riskad.cli.main import cli
 from riskad.decisions import suggest as room
 from riskad.decisions.suggest import BORDERLINE, LIKELY, UNLIKE
 from riskad.labelling.journal import Answer, Journal
 from riskad.labelling.row_hashes import hash_rows
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.reading import read_table
 
@@ -255,7 +255,7 @@ def make_cards(n=300, seed=0):
     )
 
 
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,11 @@ from click.testing import CliRunner
 from support.broken_csv import corrupted, exports
 
 import riskad
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import DataWarning, InputError, MissingLibrary
 from riskad.tables import csv_reading, databases, workbooks
 from riskad.tables.frames import as_polars, is_frame
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.notes import ReadingNote
 from riskad.tables.paths import file_of, find_tables
 from riskad.tables.preparation import TablePreparer
@@ -623,10 +623,13 @@ def model_of(folder, decimal):
     texts = [f"{each:.2f}".replace(".", decimal) for each in amount]
     table = pl.DataFrame({"amount": texts, "status": labels})
     fit = riskad.fit_table(
-        table, LabelColumn("status", ["ok"], ["fraud"]), model="shallow", settings={"lam": 0.1}
+        table,
+        FitSpec(label="status", normal=["ok"], anomaly=["fraud"]),
+        model="shallow",
+        settings={"lam": 0.1},
     )
     path = folder / "cards.riskad"
-    riskad.save(fit.model, path, notes=fit.report.notes())
+    riskad.save(fit.model, path, report=fit.report)
     return path
 
 

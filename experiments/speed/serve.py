@@ -146,11 +146,11 @@ def run_score_kills(cell: Cell, kills: int = 100, step: int = 500) -> dict[str, 
     events = killing.make_events(step * (4 * kills + 2)).drop("status")
     runs = killed = twice = torn = 0
     with TemporaryDirectory() as name, chdir(name), killing.Commands() as commands:
-        labels = riskad.LabelColumn("status", ["ok"], ["fraud"])
+        labels = riskad.FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
         options: Any = {"id": "payment", "drop": ["paid"], "model": "shallow"}
         options["settings"] = {"lam": 0.01}
         fit = riskad.fit_table(killing.make_events(300), labels, **options)
-        riskad.save(fit.model, "model.riskad", notes=fit.report.notes())
+        riskad.save(fit.model, "model.riskad", report=fit.report)
         call = ["score", "model.riskad", "events.parquet", *killing.TARGETS[kind]]
         call += ["--since", "auto"]
         events[:step].write_parquet("events.parquet")

@@ -25,8 +25,9 @@ import riskad
 from experiments.runner import Cell, Experiment, Skipped
 from experiments.speed.timing import figures, in_own_process, memory
 from experiments.summaries import Row, grid, json_page
-from riskad import LabelColumn, fit_table
+from riskad import fit_table
 from riskad.app.score import score_table
+from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.reading import read_table
@@ -137,7 +138,7 @@ def run_streaming(cell: Cell) -> dict[str, float]:
         model, source, target = (
             f"{name}/{file}" for file in ("model", f"in.{kind}", f"out.{kind}")
         )
-        fit = fit_table(_rows_to_score(20_000, seed=1), LabelColumn("label"), model="shallow")
+        fit = fit_table(_rows_to_score(20_000, seed=1), FitSpec(label="label"), model="shallow")
         riskad.save(fit.model, model)
         with open_writer(source) as write:  # block by block: it may be larger than memory
             for start in range(0, n, 100_000):

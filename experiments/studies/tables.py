@@ -25,7 +25,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from experiments.runner import Cell, Experiment, NotAvailable, seed_of
 from experiments.studies.shipped_tables import SHIPPED, load_shipped
 from experiments.summaries import Row, commits, grid, group, json_page, mean, rounded
-from riskad import AutoRAD, LabelColumn, fit_table, mask_labels
+from riskad import AutoRAD, fit_table, mask_labels
+from riskad.app.spec import FitSpec
 from riskad.core.checks import DataWarning
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 from riskad.tables.groups import GroupComparison, GroupCounts
@@ -66,7 +67,7 @@ def make_trial(dataset: str, trial: int) -> Trial:
 def _from_raw(trial: Trial) -> np.ndarray:
     labels = pl.Series(_LABEL, [_WORDS[code] for code in trial.codes.tolist()], dtype=pl.String)
     table = trial.table.raw[trial.train].with_columns(labels)
-    column = LabelColumn(_LABEL, normal=["normal"], anomaly=["anomaly"])
+    column = FitSpec(label=_LABEL, normal=["normal"], anomaly=["anomaly"])
     model = fit_table(table, column, top=0, settings={"random_state": trial.seed}).model
     return -model.score_samples(trial.table.raw[trial.test])
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from riskad.app.onnx import export
     from riskad.app.reasons import explain_rows
     from riskad.app.score import score_table
+    from riskad.app.spec import FitSpec
     from riskad.core.checks import DataWarning, InputError
     from riskad.core.label_parsing import parse_labels
     from riskad.core.masking import mask_labels
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from riskad.detectors.streaming import StreamingRAD
     from riskad.labelling.notebook import label
     from riskad.rows.parquet import ParquetRows
-    from riskad.tables.labelled import LabelColumn
     from riskad.tables.preparation import TablePreparer
     from riskad.tables.reading import read_table
 
@@ -48,9 +48,9 @@ __all__ = [
     "DataWarning",
     "DeepRAD",
     "DeepSAD",
+    "FitSpec",
     "ForestRAD",
     "InputError",
-    "LabelColumn",
     "PNUStratifiedKFold",
     "ParquetRows",
     "PretrainedRAD",
@@ -80,9 +80,9 @@ _MODULE_OF = {
     "DataWarning": "core.checks",
     "DeepRAD": "deep.risk_detectors",
     "DeepSAD": "deep.deep_sad",
+    "FitSpec": "app.spec",
     "ForestRAD": "detectors.forest",
     "InputError": "core.checks",
-    "LabelColumn": "tables.labelled",
     "NNPU": "deep.risk_detectors",
     "PNUStratifiedKFold": "decisions.selection",
     "ParquetRows": "rows.parquet",

@@ -18,6 +18,7 @@ import polars as pl
 from sklearn.pipeline import Pipeline
 
 import riskad
+from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, save
 from riskad.app.results import steps_of
 from riskad.app.score import added_columns, score_table
@@ -54,7 +55,7 @@ def save_model(
     model: Pipeline,
     path: str | os.PathLike[str],
     *,
-    notes: Mapping[str, Any] | None = None,
+    report: FitReport | None = None,
     mlflow_model: Model | None = None,
     signature: ModelSignature | None = None,
     input_example: Any = None,
@@ -69,8 +70,8 @@ def save_model(
         A model from `riskad.fit_table` or `riskad.load`.
     path
         The folder, which must not exist.
-    notes
-        Notes for the model file: `fit.report.notes()` for a model of `fit_table`.
+    report
+        `fit.report` of `fit_table`, for the model file.
     mlflow_model
         The model of MLflow that this is a flavour of; `log_model` gives one.
     signature, input_example
@@ -88,7 +89,7 @@ def save_model(
     )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, _FILE)
-        save(model, file, notes=notes)
+        save(model, file, report=report)
         mlflow.pyfunc.save_model(
             path=os.fspath(path),
             loader_module=__name__,

@@ -87,8 +87,8 @@ def make(name, folder):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model, notes = _fit_table(name)
-        riskad.save(model, path, notes=notes)
+        model, report = _fit_table(name)
+        riskad.save(model, path, report=report)
         np.save(Path(folder, f"{name}.npy"), model.score_samples(rows_of(name)))
     members = read_archive(path.read_bytes())
     header = json.loads(members[HEADER]) | {"created": "2026-01-01T00:00:00+00:00"}
@@ -101,23 +101,22 @@ def _fit_table(name):
 
     from riskad import ForestRAD, calibrate
     from riskad.app.fit import fit_table
-    from riskad.tables.labelled import LabelColumn
     from riskad.tables.preparation import TablePreparer
 
     if name == "forest":
         data, y = frame().drop("txid", "status"), matrix()[1]
         forest = ForestRAD(n_estimators=5, random_state=0)
         model = Pipeline([("prepare", TablePreparer()), ("detect", forest)]).fit(data, y)
-        return calibrate(model, data, y, n_splits=2), {}
+        return calibrate(model, data, y, n_splits=2), None
     settings = {
         "shallow": {"lam": 0.1},
         "boosted": {"n_rounds": 5},
         "auto": {"budget": 60.0},
         "deep": {"hidden": (4,), "n_steps": 5},
     }[name]
-    labels = LabelColumn("status", ["ok"], ["fraud"])
-    fit = fit_table(frame(), labels, id="txid", model=name, settings=settings | {"random_state": 0})
-    return fit.model, fit.report.notes()
+    labels = {"label": "status", "normal": "ok", "anomaly": "fraud"}
+    fit = fit_table(frame(), **labels, id="txid", model=name, settings=settings)
+    return fit.model, fit.report
 
 
 def choose(rng, names):

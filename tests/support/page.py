@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 
 from riskad.app import fit as fitting
-from riskad.tables.labelled import LabelColumn
+from riskad.app.spec import FitSpec
 
 # The lambda that cross-validation chooses for these cards, without it.
 fit_table = partial(fitting.fit_table, model="shallow", settings={"lam": "tight"})
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 HOSTILE = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror='alert(2)'>",

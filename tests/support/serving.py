@@ -24,12 +24,12 @@ import polars as pl
 import riskad
 from riskad.app.model_files import load, read_header
 from riskad.app.score import score_table
-from riskad.tables.labelled import LabelColumn
+from riskad.app.spec import FitSpec
 
 from . import PATIENCE
 
 TOKEN = "correct-horse-battery-staple"
-LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 BAD_CELLS = [
     *(None, True, False, 0, -1, 2**63, -(2**64), 10**40, 1e308, -1e-320, 0.1, "", " ", "abc"),
     *("1,234.50 €", "12.5", "NaN", "\x00", "é" * 50, "\ud800", "x" * 5000, "2025-01-01", "=1+1"),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from riskad.app.model_files import ModelHeader
 from riskad.core.bounds import FittedBounds, fitted_bounds
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, check_codes
@@ -15,7 +14,7 @@ from riskad.core.risks import get_risk
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
 
-__all__ = ["bound_model", "bounds_of"]
+__all__ = ["bounds_of"]
 
 
 def bounds_of(
@@ -64,23 +63,3 @@ def _effective_counts(codes: np.ndarray, sample_weight: Any) -> LabelCounts:
         for kind in (NORMAL, ANOMALY, UNLABELLED)
     )
     return LabelCounts(*(int(n + 1e-9) for n in counts))
-
-
-def bound_model(header: ModelHeader, delta: float = 0.05) -> FittedBounds:
-    """Return the bounds of a model from the notes of `riskad.fit_table` in its file."""
-    training = header.notes.get("fit", {})
-    if training and "weight_norm" not in training["fitted"]:
-        raise InputError(
-            f"The bounds are for linear scores, and this model is of the kind {training['model']}: "
-            "fit one with model='shallow'."
-        )
-    if "row_norm" not in training.get("fitted", {}):
-        raise InputError(
-            "This model was not made by riskad.fit_table, so its file does not say how many rows "
-            "it learned from and how long they are. Fit it so, or use "
-            "riskad.app.bounds.bounds_of(model, X, y) in Python."
-        )
-    settings, fitted = training["settings"], training["fitted"]
-    risk = get_risk(settings["risk"], settings["loss"], a=settings["a"], prior=settings["prior"])
-    counts = LabelCounts(**training["labels"])
-    return fitted_bounds(risk, counts, fitted["weight_norm"], fitted["row_norm"], delta=delta)

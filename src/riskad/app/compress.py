@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from sklearn.pipeline import Pipeline
 
+from riskad.app.fit_report import FitReport
 from riskad.app.model_files import ModelHeader
 from riskad.app.noticed import NOTICED, Progress
 from riskad.app.results import steps_of
@@ -49,7 +50,7 @@ def compress_table(
     seed: int | None = None,
     source: str = "table",
     progress: Progress = lambda _: None,
-) -> tuple[Pipeline, dict[str, Any], CompressReport]:
+) -> tuple[Pipeline, FitReport | None, CompressReport]:
     """Train a forest to reproduce the scores of a model on the rows of a table.
 
     Parameters
@@ -68,7 +69,7 @@ def compress_table(
     Returns
     -------
     tuple
-        The small model, the notes for its file, and a report.
+        The small model, the report of the fit for its file, and what was done.
     """
     if not frame.height:
         raise InputError("The table has a header but no rows.")
@@ -94,7 +95,7 @@ def compress_table(
         warnings=[str(note) for note in notes],
     )
     small = Pipeline([("prepare", preparer), ("detect", student)])
-    return small, _notes(header, student, report), report
+    return small, _updated(header.report, student), report
 
 
 def _seconds(detector: Any, rows: Any) -> float:
@@ -107,14 +108,16 @@ def _seconds(detector: Any, rows: Any) -> float:
     return float(np.maximum(min(found), 1e-6))
 
 
-def _notes(header: ModelHeader, student: CompressedRAD, report: CompressReport) -> dict[str, Any]:
-    """The notes of the model, updated with the description of the compressed one."""
-    notes = dict(header.notes) | {"compressed": asdict(report)}
-    if "fit" in notes:
-        notes["fit"] = notes["fit"] | {
-            "fitted": student.describe(),
-            "settings": student.get_params(deep=False),
-            "said": student.describe_in_words(),
-            "evidence": student.evidence_in_words(),
-        }
-    return notes
+def _updated(before: FitReport | None, student: CompressedRAD) -> FitReport | None:
+    """The report of the model, with the description of the compressed one."""
+    if before is None:
+        return None
+    return replace(
+        before,
+        model=type(student).__name__,
+        fitted=student.describe(),
+        settings=student.get_params(deep=False),
+        summary=student.describe_in_words(),
+        kept_rows=student.kept_rows(),
+        evidence=student.evidence_in_words(),
+    )

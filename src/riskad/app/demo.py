@@ -20,7 +20,6 @@ from riskad.app.model_files import load, save
 from riskad.app.score import ScoreReport, score_table
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.ranking_metrics import Auc, auc_with_interval
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.reading import read_table
 from riskad.tables.writing import write_table
 
@@ -109,13 +108,15 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
     write_table(new, folder / "new.csv")
     fit = fit_table(
         read_table(folder / "samples.csv"),
-        LabelColumn("label", normal=["benign"], anomaly=["malignant"]),
+        label="label",
+        normal="benign",
+        anomaly="malignant",
         id="sample",
-        settings={"random_state": seed},
+        seed=seed,
         source="samples.csv",
         progress=progress,
     )
-    save(fit.model, folder / "model.riskad", notes=fit.report.notes())
+    save(fit.model, folder / "model.riskad", report=fit.report)
     model = load(folder / "model.riskad")
     scored, score = score_table(
         model, read_table(folder / "new.csv"), id="sample", source="new.csv", progress=progress

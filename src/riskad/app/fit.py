@@ -1,107 +1,76 @@
-"""Fit a detector on a table, in memory or in files, and report what happened."""
+"""Fit a detector on a table, in memory or in files, and report what happened.
+
+`fit_table` is the recipe: read, label, prepare, fit, hold out, calibrate, decide, report, explain.
+The functions below it are its steps, in this order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from riskad.app.asked import Asked
-from riskad.app.capacity import CapacityPlan, asked_rule, plan_capacity
-from riskad.app.column_effects import ColumnEffect, explain_fit
+from riskad.app.capacity import CapacityPlan, plan_capacity
+from riskad.app.column_effects import explain_fit
 from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
-from riskad.app.fit_rows import check_dense, join_judged, judge, largest, note_of_rows
-from riskad.app.fit_warnings import say_warnings
-from riskad.app.inspect import plain_parameters
-from riskad.app.label_sources import column_of_sources, read_sources, with_rate
+from riskad.app.fit_report import FitReport
+from riskad.app.fit_warnings import list_warnings
 from riskad.app.noticed import NOTICED, Progress
 from riskad.app.over_time import Period, Times, judge_later_rows
 from riskad.app.reasons import Reasons, choose_usual_row
 from riskad.app.results import (
     RESULT_COLUMNS,
-    Suspect,
     check_not_scored,
     describe_left_out,
     earlier_results,
     free_name,
     own_decision,
     pick_features,
+    rank,
     score_columns,
     score_rows,
     suspects_of,
-    with_group,
 )
-from riskad.app.review import (
-    ReviewReport,
-    count_groups,
-    review_rows,
-    review_table,
-)
-from riskad.core.checks import InputError
-from riskad.core.labels import LabelCounts
+from riskad.app.review import count_groups, review_rows, review_table
+from riskad.app.spec import LABEL_SAMPLING, FitSpec
+from riskad.core.checks import DataWarning, InputError, enumerate_names
+from riskad.core.labels import UNLABELLED, Codes
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.drift import remember_unlabelled
-from riskad.decisions.ranking_metrics import Auc
+from riskad.decisions.rates import check_label_source
 from riskad.decisions.thresholds import Threshold
-from riskad.detectors.registry import make_detector
+from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.rows.engine import Engine
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
-from riskad.tables.labelled import KeptRows, LabelColumn, LabelledTable, open_table
+from riskad.tables.cells import to_text
+from riskad.tables.frames import as_polars, is_frame
+from riskad.tables.labelled import FrameTable, KeptRows, LabelledTable, open_table
 from riskad.tables.notes import catch_kinds
 from riskad.tables.preparation import TablePreparer
+from riskad.tables.reading import is_larger_than_memory, read_table
 
 __all__ = ["Fit", "FitReport", "fit_table"]
 
+Fitted: TypeAlias = Callable[[Pipeline, FitReport], object]
+
 _RANKED_ROWS = 10_000  # kept for tables that do not fit in memory
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """What `fit_table` did and found."""
-
-    source: str
-    rows: int
-    label: str
-    id: str | None
-    labels: LabelCounts
-    columns: dict[str, str]
-    preparation: list[str]
-    settings: dict[str, Any]
-    fitted: dict[str, Any]
-    said: list[str]
-    evidence: str
-    effects: list[ColumnEffect]
-    auc: Auc | None
-    why_no_auc: str
-    unlabelled_flagged: int
-    top: list[Suspect]
-    warnings: list[str] = field(default_factory=list)
-    rule: str = "risk"
-    rate: tuple[float, float, float] | None = None
-    rate_rests_on: str = ""
-    labels_random_p: float | None = None
-    model: str = "ShallowRAD"
-    effects_of: str = ""
-    reading: list[str] = field(default_factory=list)
-    over_time: list[Period] = field(default_factory=list)
-    capacity: CapacityPlan | None = None
-    review: ReviewReport | None = None
-    asked: Asked | None = None
-
-    def notes(self) -> dict[str, Any]:
-        """Return the notes for the model file: everything but the rows themselves.
-
-        What a review of rows finds can be computed again from the model's calibration.
-        """
-        left_out = {"top", "review"} | ({"over_time"} if not self.over_time else set())
-        return {"fit": {key: value for key, value in asdict(self).items() if key not in left_out}}
+_LABEL_NAMES = {
+    *("label", "labels", "class", "target", "anomaly", "is_anomaly"),
+    *("outlier", "is_outlier", "fraud", "is_fraud"),
+}
+_NO_LABELS = (
+    "no row is labelled, so rows are ranked by how unlike the others they are (model='outliers'). "
+    "`riskad label` helps to label some."
+)
 
 
 @dataclass(frozen=True)
@@ -120,32 +89,18 @@ class Fit:
     held_out: NDArray[np.float64] | None = None
 
 
-Fitted: TypeAlias = Callable[[Pipeline, FitReport], object]
-
-
 def fit_table(
     table: Any,
-    labels: LabelColumn,
+    spec: FitSpec | None = None,
     *,
-    id: str | None = None,
-    drop: Sequence[str] = (),
-    kinds: Mapping[str, str] | None = None,
-    group: str | None = None,
-    time: str | None = None,
-    model: str = "auto",
-    settings: Mapping[str, Any] | None = None,
-    threshold: Threshold | str | None = None,
-    capacity: str | int | None = None,
-    anomaly_rate: float | None = None,
-    label_source: Any = "unknown",
-    forget_rows: bool = False,
-    top: int = 10,
     source: str = "table",
+    sampling: Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: Progress = lambda _: None,
     fitted: Fitted = lambda model, report: None,
+    **options: Any,
 ) -> Fit:
-    """Fit a detector on a table in which one column holds the labels.
+    """Fit a detector on a table in which one column holds a few labels.
 
     A table in memory is read once. Parquet files need not fit in memory: they are read in batches,
     several times. Labels, kinds of columns, their levels and blanks are found on all rows, medians
@@ -157,56 +112,20 @@ def fit_table(
     Parameters
     ----------
     table
-        A frame of polars, pandas, pyarrow or DuckDB (`riskad.tables.reading.read_table` reads one),
-        paths of Parquet files (needs pyarrow), or your own `riskad.tables.labelled.LabelledTable`.
-    labels
-        The label column and the meaning of its values.
-    id, drop
-        Columns to ignore: the one that names the rows, and others.
-    kinds
-        Kinds of columns by name, which override what is found: `{"when": "date:%d.%m.%Y"}`; see
-        `riskad.TablePreparer`.
-    group
-        A column that names the group of each row, a customer for instance. The model then also
-        learns how unusual a value is within its group. Rows of one group are held out together, so
-        that quality, thresholds and probabilities are those for new groups, and intervals count
-        groups. A row with a blank cell is a group of its own.
-    time
-        A column of dates, to train on the past and judge on later rows. Rows are split into five
-        periods with equally many labelled rows, and each period but the first is scored by a fit to
-        all earlier ones. Quality, probabilities and all thresholds use these scores, except "risk",
-        which is the model's own. `FitReport.over_time` shows how quality and the share of anomalies
-        change. The model itself is fitted to all rows. Rows with a blank cell count as the
-        earliest. These fits take about as long as the model itself, or longer.
-    model
-        A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow".
-    settings
-        Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
-    threshold
-        Rule of `riskad.decisions.thresholds`, or its spelling. By default the detector's own:
-        "likely" for "auto" and "risk" for the others.
-    capacity
-        How many rows people can review, instead of a threshold: 50, "50/day", "50/week" or
-        "200/month". The column `time` shows how many rows arrive in that time; without it the
-        unlabelled rows count as one batch. Later rows are flagged in the same proportion
-        (`Capacity`).
-    anomaly_rate
-        Share of anomalies among the unlabelled rows, if you know it; by default estimated. A
-        detector with a `prior` uses 1 minus this rate, unless `settings` contain it.
-    label_source
-        How rows were chosen for labelling, which decides how the anomaly rate is estimated
-        (`riskad.decisions.rates`): "random", "chosen" or "unknown". Or the name of a column with a
-        word for each row, or these words: rows marked "random" were drawn at random, any other word
-        means that they were chosen.
-    forget_rows
-        Whether the model must contain no training row. Detectors that need some, such as "auto",
-        are refused before any work.
-    top
-        Number of the most suspicious unlabelled rows to report.
-    source, progress
-        Name of the table in the report; a function that is called with each step.
+        A frame of polars, pandas, pyarrow or DuckDB, the path of a file that `riskad.read_table`
+        reads, paths of Parquet files (needs pyarrow), or your own
+        `riskad.tables.labelled.LabelledTable`.
+    spec, **options
+        What to do, as a `riskad.FitSpec` or by its fields: `label`, `normal`, `anomaly`, `model`
+        and so on. Options replace fields of the specification.
+    source
+        Name of the table in the report.
+    sampling
+        How each row was chosen for labelling: one word per row, instead of `spec.label_sampling`.
     engine
         Reads Parquet files; by default threads of this process.
+    progress
+        A function that is called with each step.
     fitted
         A function that is called with the model and the report when only the effects of columns
         are missing. On wide tables these take long: at most a quarter of `budget` beyond it.
@@ -224,8 +143,7 @@ def fit_table(
     >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
     >>> label = ["ok"] * 30 + [""] * 160 + ["fraud"] * 10
     >>> table = pl.DataFrame({"amount": amount, "label": label})
-    >>> labels = LabelColumn("label", normal=["ok"], anomaly=["fraud"])
-    >>> fit = fit_table(table, labels, model="shallow")
+    >>> fit = fit_table(table, label="label", normal="ok", anomaly="fraud", model="shallow")
     >>> print(fit.report.labels)
     30 normal, 10 anomalies, 160 unlabelled
     >>> fit.report.auc.value
@@ -234,247 +152,399 @@ def fit_table(
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
     start = perf_counter()
-    detector = make_detector(model, with_rate(model, settings or {}, anomaly_rate))
-    rule = asked_rule(threshold, capacity) or detector.default_threshold
-    if forget_rows:
-        detector.forget_rows()
+    spec = (spec or FitSpec()).updated(**options)
+    detector = make_detector_of(spec)
+
     progress("Reading the labels")
-    opened = open_table(table, labels, engine)
-    _check_counts(detector, opened.counts, model)
-    preparer = TablePreparer(kinds=kinds, group=group, encode=not detector.takes_frames)
-    work = _Work(opened, preparer, detector, progress, Known(None, anomaly_rate, label_source))
-    work.prepare(id, drop, time)
-    work.fit(rule if capacity is None else work.plan(capacity), top)
-    if forget_rows:
+    labelled = _open(table, spec, engine)
+    notes: list[Warning] = []
+    if spec.model == "auto" and not labelled.counts.normal + labelled.counts.anomaly:
+        spec = replace(spec, model="outliers", settings={}, label_sampling="unknown")
+        detector = make_detector_of(spec)
+        notes.append(DataWarning(_NO_LABELS))
+    _check_counts(detector, labelled, spec.model)
+
+    progress("Preparing the columns")
+    preparer = TablePreparer(kinds=spec.kinds, group=spec.group, encode=not detector.takes_frames)
+    model = Pipeline([("prepare", preparer), ("detect", detector)])
+    with catch_kinds(*NOTICED) as preparation_notes:
+        rows = _prepare(labelled, preparer, spec, sampling)
+    _check_dense(detector, rows.features)
+    plan = None if spec.capacity is None else _plan(spec.capacity, labelled, rows.times)
+    rule = plan.rule if plan is not None else spec.rule or detector.default_threshold
+
+    progress("Fitting the model")
+    with catch_kinds(*NOTICED) as fit_notes:
+        _fit_detector(detector, labelled, rows, progress)
+
+    progress("Scoring the rows")
+    scores, novelty = score_rows(detector, rows.features)
+    choose_usual_row(model, rows.kept.parsed, scores)
+
+    progress("Checking it on held-out labelled rows")
+    evidence, periods = _hold_out(model, rows, scores)
+    detector.calibration_ = _calibrate(evidence, rows, labelled)
+    detector.set_threshold(rule)
+    if not hasattr(detector, "unlabelled_"):
+        remember_unlabelled(detector, rows.features, rows.kept.codes)
+    if spec.forget_rows:
         detector.forget_rows()
-    asked = Asked.of(labels, time, capacity, anomaly_rate, label_source, forget_rows)
-    report = replace(work.report(id, top, source), asked=asked)
-    fitted(work.model, report)
-    return work.explained(report, top, start)
+
+    flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty)
+    report = _report(
+        spec=spec,
+        source=source,
+        labelled=labelled,
+        rows=rows,
+        model=model,
+        evidence=evidence,
+        periods=periods,
+        plan=plan,
+        flagged=flagged,
+        ranked=ranked,
+        notes=[*notes, *preparation_notes, *fit_notes],
+    )
+    fitted(model, report)
+
+    progress("Finding out which columns matter")
+    explained = explain_fit(model, rows.kept, ranked, spec.top, start)
+    report = replace(report, effects=explained.effects, effects_of=explained.effects_of)
+    held_out = evidence.held_out if labelled.in_memory else None
+    return Fit(model, report, ranked, explained.reasons, held_out)
 
 
-def _check_counts(detector: Any, counts: LabelCounts, model: str) -> None:
+# --- read, label --------------------------------------------------------------------------
+
+
+def make_detector_of(spec: FitSpec) -> Any:
+    """The detector with its settings, for a known anomaly rate if there is one."""
+    settings = {"random_state": spec.seed} | spec.settings
+    rate = spec.anomaly_rate
+    if rate is not None:
+        entry = DETECTORS[spec.model]
+        if "anomaly_rate" in entry.load()._get_param_names():
+            settings.setdefault("anomaly_rate", rate)
+        if 0 < rate < 1 and any(setting.name == "prior" for setting in entry.settings):
+            settings.setdefault("prior", 1 - rate)
+    detector = make_detector(spec.model, settings)
+    return detector.forget_rows() if spec.forget_rows else detector  # refused before any work
+
+
+def _open(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
+    """Open a table with its labels; with none if there are none, and the model takes that."""
+    if isinstance(table, LabelledTable):
+        return table
+    labels = spec.labels
+    if labels is None and spec.model not in ("auto", "outliers"):
+        raise InputError(
+            f"model={spec.model!r} needs labels: name their column, label=..., or give the answers "
+            "of `riskad label` (journal=...). model='outliers' does without."
+        )
+    if isinstance(table, str | Path):
+        table = _read(table, in_memory=labels is None)
+    if labels is not None and not is_frame(table):
+        return open_table(table, labels, engine)
+    frame = as_polars(table)
+    if labels is None:
+        _check_forgotten(frame, spec)
+        return FrameTable(frame, None)
+    if spec.model == "auto" and not labels.normal and not labels.anomaly and _is_blank(frame, spec):
+        return FrameTable(frame.drop(labels.column), None)
+    return FrameTable(frame, labels)
+
+
+def _read(path: str | Path, in_memory: bool) -> Any:
+    """The table of one file, or the Parquet files themselves if they are read in batches."""
+    from riskad.tables.paths import find_tables
+
+    paths = find_tables([path])
+    return paths if not in_memory and is_larger_than_memory(paths) else read_table(paths[0])
+
+
+def _is_blank(frame: pl.DataFrame, spec: FitSpec) -> bool:
+    """Whether the column of labels is there, and blank in every row."""
+    if spec.label not in frame.columns or not frame.height:
+        return False
+    texts = to_text(frame[spec.label]).str.strip_chars()
+    return bool(texts.replace("", None).is_null().all())
+
+
+def _check_forgotten(frame: pl.DataFrame, spec: FitSpec) -> None:
+    """Refuse to learn from labels as from any other column, where their name was forgotten."""
+    if spec.model == "outliers":
+        return
+    for name in frame.columns:
+        if name.strip().lower() in _LABEL_NAMES and name not in spec.drop:
+            raise InputError(
+                f"The table has a column {name!r}. If it holds labels, say so: label={name!r}; if "
+                f"not, leave it out, drop={name!r}, or use it as any other: model='outliers'."
+            )
+
+
+def _check_counts(detector: Any, labelled: LabelledTable, model: str) -> None:
     try:
-        detector.check_counts(counts)
+        detector.check_counts(labelled.counts)
     except InputError as error:
         if model == "auto":
             raise
         raise InputError(f"{error} Or choose model='auto', which does without.") from error
 
 
-class _Work:
-    """A fit in progress: each step stores what later ones need."""
+# --- prepare ------------------------------------------------------------------------------
 
-    features: Any
-    scores: NDArray[np.float64]
-    evidence: Evidence
+
+@dataclass(frozen=True)
+class _TrainingRows:
+    """The rows in memory that a fit learns from and is judged by, and what is known of them."""
+
     kept: KeptRows
+    features: Any
+    known: Known
     times: Times | None
-    periods: list[Period]
-    ranked: pl.DataFrame
-    flagged: int
-    capacity: CapacityPlan | None = None
 
-    def __init__(
-        self,
-        table: LabelledTable,
-        preparer: TablePreparer,
-        detector: Any,
-        progress: Progress,
-        known: Known,
-    ):
-        self.table, self.preparer = table, preparer
-        self.detector, self.progress, self.known = detector, progress, known
-        self.model = Pipeline([("prepare", preparer), ("detect", detector)])
-        self.earlier = earlier_results(table.columns)
-        self.columns = [name for name in table.columns if name not in self.earlier]
-        self.noted: list[Warning] = []
-        self.facts: dict[str, float] = {}
-        check_not_scored(self.columns, RESULT_COLUMNS[:3])
 
-    def prepare(self, id: str | None, drop: Sequence[str], time: str | None) -> None:
-        """Decide the kind of each column, and keep rows in memory as numbers."""
-        label = self.table.label
-        features = pick_features(self.table.columns, label, id, drop, self.earlier)
-        features = with_group(features, self.preparer.group, self.table.columns)
-        sources = column_of_sources(self.known.label_source, self.table)
-        features = [name for name in features if name != sources]
-        self.progress("Preparing the columns")
-        with catch_kinds(*NOTICED) as notes:
-            self.kept = self.table.prepare(self.preparer, features)
-            self.features = self.preparer.features(self.kept.parsed, training=True)
-            copies = number_copies(self.features, self.kept.codes)
-            groups = groups_of(self.preparer, self.kept)
-            groups = group_equal_rows(self.features, self.kept.codes, groups)
-            self.times = Times.of(time, self.preparer, self.kept)
-        source = read_sources(self.known.label_source, self.table, self.kept)
-        self.known = replace(self.known, groups=groups, copies=copies, label_source=source)
-        self.noted += notes
-        check_dense(self.detector, self.features)
+def _prepare(
+    labelled: LabelledTable,
+    preparer: TablePreparer,
+    spec: FitSpec,
+    sampling: Sequence[str] | None,
+) -> _TrainingRows:
+    """Decide the kind of each column, and keep rows in memory as numbers."""
+    earlier = earlier_results(labelled.columns)
+    check_not_scored([c for c in labelled.columns if c not in earlier], RESULT_COLUMNS[:3])
+    features = pick_features(labelled.columns, labelled.label, spec, earlier)
+    kept = labelled.prepare(preparer, features)
+    matrix = preparer.features(kept.parsed, training=True)
+    copies = number_copies(matrix, kept.codes)
+    groups = group_equal_rows(matrix, kept.codes, groups_of(preparer, kept))
+    words = _sampling_of(labelled, kept, spec.label_sampling if sampling is None else sampling)
+    known = Known(groups, spec.anomaly_rate, words, copies)
+    return _TrainingRows(kept, matrix, known, Times.of(spec.time, preparer, kept))
 
-    def plan(self, capacity: str | int) -> Threshold:
-        """Find how many rows arrive per period of the capacity, and return the rule."""
-        table, times = self.table, self.times
-        told = (None, None) if times is None else (times.column, times.moments)
-        self.capacity = plan_capacity(capacity, table.n_rows, table.counts.unlabelled, *told)
-        return self.capacity.rule
 
-    def fit(self, rule: Threshold, top: int) -> None:
-        """Fit, score, hold out labelled rows, set the threshold, and rank the unlabelled rows."""
-        detector = self.detector
-        self.progress("Fitting the model")
-        with catch_kinds(*NOTICED) as notes:
-            self._fit_detector()
-        self.noted += notes
-        self.progress("Scoring the rows")
-        self.scores, self.novelty = score_rows(detector, self.features)
-        choose_usual_row(self.model, self.kept.parsed, self.scores)
-        self.progress("Checking it on held-out labelled rows")
-        self.evidence, self.periods = self._find_evidence()
-        counts = ~repeats_label(self.kept.codes, self.known.copies)
-        groups = None if self.known.groups is None else self.known.groups[counts]
-        detector.calibration_ = replace(
-            count_groups(self.evidence.calibration, self.kept.codes[counts], groups),
-            n_unlabelled=self.table.counts.unlabelled,
+def _sampling_of(labelled: LabelledTable, kept: KeptRows, sampling: Any) -> str | np.ndarray:
+    """How rows were chosen for labelling: a word, or one for each row in memory."""
+    if isinstance(sampling, str):
+        if sampling in LABEL_SAMPLING:
+            return sampling
+        if sampling not in labelled.columns:
+            raise InputError(
+                f"label_sampling={sampling!r} is neither one of {', '.join(LABEL_SAMPLING)} nor a "
+                f"column; there are {enumerate_names(labelled.columns)}."
+            )
+    if not kept.complete:
+        raise InputError(
+            "label_sampling for each row takes a table that is in memory as a whole; say one of "
+            f"{', '.join(LABEL_SAMPLING)} of all rows."
         )
-        detector.set_threshold(rule)
-        if not hasattr(detector, "unlabelled_"):
-            remember_unlabelled(detector, self.features, self.kept.codes)
-        self.facts = self._facts_of_rows()
-        self.flagged, self.ranked = self._rank(rule, top)
+    if isinstance(sampling, str):
+        sampling = labelled.fold(_words, list.__add__, [sampling])
+    return check_label_source(sampling, len(kept.codes))
 
-    def _find_evidence(self) -> tuple[Evidence, list[Period]]:
-        told = (self.preparer, self.detector, self.kept, self.scores)
-        if self.times is None:
-            return find_evidence(*told, self.known), []
-        return judge_later_rows(*told, self.times, self.known)
 
-    def _fit_detector(self) -> None:
-        detector, rows = self.detector, self.table.training_rows
-        if detector.fits_any_source and rows is not None:
-            detector.fit(rows)
-            return
-        # For the others, groups are held out together when their folds are fitted.
-        told: dict[str, Any] = {}
-        if detector.holds_out_groups:
-            told = {"groups": self.known.groups, "label_source": self.known.label_source}
-        if not detector.tells_progress or detector.callback is not None:
-            detector.fit(self.features, self.kept.codes, **told)
-            return
-        detector.set_params(callback=self.progress)
-        try:
-            detector.fit(self.features, self.kept.codes, **told)
-        finally:
+def _words(frame: pl.DataFrame, codes: Codes, first_row: int) -> list[str]:
+    texts = frame.to_series(0).cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
+    return texts.to_list()
+
+
+def _check_dense(detector: Any, matrix: Any) -> None:
+    """Networks do not take sparse matrices, which tables with many different texts become."""
+    if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
+        raise InputError(
+            f"The text columns of this table have so many values that they become "
+            f"{matrix.shape[1]:,} columns, mostly zeros, which networks do not take. Leave the "
+            "longest out with drop, or choose model='auto'."
+        )
+
+
+def _plan(capacity: str, labelled: LabelledTable, times: Times | None) -> CapacityPlan:
+    """How many rows arrive per period of the capacity."""
+    column, moments = (None, None) if times is None else (times.column, times.moments)
+    counts = labelled.counts
+    return plan_capacity(capacity, labelled.n_rows, counts.unlabelled, column, moments)
+
+
+# --- fit, hold out, calibrate -------------------------------------------------------------
+
+
+def _fit_detector(
+    detector: Any, labelled: LabelledTable, rows: _TrainingRows, progress: Progress
+) -> None:
+    if detector.fits_any_source and labelled.training_rows is not None:
+        detector.fit(labelled.training_rows)
+        return
+    options: dict[str, Any] = {}
+    if detector.holds_out_groups:  # for the others, groups matter when their folds are fitted
+        options = {"groups": rows.known.groups, "label_source": rows.known.label_source}
+    listens = detector.tells_progress and detector.callback is None
+    if listens:
+        detector.set_params(callback=progress)
+    try:
+        detector.fit(rows.features, rows.kept.codes, **options)
+    finally:
+        if listens:
             detector.set_params(callback=None)
 
-    def _facts_of_rows(self) -> dict[str, float]:
-        """The largest of the values that the detector notes for rows, over all rows."""
-        if not self.detector.has_bounds:
-            return {}  # this saves another pass over files
-        if self.table.in_memory:
-            return dict(self.detector.note_of_rows(self.features))
-        noted = partial(note_of_rows, preparer=self.preparer, detector=self.detector)
-        return self.table.fold(noted, largest, self.preparer.read_columns)
 
-    def _rank(self, rule: Threshold, top: int) -> tuple[int, pl.DataFrame]:
-        """Count the flagged unlabelled rows, and find the most suspicious of them.
-
-        The top k depend on all rows; the threshold is then set again.
-        """
-        detector, table = self.detector, self.table
-        shown_rows = table.n_rows if table.in_memory else max(_RANKED_ROWS, top)
-        most = max(shown_rows, rule.top_rows)
-        row = free_name([*self.columns, table.label])
-        scores = self.scores if table.in_memory else None
-        judging = partial(judge, model=self.model, scores=scores, most=most, row=row)
-        shown = [name for name in table.shown_columns if name not in self.earlier]
-        flagged, worst = table.fold(judging, partial(join_judged, most=most), shown)
-        found = worst["anomaly_score"].to_numpy()
-        if rule.depends_on_table and len(found):
-            calibration = detector.calibration_
-            detector.calibration_ = calibration.over(found)
-            detector.set_threshold(rule)
-            detector.calibration_ = calibration
-            flagged = int((found > detector.anomaly_threshold).sum())
-        novelty = self._novelty_of(worst, row)
-        columns = score_columns(detector, found, own_decision(detector), novelty)
-        results = pl.DataFrame(columns)
-        ranked = worst.drop("anomaly_score").hstack(results)
-        if table.label not in ranked.columns:
-            blank = pl.lit(None, dtype=pl.String).alias(table.label)
-            ranked = ranked.with_columns(blank)
-        others = [name for name in ranked.columns if name not in (row, *results.columns)]
-        return flagged, ranked.select(row, *results.columns, *others).head(shown_rows)
-
-    def _novelty_of(self, worst: pl.DataFrame, row: str) -> NDArray[np.float64] | None:
-        """The novelty of ranked rows; not for rows in files, which may be too many to store."""
-        if self.novelty is None or not self.table.in_memory or "novelty" in worst.columns:
-            return None
-        return self.novelty[worst[row].to_numpy() - 1]
-
-    def report(self, id: str | None, top: int, source: str) -> FitReport:
-        """Report what was done and found, without the effects of columns."""
-        detector, table = self.detector, self.table
-        return FitReport(
-            source=source,
-            rows=table.n_rows,
-            label=table.label,
-            id=id,
-            labels=table.counts,
-            columns=self.preparer.kinds_,
-            preparation=self.preparer.describe() + describe_left_out(self.earlier),
-            settings=plain_parameters(detector),
-            fitted=detector.describe() | self.facts,
-            said=detector.describe_in_words(),
-            evidence=say_held_out(detector, self.preparer.group, self._judged_by()),
-            effects=[],
-            auc=self.evidence.auc,
-            why_no_auc=self.evidence.why_no_auc,
-            unlabelled_flagged=self.flagged,
-            top=suspects_of(self.ranked.head(top), id),
-            warnings=say_warnings(self.model, self.kept, table.counts, self.noted, self.evidence),
-            rule=str(detector.threshold_),
-            **_say_rate(detector.calibration_),
-            model=type(detector).__name__,
-            reading=self._how_read(),
-            over_time=self.periods,
-            capacity=self.capacity,
-            review=self._review(),
-        )
-
-    def explained(self, report: FitReport, top: int, start: float) -> Fit:
-        """Find which columns matter; the fit began at `start`."""
-        self.progress("Finding out which columns matter")
-        found = explain_fit(self.model, self.kept, self.ranked, top, start)
-        report = replace(report, effects=found.effects, effects_of=found.effects_of)
-        held_out = self.evidence.held_out if self.table.in_memory else None
-        return Fit(self.model, report, self.ranked, found.reasons, held_out)
-
-    def _review(self) -> ReviewReport | None:
-        found = self.detector.calibration_
-        review = review_rows(found, found.unlabelled, found.n_unlabelled)
-        return review_table(review, self.flagged, str(self.detector.threshold_))
-
-    def _judged_by(self) -> str | None:
-        """The column of times, if later rows were judged by it."""
-        return None if self.times is None or self.evidence.auc is None else self.times.column
-
-    def _how_read(self) -> list[str]:
-        if self.table.in_memory:
-            return []
-        kept, learned = self.kept, "learned from all rows"
-        if not kept.complete and self.detector.fits_any_source:
-            learned += f"; quality and calibration rest on {kept.said}"
-        elif not kept.complete:
-            learned = f"learned from {kept.said}; then scored all"
-        return [*self.table.how_read(), learned]
+def _hold_out(
+    model: Pipeline, rows: _TrainingRows, scores: NDArray[np.float64]
+) -> tuple[Evidence, list[Period]]:
+    """What labelled rows show that a fit has not seen, or that are later than those it has."""
+    preparer, detector = model[0], model[1]
+    if rows.times is None:
+        return find_evidence(preparer, detector, rows.kept, scores, rows.known), []
+    return judge_later_rows(preparer, detector, rows.kept, scores, rows.times, rows.known)
 
 
-def _say_rate(calibration: Calibration) -> dict[str, Any]:
-    """The rate with its interval, its basis, and whether labels look random."""
-    rate = calibration.rate
-    return {
-        "rate": None if rate is None else (rate.value, rate.low, rate.high),
-        "rate_rests_on": "" if rate is None else rate.assumption,
-        "labels_random_p": calibration.random_p_value,
-    }
+def _calibrate(evidence: Evidence, rows: _TrainingRows, labelled: LabelledTable) -> Calibration:
+    """The basis of decisions: intervals count groups, and copies of a labelled row count once."""
+    counts = ~repeats_label(rows.kept.codes, rows.known.copies)
+    groups = None if rows.known.groups is None else rows.known.groups[counts]
+    calibration = count_groups(evidence.calibration, rows.kept.codes[counts], groups)
+    return replace(calibration, n_unlabelled=labelled.counts.unlabelled)
+
+
+# --- decide -------------------------------------------------------------------------------
+
+
+def _rank(
+    labelled: LabelledTable,
+    model: Pipeline,
+    rule: Threshold,
+    top: int,
+    scores: NDArray[np.float64],
+    novelty: NDArray[np.float64] | None,
+) -> tuple[int, pl.DataFrame]:
+    """Count the flagged unlabelled rows, and rank the unlabelled rows.
+
+    The top k depend on all rows; the threshold is then set again.
+    """
+    detector, in_memory = model[1], labelled.in_memory
+    shown_rows = labelled.n_rows if in_memory else max(_RANKED_ROWS, top)
+    most = max(shown_rows, rule.top_rows)
+    earlier = earlier_results(labelled.columns)
+    row = free_name([*(c for c in labelled.columns if c not in earlier), labelled.label])
+    judging = partial(_judge, model=model, scores=scores if in_memory else None, most=most, row=row)
+    shown = [name for name in labelled.shown_columns if name not in earlier]
+    flagged, worst = labelled.fold(judging, partial(_join, most=most), shown)
+    highest = worst["anomaly_score"].to_numpy()
+    if rule.depends_on_table and len(highest):
+        calibration = detector.calibration_
+        detector.calibration_ = calibration.over(highest)
+        detector.set_threshold(rule)
+        detector.calibration_ = calibration
+        flagged = int((highest > detector.anomaly_threshold).sum())
+    if novelty is not None:  # of rows in files there may be too many to store
+        keep = in_memory and "novelty" not in worst.columns
+        novelty = novelty[worst[row].to_numpy() - 1] if keep else None
+    results = pl.DataFrame(score_columns(detector, highest, own_decision(detector), novelty))
+    ranked = worst.drop("anomaly_score").hstack(results)
+    if labelled.label not in ranked.columns:
+        ranked = ranked.with_columns(pl.lit(None, dtype=pl.String).alias(labelled.label))
+    others = [name for name in ranked.columns if name not in (row, *results.columns)]
+    return flagged, ranked.select(row, *results.columns, *others).head(shown_rows)
+
+
+def _judge(
+    frame: pl.DataFrame,
+    codes: Codes,
+    first_row: int,
+    *,
+    model: Pipeline,
+    scores: NDArray[np.float64] | None,
+    most: int,
+    row: str,
+) -> tuple[int, pl.DataFrame]:
+    """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
+    preparer, detector = model[0], model[1]
+    unlabelled = np.asarray(codes == UNLABELLED)
+    rows = frame.with_row_index(row, first_row).filter(unlabelled)
+    if scores is not None:
+        scores = scores[unlabelled]
+    elif rows.height:
+        scores = detector.anomaly_score(preparer.transform(rows, quiet=True))
+    else:
+        scores = np.empty(0)
+    scored = rows.with_columns(pl.Series("anomaly_score", scores, dtype=pl.Float64))
+    if rows.height > most:  # the others need not be sorted
+        scored = scored.filter(scores >= np.partition(scores, -most)[-most])
+    return int((scores > detector.anomaly_threshold).sum()), rank(scored).head(most)
+
+
+def _join(
+    first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame], *, most: int
+) -> tuple[int, pl.DataFrame]:
+    both = pl.concat([first[1], second[1]], how="vertical_relaxed")
+    return first[0] + second[0], rank(both).head(most)
+
+
+# --- report -------------------------------------------------------------------------------
+
+
+def _report(
+    *,
+    spec: FitSpec,
+    source: str,
+    labelled: LabelledTable,
+    rows: _TrainingRows,
+    model: Pipeline,
+    evidence: Evidence,
+    periods: list[Period],
+    plan: CapacityPlan | None,
+    flagged: int,
+    ranked: pl.DataFrame,
+    notes: Sequence[Warning],
+) -> FitReport:
+    """What was done and found, without the effects of columns."""
+    preparer, detector = model[0], model[1]
+    calibration = detector.calibration_
+    rule = str(detector.threshold_)
+    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
+    judged_by = None if rows.times is None or evidence.auc is None else rows.times.column
+    return FitReport(
+        spec=spec,
+        source=source,
+        rows=labelled.n_rows,
+        labels=labelled.counts,
+        reading=_reading(labelled, rows.kept, detector),
+        columns=preparer.kinds_,
+        preparation=preparer.describe() + describe_left_out(earlier_results(labelled.columns)),
+        model=type(detector).__name__,
+        settings=plain_parameters(detector),
+        fitted=detector.describe(),
+        summary=detector.describe_in_words(),
+        kept_rows=detector.kept_rows(),
+        evidence=say_held_out(detector, spec.group, judged_by),
+        auc=evidence.auc,
+        why_no_auc=evidence.why_no_auc,
+        over_time=periods,
+        rule=rule,
+        threshold=detector.anomaly_threshold,
+        flagged=flagged,
+        flagged_of=labelled.counts.unlabelled,
+        rate=calibration.rate,
+        labels_random_p=calibration.random_p_value,
+        capacity=plan,
+        warnings=list_warnings(model, rows.kept, labelled.counts, notes, evidence),
+        top=suspects_of(ranked.head(spec.top), spec.id),
+        review=review_table(review, flagged, rule),
+    )
+
+
+def _reading(labelled: LabelledTable, kept: KeptRows, detector: Any) -> list[str]:
+    """How files larger than memory were read, and which rows were learned from."""
+    if labelled.in_memory:
+        return []
+    learned = "learned from all rows"
+    if not kept.complete and detector.fits_any_source:
+        learned += f"; quality and calibration rest on {kept.said}"
+    elif not kept.complete:
+        learned = f"learned from {kept.said}; then scored all"
+    return [*labelled.how_read(), learned]
+
+
+def plain_parameters(detector: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator in a form that JSON can hold."""
+    parameters = detector.get_params(deep=False)
+    plain = (str, int, float, bool, type(None))
+    return {k: v if isinstance(v, plain) else repr(v) for k, v in parameters.items()}

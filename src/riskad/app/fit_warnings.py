@@ -18,13 +18,13 @@ from riskad.tables.data_checks import check_data
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
 
-__all__ = ["say_warnings"]
+__all__ = ["list_warnings"]
 
 _FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
 _MANY = 0.3  # of the unlabelled rows; for a random sample about 0.02 are beyond
 
 
-def say_warnings(
+def list_warnings(
     model: Pipeline,
     kept: KeptRows,
     counts: LabelCounts,
@@ -126,7 +126,7 @@ def _not_drawn_at_random(evidence: Evidence) -> list[str]:
         return [f"{seen}: {alike}.", *_beyond(evidence)]
     return [
         f"{seen}: the anomaly rate counts them as chosen, and {alike}. Label some rows drawn at "
-        "random and say so (label_source, or --labels random), or give the rate (--anomaly-rate).",
+        "random and say so (label_sampling='random'), or give the rate (anomaly_rate=...).",
         *_beyond(evidence),
     ]
 

@@ -3,7 +3,8 @@
 A model file is a zip archive of three members:
 
 - `riskad.json`, the header: what the file is, the versions of the libraries that wrote it, the
-  class of the model, the notes that were saved with it, and a checksum of the other two members;
+  class of the model, the report of its fit, notes of the user, and a checksum of the other two
+  members;
 - `state.json`, the model: its types, numbers and texts (`riskad.storage.codec`);
 - `arrays.safetensors`, its arrays, which other tools can read, too.
 
@@ -30,7 +31,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -42,20 +43,32 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 import riskad
-from riskad.app.fit_notes import check_notes
-from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.app.fit_report import FitReport
+from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_unicode
+from riskad.decisions.thresholds import parse_threshold
 from riskad.storage.codec import from_members, read_json, to_members
-from riskad.storage.fields import COUNT, TEXT, DictOf, Fixed, Text, check_state
+from riskad.storage.fields import COUNT, TEXT, DictOf, Fixed, Maybe, Text, check_state
 from riskad.storage.files import atomic_path, check_input_file, check_output_file
+from riskad.storage.records import from_plain, to_plain
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "ModelHeader", "load", "make_header", "read_header", "save"]
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "ModelHeader",
+    "load",
+    "make_header",
+    "read_header",
+    "save",
+    "save_report",
+]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 _NETWORKS = "riskad.deep."
+_DEEPEST = 40  # nesting of notes
 
 # An archive's own statements are trusted only within limits, so that the memory for reading is
 # bounded by the size of the file. JSON, which becomes objects many times its size, is not
@@ -85,7 +98,8 @@ _HEADER_FIELDS = {
     "model": TEXT,
     "created": TEXT,
     "versions": DictOf(TEXT, TEXT),
-    "notes": Fixed({}),  # checked separately: they may be anything that JSON can hold
+    "report": Maybe(Fixed({})),  # checked separately, as are the notes
+    "notes": Fixed({}),
     "checksum": TEXT,
 }
 
@@ -97,6 +111,8 @@ class ModelHeader:
     model: str
     created: str
     versions: dict[str, str]
+    report: FitReport | None = None
+    """What `riskad.fit_table` did and found; None for other models."""
     notes: dict[str, Any] = field(default_factory=dict)
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
@@ -108,6 +124,7 @@ def save(
     model: BaseEstimator,
     path: str | os.PathLike[str],
     *,
+    report: FitReport | None = None,
     notes: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> None:
@@ -125,9 +142,10 @@ def save(
         A fitted detector, feature map, `TablePreparer`, or a pipeline of these.
     path : path
         Where to write it.
+    report : FitReport, optional
+        `fit.report` of `riskad.fit_table`, which `riskad inspect`, `refit` and others need.
     notes : dict, optional
-        Anything that JSON can hold, to be read back by `read_header`; `riskad fit` uses the key
-        "fit".
+        Anything that JSON can hold, to be read back by `read_header`.
     force : bool, default=False
         Whether an existing file may be replaced.
 
@@ -146,8 +164,18 @@ def save(
     _check_fitted(model)
     state, arrays = _stored(model)
     members = {_STATE: state, _ARRAYS: arrays}
-    header = make_header(model, notes or {}, _checksum(members))
-    members = {_HEADER: _header_bytes(header), **members}
+    header = make_header(model, report, notes, _checksum(members))
+    _write(path, {_HEADER: _header_bytes(header), **members}, force)
+
+
+def save_report(path: str | os.PathLike[str], report: FitReport) -> None:
+    """Replace the report in a model file that exists; the model in it is not decoded."""
+    header = replace(read_header(path), report=report)
+    members = _read_members(check_input_file(path), _MEMBERS)
+    _write(path, members | {_HEADER: _header_bytes(header)}, force=True)
+
+
+def _write(path: str | os.PathLike[str], members: Mapping[str, bytes], force: bool) -> None:
     with atomic_path(path, force) as part:
         with zipfile.ZipFile(part, "x") as archive:
             for name, data in members.items():
@@ -216,26 +244,33 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
         format_version: Any = found.get("format_version")
         COUNT.check(format_version, {})
         if format_version == FORMAT_VERSION:
-            check_state({**found, "notes": {}}, _HEADER_FIELDS)
-            check_notes(found.get("notes"))
+            report = found.get("report")
+            check_state(found | {"report": None, "notes": {}}, _HEADER_FIELDS)
+            _check_notes(found.get("notes"))
             try:
                 datetime.fromisoformat(found["created"])
             except ValueError:
                 raise InputError(f"{found['created']!a} is no date") from None
-            return ModelHeader(**found)
+            return ModelHeader(**found | {"report": _read_report(report)})
     except InputError as error:
         raise _damaged(path, str(error).removeprefix(": ")) from None
     raise _other_version(path, format_version)
 
 
-def make_header(model: BaseEstimator, notes: Mapping[str, Any], checksum: str = "") -> ModelHeader:
+def make_header(
+    model: BaseEstimator,
+    report: FitReport | None = None,
+    notes: Mapping[str, Any] | None = None,
+    checksum: str = "",
+) -> ModelHeader:
     """Return the header that a file of this model, saved now, would have."""
     name = _class_name(model)
     return ModelHeader(
         model=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=_versions(("torch",) if name.startswith(_NETWORKS) else ()),
-        notes=dict(notes),
+        report=report,
+        notes=dict(notes or {}),
         checksum=checksum,
     )
 
@@ -282,11 +317,12 @@ def _header_bytes(header: ModelHeader) -> bytes:
         json.dumps(header.notes, allow_nan=False)  # only these come from the user
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"The notes cannot be written as JSON: {error}.") from error
-    data = json.dumps(asdict(header), indent=1, allow_nan=False).encode()
+    plain = {each.name: to_plain(getattr(header, each.name)) for each in fields(header)}
     try:
-        check_notes(read_json(data)["notes"])
-    except InputError as error:
-        raise InputError(f"The notes cannot be written: {error}.") from None
+        data = json.dumps(plain, indent=1, allow_nan=False).encode()
+        _check_notes(read_json(data)["notes"])
+    except (InputError, ValueError) as error:
+        raise InputError(f"The report and the notes cannot be written: {error}.") from None
     return data
 
 
@@ -331,6 +367,32 @@ def _read_members(path: Path, names: Sequence[str], others: bool = False) -> dic
     except _DAMAGE as error:
         text = str(error).splitlines()[0] if str(error) else repr(error)
         raise _damaged(path, f"{type(error).__name__}: {text}") from None
+
+
+def _read_report(plain: Any) -> FitReport | None:
+    """The report of a fit, if there is one; its rules must be readable."""
+    if plain is None:
+        return None
+    try:
+        report = from_plain(FitReport, plain)
+        parse_threshold(report.rule)
+    except InputError as error:
+        raise InputError(f"report {error}") from None
+    return report
+
+
+def _check_notes(notes: Any, depth: int = 0) -> None:
+    """Refuse notes that are nested too deeply, or whose texts are none."""
+    if not depth and not isinstance(notes, dict):
+        raise InputError("notes: expected names with values")
+    if depth > _DEEPEST:
+        raise InputError("notes: nested too deeply")
+    if isinstance(notes, dict | list):
+        inside = [*notes, *notes.values()] if isinstance(notes, dict) else notes
+        for each in inside:
+            _check_notes(each, depth + 1)
+    elif isinstance(notes, str) and not is_unicode(notes):
+        raise InputError(f"notes: {notes!a} is not a text")
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:

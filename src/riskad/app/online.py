@@ -44,7 +44,7 @@ class RowScorer:
     >>> from riskad.app.demo import make_tables
     >>> from riskad.tables.labelled import LabelColumn
     >>> table, new, _ = make_tables()
-    >>> labels = LabelColumn("label", normal=["benign"], anomaly=["malignant"])
+    >>> labels = FitSpec(label="label", normal=["benign"], anomaly=["malignant"])
     >>> model = riskad.fit_table(table, labels, model="shallow").model
     >>> scorer = RowScorer(model)
     >>> rows, notes = scorer.prepare(new[:1])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.reasons import Reason
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError, enumerate_names
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
@@ -41,7 +42,6 @@ __all__ = [
     "steps_of",
     "suspects_of",
     "tells_novelty",
-    "with_group",
 ]
 
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
@@ -125,23 +125,23 @@ def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
 
 
 def pick_features(
-    columns: Sequence[str], label: str, id: str | None, drop: Sequence[str], earlier: Sequence[str]
+    columns: Sequence[str], label: str | None, spec: FitSpec, earlier: Sequence[str]
 ) -> list[str]:
-    """Return the columns to learn from, without results of an earlier run."""
-    out = [label, *([id] if id is not None else []), *(d for d in drop if d not in earlier)]
-    check_columns(out, [*columns, label])
+    """Return the columns to learn from, without results of an earlier run.
+
+    The group column is among them, even if it names the rows.
+    """
+    out = [name for name in (label, spec.id) if name is not None]
+    out += [name for name in spec.drop if name not in earlier]
+    out += [name for name in [spec.label_sampling] if name in columns]
+    check_columns(out, columns if label is None else [*columns, label])
     features = [name for name in columns if name not in {*out, *earlier}]
     if not features:
         raise InputError("Every column is left out; there is nothing to learn from.")
+    if spec.group is not None and spec.group not in features:
+        check_columns([spec.group], columns)
+        features.append(spec.group)
     return features
-
-
-def with_group(features: Sequence[str], group: str | None, columns: Sequence[str]) -> list[str]:
-    """Return the columns to learn from, and the group column, even if it names the rows."""
-    if group is None or group in features:
-        return list(features)
-    check_columns([group], columns)
-    return [*features, group]
 
 
 def free_name(columns: Sequence[str]) -> str:

@@ -138,7 +138,7 @@ def score_table(
     >>> import riskad
     >>> amounts = [*range(10, 40), *range(80, 90)]
     >>> table = pl.DataFrame({"amount": amounts, "label": ["ok"] * 12 + [""] * 22 + ["fraud"] * 6})
-    >>> labels = riskad.LabelColumn("label", normal=["ok"], anomaly=["fraud"])
+    >>> labels = riskad.FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     >>> fit = riskad.fit_table(table, labels, model="shallow")
     >>> scored, report = score_table(fit.model, pl.DataFrame({"amount": [15.0, 85.0]}))
     >>> scored.columns

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from riskad.app.fit_report import FitReport
 from riskad.app.model_files import ModelHeader
 from riskad.app.results import read_rule
 from riskad.app.review import review_rows, review_table
@@ -34,7 +35,7 @@ class ThresholdReport:
 
 def change_threshold(
     model: Any, header: ModelHeader, threshold: Threshold | str
-) -> tuple[dict[str, Any], ThresholdReport]:
+) -> tuple[FitReport | None, ThresholdReport]:
     """Make a model decide by another rule, without another fit.
 
     Parameters
@@ -47,7 +48,7 @@ def change_threshold(
     Returns
     -------
     tuple
-        The notes for the model's file, and a report.
+        The report of the fit with the new rule, for the model's file, and what changed.
     """
     detector = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not hasattr(detector, "set_threshold"):
@@ -57,16 +58,13 @@ def change_threshold(
     detector.set_threshold(read_rule(threshold))
     rule, t = str(detector.threshold_), detector.anomaly_threshold
     flagged = round(float((calibration.unlabelled > t).mean()) * calibration.n_unlabelled)
-    notes = dict(header.notes)
-    if "fit" in notes:
-        notes["fit"] = notes["fit"] | {
-            "rule": rule,
-            "fitted": notes["fit"]["fitted"] | {"threshold": t},
-            "unlabelled_flagged": flagged,
-        }
+    changed = header.report
+    if changed is not None:
+        fitted = changed.fitted | {"threshold": t}
+        changed = replace(changed, rule=rule, threshold=t, flagged=flagged, fitted=fitted)
     review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
     found = review_table(review, flagged, rule)
     expected, cost = (None, None) if found is None else (found.flagged, found.cost)
-    return notes, ThresholdReport(
+    return changed, ThresholdReport(
         rule, t, before, calibration.n_unlabelled, flagged, expected, cost
     )

@@ -34,7 +34,6 @@ from riskad.core.checks import InputError
 from riskad.core.labels import LabelCodes
 from riskad.decisions.suggest import suggest_rows
 from riskad.detectors.outlier_mean import OutlierMean
-from riskad.tables.labelled import LabelColumn
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["Found", "Task", "unsupervised"]
@@ -141,10 +140,13 @@ class _Worker:
             words = pl.Series(label, [_WORDS[int(code)] for code in self.codes])
             fit_table(
                 self.frame.with_columns(words),
-                LabelColumn(label, ["normal"], ["anomaly"]),
-                kinds=task.kinds,
+                label=label,
+                normal="normal",
+                anomaly="anomaly",
+                kinds=task.kinds or {},
                 group=task.group,
-                settings={"budget": task.budget, "random_state": task.seed},
+                settings={"budget": task.budget},
+                seed=task.seed,
                 top=0,
                 progress=lambda what: self.say({"progress": what}),
                 fitted=self.tell,  # which does not return before the end
@@ -186,10 +188,10 @@ class _Worker:
             kinds=[] if found is None else list(found.reasons),
             threshold=float(detector.anomaly_threshold),
             labelled=int((self.codes != 0).sum()),
-            said=[] if report is None else [*report.said, *report.warnings],
+            said=[] if report is None else [*report.summary, *report.warnings],
             auc=None if auc is None else [auc.value, auc.low, auc.high],
             why_no_auc="" if report is None else report.why_no_auc,
-            rate=None if rate is None else [float(each) for each in rate],
+            rate=None if rate is None else [rate.value, rate.low, rate.high],
             members=[
                 {name: row[name] for name in ("member", "weight", "auc")}
                 for row in leaders

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from riskad.app.spec import FitSpec
     from riskad.rows.engine import Engine
 
-_HEADINGS = ("Labels", "Columns", "Output", "Decision", "Model")
+_HEADINGS = ("Labels", "Columns", "Output", "Decision", "Model", "Large tables")
 
 
 class _FitCommand(click.Command):
@@ -35,8 +35,8 @@ class _FitCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own parameters and those of the library, by heading."""
         *own, last = super().get_params(ctx)
-        options = [*own, *make_options()]
-        options.sort(key=lambda each: _HEADINGS.index(each.heading) if _has_heading(each) else -1)
+        options = [*make_options(), *own]
+        options.sort(key=_place)
         return [*options, *make_setting_options(), last]  # --help stands last
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -67,6 +67,12 @@ class _FitCommand(click.Command):
 
 def _has_heading(parameter: Any) -> bool:
     return isinstance(parameter, Option)
+
+
+def _place(parameter: Any) -> tuple[int, bool]:
+    """Arguments first, then options by heading, those first that must be given."""
+    heading = _HEADINGS.index(parameter.heading) if _has_heading(parameter) else -1
+    return heading, not parameter.required
 
 
 def _summary(entry: Any) -> str:
@@ -119,7 +125,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Any:
 @force
 @_option(
     "--engine",
-    heading="Model",
+    heading="Large tables",
     type=click.Choice(("threads", "dask")),
     default="threads",
     show_default=True,
@@ -127,7 +133,7 @@ def _option(*names: str, heading: str, **settings: Any) -> Any:
 )
 @_option(
     "--scheduler",
-    heading="Model",
+    heading="Large tables",
     metavar="ADDRESS",
     help="dask: address of the cluster, tcp://host:8786 for instance.  [default: none; threads of "
     "Dask in this process, which opens no port]",

@@ -41,21 +41,15 @@ def look(run: Run, page: Path | None, **options: Any) -> None:
     from riskad.app.look import look_table
     from riskad.app.report.look_page import render_look
     from riskad.app.report.terminal_look import print_look
-    from riskad.app.spec import FitSpec
     from riskad.storage.files import atomic_path
     from riskad.tables.reading import is_larger_than_memory, read_batches
 
     with run.start(page=page):
-        spec = FitSpec(**options)
         found = look_table(
             read_batches(run.paths) if is_larger_than_memory(run.paths) else run.table,
-            spec.labels,
-            id=spec.id,
-            drop=spec.drop,
-            kinds=spec.kinds,
-            group=spec.group,
             source=run.source,
             progress=run.progress,
+            **options,
         )
         run.say(found, print_look, _fit_command(run, options), run.written.get("page"))
         if page is not None:

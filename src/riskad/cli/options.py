@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type
 import click
 
 from riskad.app import spec as fit_spec
+from riskad.cli.words import in_words_of
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ force = click.option(
 def make_options() -> list[click.Parameter]:
     """Return an option for each field of `FitSpec` that has a heading."""
     return [
-        Option(names, **settings)
-        for names, settings in _declared().values()
-        if settings["heading"]
+        Option(names, **settings) for names, settings in _declared().values() if settings["heading"]
     ]
 
 
@@ -116,13 +115,13 @@ def _declared(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any]]]:
 
 
 def _reader(read: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A callback of click that reads a value, and names the option if it cannot be read."""
+    """A callback of click that reads a value; one that cannot be read is a mistake in usage."""
 
     def callback(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
         try:
             return None if value is None else read(value)
         except InputError as error:
-            raise click.BadParameter(str(error), ctx, parameter) from error
+            raise click.UsageError(in_words_of(ctx.command, ctx, str(error)), ctx) from error
 
     return callback
 
@@ -142,7 +141,7 @@ def _read_kinds(values: tuple[str, ...]) -> dict[str, str]:
         column, _, kind = value.rpartition("=")
         if not (column and kind):
             raise InputError(
-                f"{value!r}: expected the name of a column, '=', and what it is, such as "
+                f"--kind {value!r}: expected the name of a column, '=', and what it is, such as "
                 "amount=number or when=date:%d.%m.%Y."
             )
         kinds[column] = kind

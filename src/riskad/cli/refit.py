@@ -83,9 +83,7 @@ def refit(
     from riskad.tables.reading import read_table
 
     with run.start(model=output, report=page):
-        spec = refit_spec(
-            run.header, run.model, **{name: value for name, value in labels.items() if value}
-        )
+        spec = refit_spec(run.header, **labels)
         table, sampling, judging = run.table, None, None
         if journal is not None:
             applied, spec = answered(table, journal, spec)

@@ -1,20 +1,10 @@
-"""One run of a command: outputs are checked, work is shown, files appear together, then it speaks.
-
-    @model_file
-    @one_table
-    @as_json
-    @pass_run
-    def drift(run):
-        with run.start():
-            report = drift_table(run.model, run.table, source=run.source, progress=run.progress)
-            run.say(report, print_drift)
-"""
+"""One run of a command: check outputs, show progress, read, work, write files together, speak."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, wraps
 from pathlib import Path
@@ -32,7 +22,7 @@ if TYPE_CHECKING:
     from riskad.app.model_files import ModelHeader
     from riskad.labelling.applying import Applied
 
-_TABLES = ("ranked", "reasons", "scored", "suggested")
+_TABLES = ("export", "ranked", "reasons", "scored", "suggested")
 
 
 def pass_run(command: Callable[..., None]) -> Callable[..., None]:
@@ -106,7 +96,8 @@ class Run:
         self._has_outputs = bool(outputs)
         names = [self.model_file.name] if self.model_file is not None else []
         names += [self.source] if self.data else []
-        with together(keep_if_interrupted), show_progress(scoring) as self.progress:
+        files = together(keep_if_interrupted) if outputs else nullcontext()
+        with files, show_progress(scoring) as self.progress:
             if names:
                 self.progress(f"Reading {' and '.join(names)}")
             yield
@@ -123,6 +114,8 @@ class Run:
             spelled = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
             report = replace(report, warnings=spelled)
         if self.as_json:
+            if hasattr(report, "command"):  # a line in reports, a name for machines
+                report = replace(report, command=self.ctx.info_name)
             written = {"written": self.written} if self._has_outputs else {}
             self.text = to_json(report, command=self.ctx.info_name, **written)
         else:
@@ -236,7 +229,9 @@ def check_outputs(
     from riskad.tables.writing import check_writable
 
     written = {what: path for what, path in outputs.items() if path is not None}
-    files = {what: path for what, path in written.items() if not is_pipe(path)}
+    files = {
+        what: path for what, path in written.items() if not (what in _TABLES and is_pipe(path))
+    }
     tables = {os.path.realpath(file_of(path)[0]) for path in data}
     for what, path in files.items():
         check_output_file(path, force)

@@ -22,6 +22,7 @@ from riskad.cli.options import (
 )
 from riskad.cli.run import Run, answered, is_pipe, pass_run
 from riskad.cli.shell import ALARM
+from riskad.core.checks import printable
 
 _id = spec_options("id", shown_default="that of the fit")
 
@@ -248,7 +249,7 @@ def report_table(run: Run, output: Path, top: int) -> None:
         )
         run.write_report(report, output)
         flagged = f"{report.flagged:,} of {report.flagged_of:,} rows look anomalous."
-        run.text = f"{flagged}\nWrote {output}."
+        run.text = printable(f"{flagged}\nWrote {output}.")
 
 
 @click.command(short_help="List the rows to label next.")

@@ -7,7 +7,7 @@ import re
 import click
 
 _SETTING = re.compile(
-    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d)|(?P<any>\.\.\.)|(?P<flag>True))"""
+    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?\d(?:[\d.]*\d)?)|(?P<any>\.\.\.)|(?P<flag>True))"""
 )
 _FLAGS = {("others", "unlabelled"): "--others-unlabelled"}
 

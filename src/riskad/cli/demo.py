@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
+from riskad.cli import params
+from riskad.cli.params import JSON
+from riskad.cli.run import Run, command
 
-from riskad.cli.options import as_json, spec_options
-from riskad.cli.run import Run, pass_run
 
-
-@click.command(short_help="Run everything once on built-in data.")
-@spec_options("seed")
-@as_json
-@pass_run
+@command("Run everything once on built-in data.", JSON)
+@params.spec_options("seed")
 def demo(run: Run, seed: int) -> None:
     """Run everything once, on data that comes with scikit-learn; takes about half a minute."""
     from tempfile import TemporaryDirectory

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from riskad.cli.options import (
-    PATH,
-    Option,
-    as_json,
-    force,
-    make_options,
-    make_setting_options,
-    tables,
-)
-from riskad.cli.run import Run, answered, pass_run
+from riskad.cli import params
+from riskad.cli.params import FORCE, JSON, TABLES
+from riskad.cli.run import Run, answered, command
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
@@ -35,17 +28,18 @@ class _FitCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own parameters and those of the library, by heading."""
         *own, last = super().get_params(ctx)
-        options = [*make_options(), *own]
+        options = [*params.make_spec_options(), *own]
         options.sort(key=_place)
-        return [*options, *make_setting_options(), last]  # --help stands last
+        return [*options, *params.make_setting_options(), last]  # --help stands last
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write options under their headings, then models, then the settings of each."""
         from riskad.detectors.registry import DETECTORS
 
         lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _HEADINGS}
-        for option in filter(_has_heading, self.get_params(ctx)):
-            lines.setdefault(option.heading, []).append(option.get_help_record(ctx))
+        for each in self.get_params(ctx):
+            if isinstance(each, params.Option) and (line := each.get_help_record(ctx)) is not None:
+                lines.setdefault(each.heading, []).append(line)
         for heading in _HEADINGS:
             with formatter.section(heading):
                 formatter.write_dl(lines[heading])
@@ -65,14 +59,10 @@ class _FitCommand(click.Command):
                     formatter.write_dl(settings)
 
 
-def _has_heading(parameter: Any) -> bool:
-    return isinstance(parameter, Option)
-
-
-def _place(parameter: Any) -> tuple[int, bool]:
+def _place(parameter: click.Parameter) -> tuple[int, bool]:
     """Arguments first, then options by heading, those first that must be given."""
-    heading = _HEADINGS.index(parameter.heading) if _has_heading(parameter) else -1
-    return heading, not parameter.required
+    heading = parameter.heading if isinstance(parameter, params.Option) else ""
+    return _HEADINGS.index(heading) if heading else -1, not parameter.required
 
 
 def _summary(entry: Any) -> str:
@@ -80,65 +70,38 @@ def _summary(entry: Any) -> str:
     return f"{entry.summary}{needs}"
 
 
-def _option(*names: str, heading: str, **settings: Any) -> Any:
-    return click.option(*names, cls=Option, heading=heading, **settings)
-
-
-@click.command(cls=_FitCommand, short_help="Fit a model on a table with a few labels.")
-@tables
-@_option(
+@command("Fit a model on a table with a few labels.", TABLES, JSON, FORCE, cls=_FitCommand)
+@params.path(
     "--journal",
-    heading="Labels",
-    type=PATH,
     help="Answers of `riskad label`; they override the labels in DATA.",
+    heading="Labels",
 )
-@_option(
-    "-o",
-    "--output",
-    heading="Output",
-    type=PATH,
-    required=True,
-    help="Where to write the model.",
-)
-@_option(
+@params.output(required=True, help="Where to write the model.")
+@params.path(
     "--ranked",
-    heading="Output",
-    type=PATH,
     help="Where to write the unlabelled rows, most suspicious first; in Excel (.xlsx) the first "
     "1,048,575 of them.",
 )
-@_option(
-    "--report",
-    "page",
-    heading="Output",
-    type=PATH,
+@params.path(
+    *("--report", "page"),
     help="Where to write a report: a page (.html) that opens offline, or .json.",
 )
-@_option(
-    "-v",
-    "--verbose",
-    heading="Output",
-    is_flag=True,
-    help="Print all lines of the summary, not only the first 40.",
-)
-@as_json
-@force
-@_option(
+@params.option("-v", "--verbose", is_flag=True, help="Print the whole summary, not only 40 lines.")
+@params.option(
     "--engine",
-    heading="Large tables",
     type=click.Choice(("threads", "dask")),
     default="threads",
     show_default=True,
     help="Who reads Parquet files that are larger than memory.",
-)
-@_option(
-    "--scheduler",
     heading="Large tables",
+)
+@params.option(
+    "--scheduler",
     metavar="ADDRESS",
     help="dask: address of the cluster, tcp://host:8786 for instance.  [default: none; threads of "
     "Dask in this process, which opens no port]",
+    heading="Large tables",
 )
-@pass_run
 def fit(
     run: Run,
     /,
@@ -180,6 +143,7 @@ def fit(
     from riskad.app.fit import fit_table
     from riskad.app.model_files import save, save_report
     from riskad.app.report.terminal import print_fit
+    from riskad.tables.workbooks import SHEET_ROWS
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
@@ -205,7 +169,8 @@ def fit(
         run.progress(f"Writing {output.name}")
         save_report(output, fit.report)
         if ranked is not None:
-            run.write_table(_that_fit(fit.ranked, ranked), ranked)
+            fits = SHEET_ROWS if ranked.suffix.lower() == ".xlsx" else None
+            run.write_table(fit.ranked[:fits], ranked)
         if page is not None:
             run.write_report(describe_fit(fit, command=run.ctx.obj), page)
         run.say(fit.report, print_fit, run.written, verbose)
@@ -250,10 +215,3 @@ def _read(run: Run, spec: FitSpec, journal: Path | None, cluster: Engine | None)
     elif spec.label is not None and (cluster is not None or is_larger_than_memory(run.paths)):
         return run.paths
     return run.table
-
-
-def _that_fit(rows: Any, path: Path) -> Any:
-    """As many rows as the file can hold."""
-    from riskad.tables.workbooks import SHEET_ROWS
-
-    return rows.head(SHEET_ROWS) if path.suffix.lower() == ".xlsx" else rows

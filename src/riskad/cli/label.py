@@ -9,48 +9,35 @@ from typing import Any
 
 import click
 
-from riskad.cli.options import (
-    COLUMN_FIELDS,
-    LABEL_FIELDS,
-    PATH,
-    binding,
-    force,
-    listening_options,
-    one_table,
-    spec_options,
-)
-from riskad.cli.run import Run, is_pipe, pass_run
+from riskad.cli import params
+from riskad.cli.params import FORCE, TABLE
+from riskad.cli.run import Run, command, is_pipe
 from riskad.cli.shell import echo, echo_notes, show_progress
 from riskad.core.checks import printable
 
 
-@click.command(short_help="Label rows in the browser, one key each.")
-@one_table
-@spec_options(*LABEL_FIELDS, *COLUMN_FIELDS)
-@click.option("--model", type=PATH, help="A model to begin with; fits to your answers replace it.")
-@click.option(
+@command("Label rows in the browser, one key each.", TABLE, FORCE)
+@params.spec_options(*params.LABELS, *params.COLUMNS)
+@params.path("--model", help="A model to begin with; fits to your answers replace it.")
+@params.path(
     "--journal",
-    type=PATH,
     help="Where to save answers.  [default: DATA.labels.jsonl, beside DATA]",
 )
-@click.option("--who", default="", metavar="NAME", help="Who answers.  [default: your user name]")
-@click.option(
+@params.option("--who", default="", metavar="NAME", help="Who answers.  [default: your user name]")
+@params.path(
     "--export",
-    type=PATH,
     help="Write a copy of DATA with the labels of the journal here; open no page.",
 )
-@click.option(
+@params.option(
     "--budget",
     type=click.FloatRange(1, 3600),
     default=20.0,
     show_default=True,
     help="Seconds that each fit in the background may take.",
 )
-@listening_options(port=0)
-@click.option("--open", "open_", is_flag=True, help="Open the page in a browser.")
-@spec_options("seed")
-@force
-@pass_run
+@params.listening_options(port=0)
+@params.option("--open", "open_", is_flag=True, help="Open the page in a browser.")
+@params.spec_options("seed")
 def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **options: Any) -> None:
     """Label rows of DATA in the browser while a model learns.
 
@@ -75,7 +62,7 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
             raise click.UsageError("Say where to keep the answers, with --journal.")
         file, part = file_of(run.data[0])
         journal = file.with_name(f"{file.name}{f'.{part}' if part else ''}.labels.jsonl")
-    labels = FitSpec(**{name: options.pop(name) for name in LABEL_FIELDS}).labels
+    labels = FitSpec(**{name: options.pop(name) for name in params.LABELS}).labels
     if export is not None:
         _export(run, journal, labels, export)
         return
@@ -104,7 +91,7 @@ def _export(run: Run, journal: Path, labels: Any, export: Path) -> None:
 
 
 def _server(run: Run, journal: Path, labels: Any, options: dict[str, Any]) -> Any:
-    bound = binding(options, "page")
+    bound = params.binding(options, "page")
     from riskad.app.model_files import read_header
     from riskad.labelling.server import Server
     from riskad.labelling.session import Options, Session
@@ -113,7 +100,7 @@ def _server(run: Run, journal: Path, labels: Any, options: dict[str, Any]) -> An
     model = options["model"]
     if model is not None:
         read_header(model)  # before any work
-    names = (*COLUMN_FIELDS, "who", "budget", "seed")
+    names = (*params.COLUMNS, "who", "budget", "seed")
     table_options = Options(
         labels=labels,
         model=None if model is None else str(model),

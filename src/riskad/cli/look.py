@@ -6,27 +6,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import click
-
-from riskad.cli.options import (
-    COLUMN_FIELDS,
-    LABEL_FIELDS,
-    PATH,
-    as_json,
-    force,
-    spec_options,
-    tables,
-)
-from riskad.cli.run import Run, pass_run
+from riskad.cli import params
+from riskad.cli.params import FORCE, JSON, TABLES
+from riskad.cli.run import Run, command
 
 
-@click.command(short_help="Show what each column of a table is, before a fit.")
-@tables
-@spec_options(*LABEL_FIELDS, *COLUMN_FIELDS)
-@click.option("--page", type=PATH, help="Where to write a page (.html) that opens offline.")
-@as_json
-@force
-@pass_run
+@command("Show what each column of a table is, before a fit.", TABLES, JSON, FORCE)
+@params.spec_options(*params.LABELS, *params.COLUMNS)
+@params.path("--page", help="Where to write a page (.html) that opens offline.")
 def look(run: Run, page: Path | None, **options: Any) -> None:
     """Show what each column of DATA is, how it is written, and what a model would see.
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from riskad.cli.options import PATH, as_json, force, model_file
-from riskad.cli.run import Run, pass_run
+from riskad.cli import params
+from riskad.cli.params import FORCE, JSON, MODEL
+from riskad.cli.run import Run, command
 
 
 class _RuleCommand(click.Command):
@@ -22,13 +23,9 @@ class _RuleCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-@click.command(cls=_RuleCommand, short_help="Change the threshold rule of a model.")
-@model_file
+@command("Change the threshold rule of a model.", MODEL, JSON, FORCE, cls=_RuleCommand)
 @click.argument("rule")
-@click.option("-o", "--output", type=PATH, required=True, help="Where to write the model.")
-@as_json
-@force
-@pass_run
+@params.output(required=True, help="Where to write the model.")
 def threshold(run: Run, rule: str, output: Path) -> None:
     """Change the threshold rule of MODEL to RULE, without another fit.
 
@@ -46,12 +43,8 @@ def threshold(run: Run, rule: str, output: Path) -> None:
         run.say(report, print_threshold, str(output))
 
 
-@click.command("export", short_help="Write a model as ONNX, to be run without Python.")
-@model_file
-@click.argument("output", type=PATH)
-@as_json
-@force
-@pass_run
+@command("Write a model as ONNX, to be run without Python.", MODEL, JSON, FORCE, name="export")
+@click.argument("output", type=params.PATH)
 def export_(run: Run, output: Path) -> None:
     """Write MODEL to OUTPUT as an ONNX graph, which onnxruntime runs in many languages.
 
@@ -71,12 +64,8 @@ def export_(run: Run, output: Path) -> None:
         run.say(export(model, output, force=run.force), print_export, str(output))
 
 
-@click.command(short_help="Show what a model is and what it was trained on.")
-@model_file
-@click.option("--card", type=PATH, help="Where to write a model card, a page of Markdown.")
-@as_json
-@force
-@pass_run
+@command("Show what a model is and what it was trained on.", MODEL, JSON, FORCE)
+@params.path("--card", help="Where to write a model card, a page of Markdown.")
 def inspect(run: Run, card: Path | None) -> None:
     """Show what MODEL is, when and on what data it was trained, and its weights.
 
@@ -88,7 +77,6 @@ def inspect(run: Run, card: Path | None) -> None:
     from riskad.app.report import write_card
     from riskad.app.report.terminal import print_model
 
-    assert run.model_file is not None
     with run.start(card=card):
         report, name = describe_model(run.model, run.header), run.model_file.name
         if card is not None:

@@ -5,52 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
-from riskad.cli.options import (
-    LABEL_FIELDS,
-    PATH,
-    as_json,
-    force,
-    model_file,
-    one_table,
-    spec_options,
-)
-from riskad.cli.run import Run, answered, pass_run
+from riskad.cli import params
+from riskad.cli.params import FORCE, JSON, MODEL, TABLE
+from riskad.cli.run import Run, answered, command
 from riskad.cli.shell import ALARM
 
 
-@click.command(short_help="Fit the next model, and compare it with the last one.")
-@model_file
-@one_table
-@spec_options("label", shown_default="the model's")
-@spec_options(*LABEL_FIELDS[1:])
-@spec_options("label_sampling", default=None, shown_default="the model's")
-@click.option(
+@command("Fit the next model, and compare it with the last one.", MODEL, TABLE, JSON, FORCE)
+@params.spec_options("label", shown_default="the model's")
+@params.spec_options(*params.LABELS[1:])
+@params.spec_options("label_sampling", default=None, shown_default="the model's")
+@params.path(
     "--journal",
-    type=PATH,
     help="Answers of `riskad label` or of feedback; they override the labels in DATA.",
 )
-@click.option(
+@params.path(
     "--held-out",
-    type=PATH,
     metavar="TABLE",
     help="Labelled rows that neither model learns from, to compare the two.  [default: answers in "
     "the journal that are newer than MODEL]",
 )
-@click.option("-o", "--output", type=PATH, required=True, help="Where to write the new model.")
-@click.option(
-    "--report",
-    "page",
-    type=PATH,
+@params.output(required=True, help="Where to write the new model.")
+@params.path(
+    *("--report", "page"),
     help="Where to write a report with both models: a page (.html) that opens offline, or .json.",
 )
-@click.option(
+@params.option(
     "--even-if-worse", is_flag=True, help="Write the new model even if it is clearly worse."
 )
-@as_json
-@force
-@pass_run
 def refit(
     run: Run,
     journal: Path | None,
@@ -90,7 +72,7 @@ def refit(
             table, sampling = applied.frame, applied.sources
             unseen = judged_since(applied.first_judged, run.header.created)
             judging = Judging(unseen, applied.sources)
-        if held_out is not None:
+        if held_out is not None and spec.labels is not None:
             judging = Judging.by_table(read_table(held_out), spec.labels)
         fit = refit_table(
             run.model,

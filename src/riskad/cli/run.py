@@ -25,46 +25,36 @@ if TYPE_CHECKING:
 _TABLES = ("export", "ranked", "reasons", "scored", "suggested")
 
 
-def pass_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a `Run` for its parameters MODEL, DATA, --json and --force."""
+def command(
+    short_help: str, *parameters: click.Parameter, **settings: Any
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function that takes a `Run` and what its own options say.
 
-    @wraps(command)
-    def start(**options: Any) -> None:
-        data = options.pop("data", ())
-        run = Run(
-            model_file=options.pop("model_file", None),
-            data=data if isinstance(data, tuple) else (str(data),),
-            as_json=options.pop("as_json", False),
-            force=options.pop("force", False),
-        )
-        command(run, **options)
+    The run takes MODEL and DATA, if they are among the parameters, and --json and --force, which
+    stand last in the help.
+    """
 
-    return start
+    def make(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def start(model_file: Any = None, data: Any = (), **options: Any) -> None:
+            data = data if isinstance(data, tuple) else (str(data),)
+            flags = {name: options.pop(name, False) for name in ("as_json", "force")}
+            function(Run(model_file, data, **flags), **options)
+
+        made = click.command(**{"short_help": short_help, **settings})(start)
+        first = [each for each in parameters if isinstance(each, click.Argument)]
+        made.params = [*first, *made.params, *(each for each in parameters if each not in first)]
+        return made
+
+    return make
 
 
 class Run:
-    """What a command reads, how far it is, what it writes and what it says.
+    """What a command reads, how far it is, what it writes and, as `text`, what it says."""
 
-    Parameters
-    ----------
-    model_file, data
-        The model, if the command takes one, and tables, as they were typed.
-    as_json
-        Whether machines are to read what it says.
-    force
-        Whether files are replaced.
+    model_file: Path  # if the command takes one
 
-    Attributes
-    ----------
-    text
-        What is printed last.
-    written
-        Files that are written, by what they are.
-    """
-
-    def __init__(
-        self, *, model_file: Path | None, data: tuple[str, ...], as_json: bool, force: bool
-    ):
+    def __init__(self, model_file: Any, data: tuple[str, ...], *, as_json: bool, force: bool):
         self.ctx = click.get_current_context()
         self.model_file, self.data = model_file, data
         self.as_json, self.force = as_json, force
@@ -78,24 +68,16 @@ class Run:
     ) -> Iterator[None]:
         """Do the work of a command, the block, between checks of its outputs and what it says.
 
-        All files get their names at the end of the block, or none of them, however late a failure
-        is. What was said then is printed, on stderr if standard output holds a table.
-
-        Parameters
-        ----------
-        scoring
-            Whether to show a bar with the time that is left.
-        keep_if_interrupted
-            Whether an interrupt keeps the files that are complete.
-        **outputs
-            Files to write, by what they are.
+        All outputs, named by what they are, get their names at the end of the block, or none of
+        them, however late a failure is; if requested, an interrupt keeps the complete ones. Then
+        `text` is printed, on stderr if a table goes to standard output.
         """
         from riskad.storage.files import together
 
         self.written = check_outputs(outputs, self.data, self.force)
         self._has_outputs = bool(outputs)
-        names = [self.model_file.name] if self.model_file is not None else []
-        names += [self.source] if self.data else []
+        names = [self.model_file.name] * bool(self.model_file) + [self.source] * bool(self.data)
+        # Without outputs, files of the command's own get their names at once.
         files = together(keep_if_interrupted) if outputs else nullcontext()
         with files, show_progress(scoring) as self.progress:
             if names:
@@ -104,10 +86,7 @@ class Run:
         click.echo(self.text, err="-" in self.written.values())
 
     def say(self, report: Any, show: Callable[..., None], *more: Any) -> None:
-        """Prepare what is printed last: one JSON object, or what `show` prints of the report.
-
-        Settings in the warnings of the report are spelled as options.
-        """
+        """Set `text` to one JSON object, or to what `show` prints of the report."""
         from riskad.app.report.json import to_json
 
         if warnings := getattr(report, "warnings", None):
@@ -133,7 +112,6 @@ class Run:
         """The model."""
         from riskad.app.model_files import load
 
-        assert self.model_file is not None
         return load(self.model_file)
 
     @cached_property
@@ -141,10 +119,9 @@ class Run:
         """The header of the model's file."""
         from riskad.app.model_files import read_header
 
-        assert self.model_file is not None
         return read_header(self.model_file)
 
-    @cached_property
+    @property
     def spec(self) -> FitSpec:
         """What the fit of the model was told."""
         return FitSpec() if self.header.report is None else self.header.report.spec
@@ -165,7 +142,7 @@ class Run:
 
     @cached_property
     def table(self) -> Any:
-        """The table."""
+        """The table, in memory."""
         import polars as pl
 
         from riskad.tables.reading import read_batches, read_table
@@ -177,13 +154,12 @@ class Run:
         """Return the column that names the rows, by default that of the fit."""
         from riskad.tables.cells import check_columns
 
-        if id is None:
-            return self.spec.id
-        check_columns([id], self.table.columns)
-        return id
+        if id is not None:
+            check_columns([id], self.table.columns)
+        return id or self.spec.id
 
     def write_table(self, rows: Any, path: Path | None) -> None:
-        """Write rows in the way in which the table was written, if there is a path."""
+        """Write rows as the table was written, if there is a path."""
         from riskad.tables.reading import csv_format
         from riskad.tables.writing import write_table
 
@@ -211,7 +187,6 @@ def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[Applied, FitSpec
         normal=tuple(labels.normal),
         anomaly=tuple(labels.anomaly),
         unlabelled=tuple(labels.unlabelled),
-        others_unlabelled=labels.others == "unlabelled",
     )
 
 
@@ -229,9 +204,7 @@ def check_outputs(
     from riskad.tables.writing import check_writable
 
     written = {what: path for what, path in outputs.items() if path is not None}
-    files = {
-        what: path for what, path in written.items() if not (what in _TABLES and is_pipe(path))
-    }
+    files = {what: p for what, p in written.items() if not (what in _TABLES and is_pipe(p))}
     tables = {os.path.realpath(file_of(path)[0]) for path in data}
     for what, path in files.items():
         check_output_file(path, force)

@@ -8,77 +8,59 @@ from typing import Any
 
 import click
 
-from riskad.cli.options import (
-    LABEL_FIELDS,
-    MOST_REASONS,
-    MOST_ROWS,
-    PATH,
-    as_json,
-    force,
-    model_file,
-    one_table,
-    spec_options,
-    tables,
-)
-from riskad.cli.run import Run, answered, is_pipe, pass_run
+from riskad.cli import params
+from riskad.cli.params import FORCE, JSON, MODEL, TABLE, TABLES
+from riskad.cli.run import Run, answered, command, is_pipe
 from riskad.cli.shell import ALARM
 from riskad.core.checks import printable
 
-_id = spec_options("id", shown_default="that of the fit")
+_id = params.spec_options("id", shown_default="that of the fit")
 
 
-@click.command(short_help="Score the rows of a table with a model.")
-@model_file
-@tables
-@click.option(
-    "-o",
-    "--output",
-    type=PATH,
+@command("Score the rows of a table with a model.", MODEL, TABLES, JSON, FORCE)
+@params.output(
     required=True,
     help="Where to write the scored table: a file (.csv, .tsv, .xlsx, .parquet), a table "
     "(scores.sqlite::scored, scores.duckdb::scored), or with --day a folder.",
 )
-@click.option(
+@params.option(
     "--since",
     metavar="auto|COLUMN=VALUE",
     help="Add only rows that OUTPUT lacks, each once, identified by --id. With a column and a "
     "value (day=2026-11-17), consider only rows from that value on.",
 )
-@click.option(
+@params.option(
     "--day",
     metavar="COLUMN",
     help="Write a folder of Parquet files, split by the day in this column: day=2026-11-17/.",
 )
 @_id
-@click.option(
+@params.option(
     "--threshold",
     metavar="RULE",
     help="Decide is_anomaly by this rule instead of the model's; see `riskad threshold --help`.",
 )
-@click.option(
+@params.option(
     "--fdr",
     type=float,
     metavar="SHARE",
     help="Add p_value, and flag rows of which at most this share is normal, on average.",
 )
-@click.option(
+@params.count(
     "--reasons",
-    type=click.IntRange(0, MOST_REASONS),
     default=0,
-    show_default=True,
+    least=0,
+    most=params.MOST_REASONS,
     help="Columns reason_1, reason_2, ... to add: why flagged rows are flagged.",
 )
-@click.option(
+@params.option(
     "--by",
     type=click.Choice(["score", "novelty"]),
     default="score",
     show_default=True,
     help="Which rows to print first: the most anomalous, or those most unlike all training rows.",
 )
-@spec_options("top")
-@as_json
-@force
-@pass_run
+@params.spec_options("top")
 def score(
     run: Run, output: Path, since: str | None, day: str | None, id: str | None, **options: Any
 ) -> None:
@@ -157,33 +139,18 @@ def _compress_hint(run: Run) -> str:
     return f" A model that scores some 10 times as fast: {command}"
 
 
-@click.command(short_help="Explain why the most suspicious rows are suspicious.")
-@model_file
-@one_table
-@click.option(
-    "--rows", type=click.IntRange(1, MOST_ROWS), default=10, show_default=True, help="Rows."
-)
-@click.option(
-    "--reasons",
-    type=click.IntRange(1, MOST_REASONS),
-    default=3,
-    show_default=True,
-    help="Columns for each.",
-)
+@command("Explain why the most suspicious rows are suspicious.", MODEL, TABLE, JSON, FORCE)
+@params.count("--rows", default=10, help="Rows.")
+@params.count("--reasons", default=3, most=params.MOST_REASONS, help="Columns for each.")
 @_id
-@click.option(
+@params.option(
     "--only",
     multiple=True,
     metavar="VALUE",
     help="Explain the row that has this value in the column of --id; without such a column, the "
     "row with this number (may repeat).",
 )
-@click.option(
-    "-o", "--output", type=PATH, help="Where to write the reasons for every column of these rows."
-)
-@as_json
-@force
-@pass_run
+@params.output(help="Where to write the reasons for every column of these rows.")
 def explain(run: Run, id: str | None, output: Path | None, **options: Any) -> None:
     """Explain which columns make rows of DATA suspicious, according to MODEL.
 
@@ -214,13 +181,9 @@ def explain(run: Run, id: str | None, output: Path | None, **options: Any) -> No
         run.say(report, print_explain, run.written.get("reasons"))
 
 
-@click.command("report", short_help="Write a page about a model and a table it scores.")
-@model_file
-@one_table
-@click.option("-o", "--output", type=PATH, required=True, help="Page (.html) or .json to write.")
-@spec_options("top")
-@force
-@pass_run
+@command("Write a page about a model and a table it scores.", MODEL, TABLE, FORCE, name="report")
+@params.output(required=True, help="Page (.html) or .json to write.")
+@params.spec_options("top")
 def report_table(run: Run, output: Path, top: int) -> None:
     """Write a report on DATA, scored by MODEL, as one page that opens offline or as JSON.
 
@@ -252,25 +215,18 @@ def report_table(run: Run, output: Path, top: int) -> None:
         run.text = printable(f"{flagged}\nWrote {output}.")
 
 
-@click.command(short_help="List the rows to label next.")
-@model_file
-@one_table
-@click.option("-n", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
-@click.option(
+@command("List the rows to label next.", MODEL, TABLE, JSON, FORCE)
+@params.count("-n", default=20, help="Rows.")
+@params.option(
     "-l",
     "--label",
     metavar="COLUMN",
     help="Column with the labels; labelled rows are left out. If DATA has no such column, "
     "the output gets a blank one.  [default: that of the fit, if DATA has it]",
 )
-@click.option(
-    "--journal", type=PATH, help="Answers of `riskad label`; rows they label are left out, too."
-)
+@params.path("--journal", help="Answers of `riskad label`; rows they label are left out, too.")
 @_id
-@click.option("-o", "--output", type=PATH, help="Where to write these rows, to be labelled.")
-@as_json
-@force
-@pass_run
+@params.output(help="Where to write these rows, to be labelled.")
 def suggest(
     run: Run,
     n: int,
@@ -308,26 +264,22 @@ def suggest(
         run.say(report, print_suggest, run.written.get("suggested"))
 
 
-@click.command(short_help="Say whether new rows differ from the training rows.")
-@model_file
-@one_table
-@click.option(
+@command("Say whether new rows differ from the training rows.", MODEL, TABLE, JSON)
+@params.option(
     "--level",
     type=float,
     default=0.05,
     show_default=True,
     help="Probability of a false report if nothing has moved.",
 )
-@click.option(
+@params.option(
     "--fail-above",
     type=float,
     metavar="DISTANCE",
     help="End with exit code 3 if a column or the scores have moved by more than this distance, "
     "from 0 (any movement) to 1.",
 )
-@as_json
-@pass_run
-def drift(run: Run, level: float, fail_above: float | None) -> None:
+def drift(run: Run, **options: Any) -> None:
     """Say whether the rows of DATA have moved away from the training rows of MODEL.
 
     Compares each column, and the scores of a shallow model, with a summary of the unlabelled rows
@@ -345,25 +297,15 @@ def drift(run: Run, level: float, fail_above: float | None) -> None:
 
     with run.start():
         report = drift_table(
-            run.model,
-            run.table,
-            level=level,
-            fail_above=fail_above,
-            source=run.source,
-            progress=run.progress,
+            run.model, run.table, source=run.source, progress=run.progress, **options
         )
         run.say(report, print_drift)
     run.ctx.exit(ALARM if report.alarm else 0)
 
 
-@click.command(short_help="Make a model small and quick, and say what is lost.")
-@model_file
-@one_table
-@click.option("-o", "--output", type=PATH, required=True, help="Where to write the small model.")
-@spec_options(*LABEL_FIELDS, "seed")
-@as_json
-@force
-@pass_run
+@command("Make a model small and quick, and say what is lost.", MODEL, TABLE, JSON, FORCE)
+@params.output(required=True, help="Where to write the small model.")
+@params.spec_options(*params.LABELS, "seed")
 def compress(run: Run, output: Path, seed: int, **labels: Any) -> None:
     """Let a forest learn the scores that MODEL gives to the rows of DATA, and write it instead.
 

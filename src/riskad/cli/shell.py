@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 _SECONDS_TO_TELL = 2.0  # of scoring, after which its time can be estimated
 _LONG = 30.0  # seconds of scoring that are said beforehand
 
-ALARM = 3
-"""Exit code of a command that did its work and found what it was asked to warn of."""
+ALARM = 3  # exit code of a command that did its work and found what it was asked to warn of
 
 
 class Group(click.Group):
@@ -115,22 +114,10 @@ def printed(show: Callable[..., None], *arguments: Any) -> str:
 
 
 class Progress:
-    """Shows what is being done, and says beforehand how long scoring takes, if that is long.
+    """Shows on a bar, if there is one, what is being done; says how long scoring takes, if long.
 
-    Parameters
-    ----------
-    bar
-        A bar on a terminal; None elsewhere.
-    clock
-        Tells seconds.
-
-    Attributes
-    ----------
-    count_rows
-        Tells about how many rows there are; None if that is not known. It is asked where that is
-        shown: on a terminal, or when scoring takes long.
-    hint
-        Tells what to do if scoring takes long.
+    `count_rows` tells about how many rows there are, if that is known; it is asked where that is
+    shown: on a terminal, or when scoring takes long. `hint` then tells what to do.
     """
 
     def __init__(self, bar: Any = None, clock: Callable[[], float] = time.perf_counter):
@@ -195,12 +182,11 @@ def show_progress(scoring: bool = False) -> Iterator[Progress]:
         return
     from rich import progress
 
-    columns = [progress.TextColumn("{task.description}", markup=False)]
-    columns = [*columns, progress.BarColumn()] if scoring else [progress.SpinnerColumn(), *columns]
-    columns += [progress.TimeElapsedColumn()]
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns = [progress.SpinnerColumn(), text, progress.TimeElapsedColumn()]
     if scoring:
+        columns = [text, progress.BarColumn(), progress.TimeElapsedColumn()]
         columns += [progress.TextColumn("left"), progress.TimeRemainingColumn()]
-    with progress.Progress(
-        *columns, console=here, transient=True, speed_estimate_period=600
-    ) as bar:
+    bar = progress.Progress(*columns, console=here, transient=True, speed_estimate_period=600)
+    with bar:
         yield Progress(bar)

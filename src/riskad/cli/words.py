@@ -13,20 +13,7 @@ _FLAGS = {("others", "unlabelled"): "--others-unlabelled"}
 
 
 def in_words_of(command: click.Command | None, ctx: click.Context, message: str) -> str:
-    """Spell `name='value'` as the option that a command has for it.
-
-    Parameters
-    ----------
-    command, ctx
-        The command that was called, if any, and its context.
-    message
-        What the library says.
-
-    Returns
-    -------
-    str
-        The message, in which settings that are no options stay as they are.
-    """
+    """Spell `name='value'` as the option that a command has for it; other settings stay."""
     if command is None:
         return message
     options = {

@@ -163,7 +163,7 @@ def test_the_ranking_finds_the_fraud(fit, cards):
     top = fit.report.top
     assert [s.id for s in top] == fit.ranked["card"].head(10).to_list()
     assert [s.row for s in top] == [int(s.id[1:]) + 1 for s in top]
-    assert fit.report.unlabelled_flagged == fit.ranked["is_anomaly"].sum()
+    assert fit.report.flagged == fit.ranked["is_anomaly"].sum()
 
 
 def test_labels_matter(cards):
@@ -434,8 +434,8 @@ def test_auto_decides_by_what_it_held_out_itself(cards, auto_fit, monkeypatch):
     report, detector = fit.report, fit.model[-1]
     assert report.model == "AutoRAD"
     assert report.auc == detector.auc_
-    assert report.rate == tuple(detector.calibration_.rate)
-    assert report.rate_rests_on == detector.calibration_.rate.assumption
+    assert report.rate == detector.calibration_.rate
+    assert report.rate.assumption == detector.calibration_.rate.assumption
     assert report.rule == "likely"
     assert report.fitted["leaderboard"] == detector.leaderboard_
     assert report.fitted["rows"] == 400
@@ -765,7 +765,7 @@ def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(card
         id="card",
         settings={"risk": "pu", "lam": "cv"},
     )
-    assert fit.report.rate_rests_on == PRIOR_ALONE
+    assert fit.report.rate.assumption == PRIOR_ALONE
     assert "anomaly_probability" not in fit.ranked.columns
     scored, _ = score_table(fit.model, table, fdr=0.2)
     assert scored["p_value"].min() > 0

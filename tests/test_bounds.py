@@ -4,24 +4,19 @@ Rows sit on finitely many points, so that true risks are finite sums, estimates 
 multinomial counts, and the best of a class of linear scores is found by trying them all.
 """
 
-import json
-from dataclasses import FrozenInstanceError, asdict
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.spatial import ConvexHull
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
-from support.cards import FIT, make_cards
 
-import riskad
 from riskad.app.bounds import bounds_of
-from riskad.cli.main import cli
 from riskad.core.bounds import bias, deviation, estimation_error, excess_risk, fitted_bounds
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts, count_labels
@@ -537,63 +532,6 @@ def test_a_loss_without_a_known_psi_says_what_is_left():
 
     with pytest.raises(InputError, match=r"psi of the other loss is not known.*estimation_error"):
         psi(Other(), 0.5)
-
-
-# --- the command line ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def cards(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    make_cards().write_csv("cards.csv")
-    return tmp_path
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-
-@pytest.mark.parametrize("risk", ["rad", "nnrad"])
-def test_the_command_says_what_the_library_finds(cards, risk):
-    fit = ["fit", "cards.csv", *FIT, "--id", "card", "-o", "model.riskad", "--risk", risk]
-    assert run(*fit, "--lam", "0.1").exit_code == 0
-    report = json.loads(run("bounds", "model.riskad", "--json", "--delta", "0.1").stdout)
-    prepare, detector = (step for _, step in riskad.load("model.riskad").steps)
-    table = make_cards()
-    y = riskad.parse_labels(table["label"], normal="ok", anomaly="fraud")
-    found = bounds_of(detector, prepare.transform(table), y, delta=0.1)
-    assert report == {"command": "bounds"} | json.loads(json.dumps(asdict(found)))
-    text = run("bounds", "model.riskad", "--delta", "0.1").stdout
-    words = " ".join(text.split())
-    for part in (
-        "with probability 90%, the risk of the fitted model exceeds that of the best in its class "
-        f"by at most {found.error.value:.4g}",
-        str(found.counts),
-        "most comes from the",
-        "vacuous",
-    ):
-        assert part in words
-    assert ("bias of the guard" in words) == (risk == "nnrad")
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_mistakes_on_the_command_line(cards):
-    X, y, _ = make_contaminated_rows()
-    riskad.save(ShallowRAD(lam=0.1).fit(X, y), "bare.riskad")
-    for arguments, words in (
-        (["bounds", "bare.riskad"], "not made by riskad.fit_table"),
-        (["bounds", "none.riskad"], "none.riskad"),
-        (["bounds", "cards.csv"], "is not a riskad model"),
-    ):
-        result = run(*arguments)
-        assert result.exit_code == 1
-        assert result.stdout == ""
-        assert words in result.stderr
-    assert run("fit", "cards.csv", *FIT, "-o", "model.riskad").exit_code == 0
-    result = run("bounds", "model.riskad", "--delta", "2")
-    assert result.exit_code == 1
-    assert "delta must be a number strictly between 0 and 1, got 2.0" in result.stderr
 
 
 def test_bounds_of_a_model_that_chose_are_for_what_it_chose():

@@ -279,14 +279,14 @@ def fit():
 def test_a_fit_flags_what_can_be_looked_at(fit):
     report = fit.report
     assert report.rule == "capacity:2:20"
-    assert report.unlabelled_flagged == round(0.1 * report.labels.unlabelled)
-    assert report.review.flagged.rows == report.unlabelled_flagged
+    assert report.flagged == round(0.1 * report.labels.unlabelled)
+    assert report.review.flagged.rows == report.flagged
     assert report.notes()["fit"]["capacity"]["of_rows"] == 20
     assert "review" not in report.notes()["fit"]
 
 
 def test_the_rate_and_what_is_found_agree(fit):
-    review, rate = fit.report.review, fit.report.rate[0]
+    review, rate = fit.report.review, fit.report.rate.value
     assert review.anomalies.value / review.rows == pytest.approx(rate, rel=1e-6)
     assert review.flagged.by_chance == pytest.approx(rate * review.flagged.rows, rel=1e-6)
     for top in (*review.table, *review.tops, review.flagged):
@@ -334,7 +334,7 @@ def test_normals_alone_say_that_other_tables_tell_the_rate():
     labels = replace(LABELS, anomaly=[])
     fit = fit_table(cards, labels, model="auto", settings={"budget": 1.0, "random_state": 0})
     assert fit.report.review is None
-    assert 0.02 < fit.report.rate[0] < 0.1
+    assert 0.02 < fit.report.rate.value < 0.1
     page = " ".join(render_page(describe_fit(fit)).split())
     assert "by the rates of other tables alone, since these labels do not tell it" in page
     assert "no anomaly is labelled" in page

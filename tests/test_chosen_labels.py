@@ -55,13 +55,13 @@ def test_a_few_known_frauds_give_a_usable_list(found):
     table, fraud, fit = found
     report, free = fit.report, (table["status"] == "").to_numpy()
     rate, low, high = report.rate
-    assert report.rate_rests_on == ANOMALIES_ALONE
+    assert report.rate.assumption == ANOMALIES_ALONE
     assert low <= fraud[free].mean() <= high
     assert 0.5 < rate / fraud[free].mean() < 2
-    assert report.unlabelled_flagged <= 2 * rate * free.sum()
+    assert report.flagged <= 2 * rate * free.sum()
     model = fit.model
     flagged = (model.predict(table.drop("status")) == -1)[free]
-    assert flagged.sum() == report.unlabelled_flagged  # one kind of score sets it and is held to it
+    assert flagged.sum() == report.flagged  # one kind of score sets it and is held to it
     assert fraud[free][flagged].mean() > 0.5
     probability = model[-1].calibration_.anomaly_probability(model[-1].calibration_.unlabelled)
     assert probability.mean() == pytest.approx(rate, rel=0.2)
@@ -77,7 +77,7 @@ def test_what_a_person_reads_agrees(found, tmp_path):
     said = " ".join(run.output.split())
     rate = fit.report.rate
     assert (
-        f"{fit.report.unlabelled_flagged:,} of {fit.report.labels.unlabelled:,} unlabelled" in said
+        f"{fit.report.flagged:,} of {fit.report.labels.unlabelled:,} unlabelled" in said
     )
     assert f"rate of anomalies like the labelled ones {rate[0]:.1%}" in said
     assert "mark ten ordinary rows as normal (key n in riskad label)" in said

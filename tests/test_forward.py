@@ -84,7 +84,6 @@ def test_the_model_itself_learns_from_all_rows_and_time_alone_changes_no_score()
     features = table.drop("label")
     assert_array_equal(told.model.score_samples(features), untold.model.score_samples(features))
     assert untold.report.over_time == []
-    assert "over_time" not in untold.report.notes()["fit"]
 
 
 def test_too_few_later_labels_tell_no_auc_and_random_folds_decide():

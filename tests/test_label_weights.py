@@ -113,7 +113,7 @@ def fitted(source, choose):
     codes = label(rng, weight, anomalous, 120)
     words = np.select([codes == 1, codes == -1], ["normal", "anomaly"], "")
     frame = pl.DataFrame({"x": score, "place": X[:, 1], "label": words})
-    return fit_table(frame, FitSpec(label="label"), model="shallow", label_source=source).report
+    return fit_table(frame, FitSpec(label="label"), model="shallow", label_sampling=source).report
 
 
 def test_a_fit_to_chosen_rows_says_what_they_cannot_tell():
@@ -132,6 +132,6 @@ def test_the_warning_names_the_weighted_auc():
     auc = Auc(0.8, 0.6, 0.9, 30, 10)
     lines = _not_drawn_at_random(Evidence(calibration, auc, "", Auc(0.7, 0.5, 0.9, 30, 10)))
     assert "0.700" in lines[0]
-    assert "--labels random" in lines[0]
+    assert "label_sampling='random'" in lines[0]
     plain = _not_drawn_at_random(Evidence(calibration, auc, ""))
     assert "weighted" not in plain[0]

@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
-from riskad.app.label_sources import with_rate
 
 from riskad import AutoRAD, InputError
-from riskad.app.fit import fit_table
+from riskad.app.fit import fit_table, make_detector_of
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.labels import read_codes
@@ -383,15 +382,16 @@ def test_the_auc_of_noise_is_a_half():
 
 def test_a_known_rate_reaches_every_model():
     for name, entry in DETECTORS.items():
-        settings = with_rate(name, {}, 0.03)
+        settings = make_detector_of(FitSpec(model=name, anomaly_rate=0.03)).get_params()
         takes = {setting.name for setting in entry.settings}
         if name == "auto":
-            assert settings == {"anomaly_rate": 0.03}
-        else:
-            assert settings == ({"prior": 0.97} if "prior" in takes else {})
-    assert with_rate("shallow", {"prior": 0.5}, 0.03) == {"prior": 0.5}
+            assert settings["anomaly_rate"] == 0.03
+        elif "prior" in takes:
+            assert settings["prior"] == 0.97
+    spec = FitSpec(model="shallow", anomaly_rate=0.03, settings={"prior": 0.5})
+    assert make_detector_of(spec).prior == 0.5
     with pytest.raises(InputError, match="the anomaly rate"):
-        with_rate("shallow", {}, 1.5)
+        FitSpec(anomaly_rate=1.5)
 
 
 LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
@@ -407,26 +407,26 @@ def payments(n=400):
 
 def test_tables_take_a_rate_and_the_source_of_labels():
     report = fit_table(payments(), LABELS, model="shallow", drop=["how"], anomaly_rate=0.03).report
-    assert report.rate == (0.03, 0.03, 0.03)
-    assert report.rate_rests_on == "given"
+    assert tuple(report.rate) == (0.03, 0.03, 0.03)
+    assert report.rate.assumption == "given"
     assert report.settings["prior"] == 0.97
-    fit = fit_table(payments(), LABELS, model="shallow", label_source="how")
-    assert fit.report.rate_rests_on == RANDOM
+    fit = fit_table(payments(), LABELS, model="shallow", label_sampling="how")
+    assert fit.report.rate.assumption == RANDOM
     assert "how" not in fit.report.columns
     assert fit.model[-1].calibration_.label_source == "random"
     with pytest.raises(InputError, match="neither one of random, chosen, unknown nor a column"):
-        fit_table(payments(), LABELS, model="shallow", label_source="hwo")
+        fit_table(payments(), LABELS, model="shallow", label_sampling="hwo")
 
 
 def test_the_command_line_takes_both(tmp_path):
     path = tmp_path / "flights.csv"
     payments(300).drop("how").write_csv(path)
     told = [str(path), "--label", "label", "--normal", "ok", "--anomaly", "fraud", "--json"]
-    told += ["-o", str(tmp_path / "m.riskad"), "--model", "shallow", "--labels", "random"]
+    told += ["-o", str(tmp_path / "m.riskad"), "--model", "shallow", "--label-sampling", "random"]
     done = CliRunner().invoke(cli, ["fit", *told, "--anomaly-rate", "0.04"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found.get("fit", found)["rate"] == [0.04, 0.04, 0.04]
+    assert [found["rate"][name] for name in ("value", "low", "high")] == [0.04, 0.04, 0.04]
     refused = CliRunner().invoke(cli, ["fit", *told, "--anomaly-rate", "4", "--force"])
     assert refused.exit_code != 0
 
@@ -442,7 +442,7 @@ def test_a_person_is_told_that_labels_are_no_random_sample():
     assert report.labels_random_p < 0.01
     assert any("counts them as chosen" in said for said in report.warnings)
     told = fit_table(table, LABELS, model="shallow", label_sampling="chosen").report
-    assert told.rate[0] == pytest.approx(report.rate[0], rel=0.1)
+    assert told.rate.value == pytest.approx(report.rate.value, rel=0.1)
     assert not any("unlike a random sample" in said for said in told.warnings)
 
 

@@ -11,14 +11,13 @@ from scipy.stats import norm
 import riskad
 from riskad.app.judging import judged_since
 from riskad.app.model_files import load, read_header, save
-from riskad.app.refit import label_column_of, refit_table
+from riskad.app.refit import refit_spec, refit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.core.checks import InputError
 from riskad.decisions.auc_difference import auc_difference
 from riskad.labelling.journal import Answer, Journal
 from riskad.labelling.row_hashes import hash_rows
-from riskad.tables.labelled import LabelColumn
+from riskad.storage.records import to_plain
 
 LATER = "2126-01-01T00:00:00+00:00"
 EARLIER = "2026-01-01T00:00:00+00:00"
@@ -124,11 +123,13 @@ def test_group_time_rate_and_a_forgotten_table_are_asked_for_again(tmp_path):
     fit = riskad.fit_table(table, labels, model="shallow", settings=settings, id="card", **options)
     save(fit.model, tmp_path / "old.riskad", report=fit.report)
     header = read_header(tmp_path / "old.riskad")
-    again = refit_table(load(tmp_path / "old.riskad"), header, table).fit
+    again = refit_table(load(tmp_path / "old.riskad"), header, table)
     assert again.report.over_time == fit.report.over_time != []
-    assert again.report.asked == fit.report.asked
+    repeated = ("time", "group", "anomaly_rate", "forget_rows", "label", "normal", "settings")
+    for name in repeated:
+        assert getattr(again.report.spec, name) == getattr(fit.report.spec, name)
     assert again.model[0].group == "customer"
-    assert again.report.rate[0] == 0.1
+    assert again.report.rate.value == 0.1
     np.testing.assert_array_equal(
         again.model[-1].score_samples(again.model[0].transform(table)),
         fit.model[-1].score_samples(fit.model[0].transform(table)),
@@ -185,18 +186,17 @@ def test_a_better_model_takes_over_and_the_file_says_after_which(folder):
     result = run("refit", place / "old.riskad", place / "cards.csv", *arguments, *page)
     assert "Verdict" in result.output
     assert "takes over" in result.output
-    notes = read_header(place / "new.riskad").notes["refit"]
-    found = notes["comparison"]
-    assert found["difference"]["n_normal"] + found["difference"]["n_anomaly"] == 260
-    assert found["drawn_at_random"] == 260
-    assert found["cautions"] == []
+    found = read_header(place / "new.riskad").report.before.comparison
+    assert found.difference.n_normal + found.difference.n_anomaly == 260
+    assert found.drawn_at_random == 260
+    assert found.cautions == []
     html = (place / "refit.html").read_text()
     assert "Beside the model before" in html
-    assert f"{found['after']['anomalies_flagged']} of {int(fraud[40:300].sum())}" in html
+    assert f"{found.after.anomalies_flagged} of {int(fraud[40:300].sum())}" in html
     again = run("report", place / "new.riskad", place / "cards.csv", "-o", place / "page.json")
     assert "Wrote" in again.output
-    section = json.loads((place / "page.json").read_text())["sections"]["beside-the-model-before"]
-    assert section["comparison"] == found
+    before = json.loads((place / "page.json").read_text())["before"]
+    assert before["comparison"] == to_plain(found)
 
 
 def test_the_new_model_is_judged_by_fits_that_have_not_seen_the_row(folder):
@@ -208,7 +208,7 @@ def test_the_new_model_is_judged_by_fits_that_have_not_seen_the_row(folder):
     result = CliRunner().invoke(
         cli, ["refit", *map(str, [place / "old.riskad", place / "cards.csv", *arguments, "--json"])]
     )
-    found = json.loads(result.stdout)["comparison"]
+    found = json.loads(result.stdout)["before"]["comparison"]
     assert abs(found["after"]["auc"]["value"] - 0.5) < 0.15
     assert abs(found["before"]["auc"]["value"] - 0.5) < 0.15
 
@@ -224,18 +224,19 @@ def test_a_clearly_worse_model_does_not_take_over(folder):
     status = pl.when(pl.int_range(400) < 250).then(wrong).otherwise(pl.lit("")).alias("status")
     table.with_columns(status).write_csv(place / "cards.csv")
     write_journal(place / "j.jsonl", table, words(fraud, range(250, 330)), source="suggested")
-    before = (place / "old.riskad").read_bytes()
+    bytes_before = (place / "old.riskad").read_bytes()
     call = ["refit", place / "old.riskad", place / "cards.csv", "--journal", place / "j.jsonl"]
     result = run(*call, "-o", place / "old.riskad", "--force", "--json", code=3)
     told = json.loads(result.stdout)
-    assert (told["alarm"], told["takes_over"], told["written"]) == (True, False, {})
-    assert told["comparison"]["difference"]["high"] < 0
-    assert "the old one stays" in told["verdict"]
+    before = told["before"]
+    assert (before["alarm"], before["takes_over"], told["written"]) == (True, False, {})
+    assert before["comparison"]["difference"]["high"] < 0
+    assert "the old one stays" in before["verdict"]
     assert any("were not drawn at random" in line for line in told["warnings"])
-    assert (place / "old.riskad").read_bytes() == before
+    assert (place / "old.riskad").read_bytes() == bytes_before
     result = run(*call, "-o", place / "new.riskad", "--even-if-worse", code=3)
     assert "clearly worse; it takes over" in result.output
-    assert read_header(place / "new.riskad").notes["refit"]["verdict"].startswith("the new model")
+    assert read_header(place / "new.riskad").report.before.verdict.startswith("the new model")
 
 
 def test_a_model_is_replaced_in_place_in_one_step(folder):
@@ -244,7 +245,7 @@ def test_a_model_is_replaced_in_place_in_one_step(folder):
     call = ["refit", place / "old.riskad", place / "cards.csv", "--journal", place / "j.jsonl"]
     assert "exists already" in run(*call, "-o", place / "old.riskad", code=1).output
     run(*call, "-o", place / "old.riskad", "--force")
-    assert "refit" in read_header(place / "old.riskad").notes
+    assert read_header(place / "old.riskad").report.before is not None
     again = run(*call, "-o", place / "next.riskad")  # the answers are older now
     assert "takes over" in again.output
 
@@ -253,7 +254,7 @@ def test_labels_that_the_old_model_may_have_learned_do_not_count(folder):
     place, table, fraud = folder
     write_journal(place / "j.jsonl", table, words(fraud, range(40, 120)), when=EARLIER)
     call = ["refit", place / "old.riskad", place / "cards.csv", "-o", place / "new.riskad"]
-    told = json.loads(run(*call, "--journal", place / "j.jsonl", "--json").stdout)
+    told = json.loads(run(*call, "--journal", place / "j.jsonl", "--json").stdout)["before"]
     assert told["comparison"] is None
     assert "there are 0 normal and 0 anomalies" in told["why_not_compared"]
     result = run(*call, "--force")
@@ -266,7 +267,7 @@ def test_a_label_that_was_changed_later_is_no_new_one(folder):
     write_journal(place / "j.jsonl", table, flipped(fraud, range(40, 60)), when=EARLIER)
     write_journal(place / "j.jsonl", table, words(fraud, range(40, 90)), when=LATER)
     call = ["refit", place / "old.riskad", place / "cards.csv", "-o", place / "new.riskad"]
-    found = json.loads(run(*call, "--journal", place / "j.jsonl", "--json").stdout)["comparison"]
+    found = json.loads(run(*call, "--journal", place / "j.jsonl", "--json").stdout)["before"]["comparison"]
     assert found["difference"]["n_normal"] + found["difference"]["n_anomaly"] == 30
 
 
@@ -276,7 +277,7 @@ def test_another_table_judges_models_that_read_other_columns(folder):
     fresh.write_csv(place / "fresh.csv")
     call = ["refit", place / "weak.riskad", place / "cards.csv", "--held-out", place / "fresh.csv"]
     told = json.loads(run(*call, "-o", place / "new.riskad", "--json").stdout)
-    found = told["comparison"]
+    found = told["before"]["comparison"]
     assert found["rests_on"] == "labels of a table that neither model has learned from"
     assert found["difference"]["n_anomaly"] == int(kinds.sum())
     assert "age" not in load(place / "new.riskad")[0].kinds_
@@ -304,16 +305,10 @@ def test_mistakes_are_sentences(folder):
     assert not (place / "new.riskad").exists()
 
 
-def test_notes_of_a_refit_that_are_none_are_refused(folder):
-    place, _, _ = folder
-    with pytest.raises(InputError, match="refit"):
-        save(load(place / "old.riskad"), place / "odd.riskad", notes={"refit": {"verdict": 3}})
-
-
 def test_words_that_are_not_given_are_those_of_the_fit(made):
     header = read_header(made[0] / "old.riskad")
-    both = label_column_of(header, LabelColumn("", normal=["normal"], unlabelled=["?"]))
-    assert (both.column, both.normal, both.anomaly) == ("status", ["normal"], ["fraud"])
-    assert (both.unlabelled, both.others) == (["?"], "raise")
-    other = label_column_of(header, LabelColumn("checked", normal=["yes"]))
-    assert (other.column, other.normal, other.anomaly) == ("checked", ["yes"], [])
+    both = refit_spec(header, label="", normal=["normal"], unlabelled=["?"])
+    assert (both.label, both.normal, both.anomaly) == ("status", ("normal",), ("fraud",))
+    assert (both.unlabelled, both.others_unlabelled) == (("?",), False)
+    other = refit_spec(header, label="checked", normal=["yes"])
+    assert (other.label, other.normal, other.anomaly) == ("checked", ("yes",), ())

@@ -152,15 +152,15 @@ def fit_table(
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
     start = perf_counter()
-    spec = replace(spec or FitSpec(), **options)
-    detector = _make_detector(spec)
+    spec = (spec or FitSpec()).updated(**options)
+    detector = make_detector_of(spec)
 
     progress("Reading the labels")
     labelled = _open(table, spec, engine)
     notes: list[Warning] = []
     if spec.model == "auto" and not labelled.counts.normal + labelled.counts.anomaly:
         spec = replace(spec, model="outliers", settings={}, label_sampling="unknown")
-        detector = _make_detector(spec)
+        detector = make_detector_of(spec)
         notes.append(DataWarning(_NO_LABELS))
     _check_counts(detector, labelled, spec.model)
 
@@ -216,7 +216,7 @@ def fit_table(
 # --- read, label --------------------------------------------------------------------------
 
 
-def _make_detector(spec: FitSpec) -> Any:
+def make_detector_of(spec: FitSpec) -> Any:
     """The detector with its settings, for a known anomaly rate if there is one."""
     settings = {"random_state": spec.seed} | spec.settings
     rate = spec.anomaly_rate

@@ -36,7 +36,7 @@ class ModelBefore:
     created: str
     source: str
     rows: Count
-    labels: LabelCounts
+    labels: LabelCounts | None
     auc: Auc | None
     rate: RateEstimate | None
     rule: str

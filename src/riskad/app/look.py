@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from riskad.app.noticed import NOTICED, Progress
 from riskad.app.reasons import show_value
-from riskad.app.results import earlier_results, pick_features, with_group
+from riskad.app.results import earlier_results, pick_features
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
 from riskad.tables.cells import BLANK, as_text, is_flat
 from riskad.tables.data_checks import check_data
 from riskad.tables.kinds.base import Column
-from riskad.tables.labelled import FrameTable, LabelColumn
+from riskad.tables.labelled import FrameTable
 from riskad.tables.notes import catch_kinds
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
@@ -72,14 +73,11 @@ class TableLook:
 
 def look_table(
     table: pl.DataFrame | Iterable[pl.DataFrame],
-    labels: LabelColumn | None = None,
+    spec: FitSpec | None = None,
     *,
-    id: str | None = None,
-    drop: Sequence[str] = (),
-    kinds: Mapping[str, str] | None = None,
-    group: str | None = None,
     source: str = "table",
     progress: Progress = lambda _: None,
+    **options: Any,
 ) -> TableLook:
     """Find for each column its kind, how it is written and what a fit would make of it.
 
@@ -88,10 +86,8 @@ def look_table(
     table
         A frame, or frames that can be read several times, such as those of
         `riskad.tables.reading.read_batches`. From these a random sample of rows is shown.
-    labels
-        The label column, if there is one.
-    id, drop, kinds, group
-        As in `riskad.fit_table`.
+    spec, **options
+        As in `riskad.fit_table`: labels, `id`, `drop`, `kinds`, `group`.
     source, progress
         Name of the table; a function that is called with each step.
 
@@ -110,15 +106,15 @@ def look_table(
     card category a
     """
     progress("Looking at the columns")
+    spec = (spec or FitSpec()).updated(**options)
     with catch_kinds(*NOTICED) as notes:
-        preparer = TablePreparer(kinds=kinds, group=group)
-        seen = _Seen.of(table, labels, id, drop, preparer)
+        seen = _Seen.of(table, spec)
         columns = [seen.column(column) for column in seen.preparer.columns_.values()]
         suspicious = seen.suspicious()
     return TableLook(
         source=source,
         rows=seen.n_rows,
-        label=None if labels is None else labels.column,
+        label=spec.label,
         labels=seen.counts,
         columns=columns,
         suspicious=suspicious,
@@ -138,23 +134,15 @@ class _Seen:
     n_rows: int
 
     @classmethod
-    def of(
-        cls,
-        table: Any,
-        labels: LabelColumn | None,
-        id: str | None,
-        drop: Sequence[str],
-        preparer: TablePreparer,
-    ) -> _Seen:
+    def of(cls, table: Any, spec: FitSpec) -> _Seen:
+        preparer = TablePreparer(kinds=spec.kinds, group=spec.group)
         whole = isinstance(table, pl.DataFrame)
         raw, n_rows = (table, table.height) if whole else _sampled(table)
         if not raw.height:
             raise InputError("The table has a header but no rows.")
-        found = None if labels is None else FrameTable(raw, labels)
-        label = "" if labels is None else labels.column
-        names = [name for name in raw.columns if name != label]
-        features = pick_features([*names, label], label, id, drop, earlier_results(raw.columns))
-        features = with_group(features, preparer.group, names)
+        found = None if spec.label is None else FrameTable(raw, spec.labels)
+        names = [name for name in raw.columns if name != spec.label]
+        features = pick_features(names, spec.label, spec, earlier_results(raw.columns))
         if whole:
             parsed = preparer.fit_parse(raw.select(features))
         else:

@@ -152,7 +152,7 @@ def _repeat(spec: FitSpec, before: FitReport, old: Pipeline, table: pl.DataFrame
     )
 
 
-def _unused_columns(preparer: TablePreparer, spec: FitSpec, table: pl.DataFrame) -> list[str]:
+def _unused_columns(preparer: TablePreparer, spec: FitSpec, table: pl.DataFrame) -> tuple[str, ...]:
     """The columns that the old model did not use; an error if one that it reads is missing."""
     lost = [name for name in preparer.read_columns if name not in table.columns]
     if lost:
@@ -163,7 +163,7 @@ def _unused_columns(preparer: TablePreparer, spec: FitSpec, table: pl.DataFrame)
         )
     others = (spec.id, spec.label, spec.label_sampling, *earlier_results(table.columns))
     used = {*preparer.feature_names_in_, *others}
-    return [name for name in table.columns if name not in used]
+    return tuple(name for name in table.columns if name not in used)
 
 
 def _kept_kinds(preparer: TablePreparer) -> dict[str, str]:

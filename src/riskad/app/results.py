@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.reasons import Reason
-from riskad.app.spec import LABEL_SAMPLING, FitSpec
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError, enumerate_names
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
@@ -125,16 +125,16 @@ def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
 
 
 def pick_features(
-    columns: Sequence[str], label: str, spec: FitSpec, earlier: Sequence[str]
+    columns: Sequence[str], label: str | None, spec: FitSpec, earlier: Sequence[str]
 ) -> list[str]:
     """Return the columns to learn from, without results of an earlier run.
 
     The group column is among them, even if it names the rows.
     """
-    out = [label, *([spec.id] if spec.id is not None else [])]
+    out = [name for name in (label, spec.id) if name is not None]
     out += [name for name in spec.drop if name not in earlier]
-    out += [name for name in [spec.label_sampling] if name not in LABEL_SAMPLING]
-    check_columns(out, [*columns, label])
+    out += [name for name in [spec.label_sampling] if name in columns]
+    check_columns(out, columns if label is None else [*columns, label])
     features = [name for name in columns if name not in {*out, *earlier}]
     if not features:
         raise InputError("Every column is left out; there is nothing to learn from.")

@@ -8,10 +8,10 @@ option, add a field here and use it in `riskad.app.fit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from riskad.core.checks import InputError, lookup, quoted
+from riskad.core.checks import InputError, check_choice, lookup, quoted
 
 if TYPE_CHECKING:
     from riskad.decisions.thresholds import Threshold
@@ -137,9 +137,8 @@ class FitSpec:
 
     Examples
     --------
-    >>> from dataclasses import replace
     >>> spec = FitSpec(label="status", normal="ok", anomaly=["fraud", "theft"], model="shallow")
-    >>> spec.normal, replace(spec, threshold="top:50").threshold
+    >>> spec.normal, spec.updated(threshold="top:50").threshold
     (('ok',), 'top:50')
     """
 
@@ -254,6 +253,13 @@ class FitSpec:
                 f"threshold={quoted(self.threshold)} and capacity={quoted(self.capacity)} are two "
                 "ways to decide; give one of them."
             )
+
+    def updated(self, **options: Any) -> FitSpec:
+        """Return a copy with some fields replaced; an error suggests names for unknown ones."""
+        names = [each.name for each in fields(self)]
+        for option in options:
+            check_choice("option", option, names)
+        return replace(self, **options)
 
     @property
     def labels(self) -> LabelColumn | None:

@@ -7,7 +7,7 @@
 | `fits_any_source`: whether it learns from rows in any source | larger tables |
 | `describe`, `describe_in_words`: what it found, as numbers and as sentences | summary, report |
 | `evidence_in_words`: what scored the held-out labelled rows | summary, report |
-| `has_bounds`, `note_of_rows`: what bounds need from the training rows | bounds |
+| `has_bounds`: whether the paper's bounds hold for it | bounds |
 | `lighter`: a copy that is faster to fit, for a fold | `AutoRAD` |
 | `contributions`: what each column adds to a score, if it can compute this | reasons |
 | `onnx_scores`, `trial_rows`: its scoring as nodes of a graph, rows to test it on | export |
@@ -98,10 +98,6 @@ class SelfDescribing:
     def evidence_in_words(self) -> str:
         """Describe what scored the held-out labelled rows."""
         return "scored by a model fitted without its label"
-
-    def note_of_rows(self, X: Any) -> dict[str, float]:
-        """Return what bounds need from training rows; the largest value over all rows counts."""
-        return {}
 
     def needs_rows(self) -> bool:
         """Return whether scoring needs training rows, which a model file then contains."""

@@ -17,7 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.app.model_files import load
-from riskad.app.results import earlier_results, pick_features, steps_of, with_group
+from riskad.app.results import earlier_results, pick_features, steps_of
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
 from riskad.labelling.applying import apply_labels, table_codes
@@ -26,7 +27,7 @@ from riskad.labelling.fitting import History, Ranking, Worker
 from riskad.labelling.journal import LABELS, SOURCES, Answer, Journal
 from riskad.labelling.upcoming import Upcoming
 from riskad.labelling.work import Found, Task, suggested, unsupervised
-from riskad.tables.cells import check_columns, to_text
+from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
@@ -116,10 +117,8 @@ class Session:
 
     def _features(self) -> list[str]:
         options, columns = self.options, self.frame.columns
-        earlier = earlier_results(columns)
-        check_columns([*([options.id] if options.id else []), *options.drop], columns)
-        features = pick_features([*columns, ""], "", options.id, options.drop, earlier)
-        return with_group(features, options.group, columns)
+        spec = FitSpec(id=options.id, drop=tuple(options.drop), group=options.group)
+        return pick_features(columns, None, spec, earlier_results(columns))
 
     def _check_model(self) -> None:
         """Refuse a model of other columns, before anybody waits for its scores."""

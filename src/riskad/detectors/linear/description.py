@@ -146,10 +146,6 @@ class HasLinearScores(MinimisesRisk):
             f"{self.solver_} {ending} {steps} (optimality {self.optimality_:.1e})",
         ]
 
-    def note_of_rows(self, X: Any) -> dict[str, float]:
-        """Return the largest norm of the rows, which bounds need."""
-        return {"row_norm": self.largest_norm(X)}
-
     def largest_norm(self, X: Any) -> float:
         """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
 

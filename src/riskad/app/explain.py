@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 from sklearn.pipeline import Pipeline
 
 from riskad.app.noticed import NOTICED, Progress, no_warnings
-from riskad.app.reasons import Reason, Reasons, explain_rows
+from riskad.app.reasons import Reasons, explain_rows
 from riskad.app.results import (
     SCORE_COLUMNS,
     Suspect,
@@ -26,24 +26,11 @@ from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.tables.cells import to_text
 from riskad.tables.notes import catch_kinds
 
-__all__ = ["ExplainReport", "ExplainedRow", "explain_table", "explained_rows"]
+__all__ = ["ExplainReport", "explain_table", "with_reasons"]
 
 _SECONDS = 30.0  # after which no further row is explained, unless requested
 _ROWS, _ROWS_IF_SLOW = 100, 20  # to measure the importance of columns
 _COMPARED = 10_000  # values that a misspelled one is compared with
-
-
-@dataclass(frozen=True)
-class ExplainedRow:
-    """A row, the columns that make it most anomalous, and what all other columns add."""
-
-    row: int
-    id: str | None
-    anomaly_score: float
-    is_anomaly: bool
-    reasons: list[Reason]
-    others: float
-    novelty: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +45,7 @@ class ExplainReport:
     usual_score: float
     importance: dict[str, float]
     importance_rows: int
-    explained: list[ExplainedRow]
+    explained: list[Suspect]
     warnings: list[str] = field(default_factory=list)
 
 
@@ -127,7 +114,7 @@ def explain_table(
         usual_score=found.base,
         importance=usual.importance(),
         importance_rows=len(usual),
-        explained=explained_rows(suspects, found, reasons),
+        explained=with_reasons(suspects, found, reasons),
         warnings=[str(note) for note in notes],
     )
     return _reason_table(suspects, found, id), report
@@ -176,33 +163,25 @@ def _worst_rows(
     return suspects_of(chosen, id)
 
 
-def explained_rows(
-    suspects: Sequence[Suspect], found: Reasons | None, n: int
-) -> list[ExplainedRow]:
+def with_reasons(suspects: Sequence[Suspect], reasons: Reasons | None, n: int) -> list[Suspect]:
     """Return rows with their n first reasons; rows that were not explained have none.
 
     Parameters
     ----------
     suspects
-        Rows in the order of `found`, which may have fewer.
-    found
-        Their reasons.
+        Rows in the order of `reasons`, which may have fewer.
+    reasons
+        Why they are suspicious.
     n
         Number of reasons of each row.
-
-    Returns
-    -------
-    list of ExplainedRow
-        The rows.
     """
-    rows = []
-    for i, suspect in enumerate(suspects):
-        reasons: list[Reason] = []
-        others = 0.0
-        if found is not None and i < len(found):
-            reasons = found.top(i, n)
-            others = float(found.contributions[i].sum()) - sum(each.adds for each in reasons)
-        rows.append(ExplainedRow(**asdict(suspect), reasons=reasons, others=others))
+    rows = list(suspects)
+    if reasons is None:
+        return rows
+    for i in range(min(len(rows), len(reasons))):
+        first = reasons.top(i, n)
+        others = float(reasons.contributions[i].sum()) - sum(each.adds for each in first)
+        rows[i] = replace(rows[i], reasons=first, others=others)
     return rows
 
 

@@ -39,7 +39,7 @@ class KindValues:
 
     kind: str
     rows: int
-    said: str
+    text: str
     counts: list[int]
 
 
@@ -50,7 +50,7 @@ class ColumnLook:
     name: str
     kind: str
     used: bool
-    made_of_it: str
+    use: str
     examples: list[str]
     blank_share: float
     """Share of the rows that hold no value, also where somebody wrote "n/a"."""
@@ -165,7 +165,7 @@ class _Seen:
             name=column.name,
             kind=column.kind,
             used=column.used,
-            made_of_it=column.describe(),
+            use=column.describe(),
             examples=texts.unique(maintain_order=True).head(_EXAMPLES).to_list(),
             blank_share=float(np.mean(~filled.to_numpy())),
             values=self._values(column) if column.used else [],

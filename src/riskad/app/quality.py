@@ -1,4 +1,4 @@
-"""What held-out labelled rows tell of a model: AUC, curves, reliability, and how scores spread."""
+"""What held-out labelled rows show of a model: curves, reliability, and how scores spread."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riskad.app.review import review_rows
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.curves import Curve, precision_recall_with_interval, roc_with_interval
-from riskad.decisions.estimates import Estimate
 from riskad.decisions.probability_metrics import Reliability, reliability
-from riskad.decisions.ranking_metrics import Auc, auc_with_interval, average_precision_with_interval
 
-_FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
+FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
 _FEWEST_FOR_RELIABILITY = 5
 _RELIABILITY_BINS = 5
 _BINS = 40
@@ -24,83 +21,51 @@ _FEW = 60  # rows that a chart can show one by one
 
 @dataclass(frozen=True)
 class HeldOutQuality:
-    """How well scores separate held-out labelled rows, with 95% intervals, or why that is unknown.
+    """Curves over held-out labelled rows, with 95% intervals.
 
-    `precision_rate` is the anomaly rate for which precision is stated.
+    `precision_rate` is the anomaly rate for which precision is stated: the estimated one, or the
+    share of anomalies among labelled rows.
     """
 
-    auc: Auc | None
-    why_no_auc: str
-    average_precision: Estimate | None = None
-    precision_rate: float | None = None
-    roc: Curve | None = None
-    precision_recall: Curve | None = None
-    reliability: Reliability | None = None
-    why_no_reliability: str = ""
+    roc: Curve
+    precision_recall: Curve
+    precision_rate: float
+    reliability: Reliability | None
+    why_no_reliability: str
 
 
-def measure_quality(
-    calibration: Calibration | None, auc: Auc | None = None, why_no_auc: str = ""
-) -> HeldOutQuality:
+def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
     """Measure the quality of a model by the held-out scores that it stores.
-
-    Parameters
-    ----------
-    calibration
-        Scores of labelled rows by fits that have not seen them, if the model has them.
-    auc, why_no_auc
-        The AUC that the fit reported, which may allow for more than these scores, or why none.
 
     Returns
     -------
-    HeldOutQuality
-        Values that the labels cannot determine are None, with the reason in another field.
+    HeldOutQuality or None
+        None with fewer than 3 labelled rows of a kind.
     """
     if calibration is None:
-        return HeldOutQuality(
-            None, "the model has no scores of held-out labelled rows (riskad.calibrate)"
-        )
+        return None
     n, m = len(calibration.normals), len(calibration.anomalies)
-    if min(n, m) < _FEWEST_FOR_CURVES:
-        few = (
-            f"it takes {_FEWEST_FOR_CURVES} held-out labelled rows of each kind; "
-            f"there are {n} normal and {m} anomalies"
-        )
-        return HeldOutQuality(None, why_no_auc or few, why_no_reliability=few)
+    if min(n, m) < FEWEST_FOR_CURVES:
+        return None
     codes, scores = calibration.codes, calibration.scores
     rate, effect = calibration.rate, calibration.group_effect
-    pi_n = None if rate is None else calibration.pi_n
     reliable, why_not = _reliability(calibration, min(n, m))
     return HeldOutQuality(
-        auc=auc or auc_with_interval(codes, scores),
-        why_no_auc="",
-        average_precision=_average_precision(calibration, pi_n),
-        precision_rate=m / (m + n) if pi_n is None else pi_n,
         roc=roc_with_interval(codes, scores, effect=effect),
         precision_recall=precision_recall_with_interval(codes, scores, rate, effect=effect),
+        precision_rate=m / (m + n) if rate is None else calibration.pi_n,
         reliability=reliable,
         why_no_reliability=why_not,
     )
 
 
-def _average_precision(calibration: Calibration, pi_n: float | None) -> Estimate:
-    """Over the unlabelled rows of the fit; only by labelled rows if the rate is not known."""
-    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
-    if review is not None:
-        return review.average_precision()
-    effect = calibration.group_effect
-    return average_precision_with_interval(
-        calibration.codes, calibration.scores, pi_n, effect=effect
-    )
-
-
 def _reliability(calibration: Calibration, fewest: int) -> tuple[Reliability | None, str]:
     if calibration.rate is None:
-        return None, "they take an estimated anomaly rate, which these labels cannot give"
+        return None, "that takes an anomaly rate, which these labels do not tell"
     if fewest < _FEWEST_FOR_RELIABILITY:
         return None, (
-            f"it takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind; "
-            f"there are {fewest} of the rarer kind"
+            f"that takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind, and there "
+            f"are {fewest} of the rarer kind"
         )
     probabilities = calibration.anomaly_probability(calibration.scores)
     return reliability(calibration.codes, probabilities, calibration.pi_n, _RELIABILITY_BINS), ""

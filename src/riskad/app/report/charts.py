@@ -1,4 +1,4 @@
-"""Charts as lists of SVG marks, which the template `parts.html` writes into the page.
+"""Charts as lists of SVG marks, which the template `blocks.html` writes into the page.
 
 Wide charts measure x in percent and y in pixels, so that letters keep their size on any screen.
 Colours are classes of the page's style sheet, for light and dark.
@@ -12,20 +12,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from riskad.app.report.distribution import KindScores, ScoreDistribution
+from riskad.app.look import ColumnLook
+from riskad.app.quality import KindScores, ScoreDistribution
 from riskad.app.review import ReviewReport
 from riskad.decisions.curves import Curve
 from riskad.decisions.probability_metrics import Reliability
-
-__all__ = [
-    "Chart",
-    "Mark",
-    "curve_chart",
-    "distribution_chart",
-    "found_chart",
-    "rate_chart",
-    "reliability_chart",
-]
 
 Point: TypeAlias = tuple[float, float]
 
@@ -265,3 +256,30 @@ def _ticks(low: float, high: float, most: int) -> list[float]:
     step = power * next(s for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
     first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
     return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+
+
+# --- values of a column -------------------------------------------------------------------
+
+_WIDTH, _HEIGHT, _GAP = 240, 34, 6
+
+
+def values_chart(column: ColumnLook) -> Chart | None:
+    """Bars of the values, a line for each kind of row; None if there is nothing to draw."""
+    lines = [values for values in column.values if any(values.counts)]
+    if not lines:
+        return None
+    height = len(lines) * (_HEIGHT + _GAP)
+    label = f"Values of {column.name}: " + "; ".join(f"{each.kind} {each.text}" for each in lines)
+    box = {"viewBox": f"0 0 {_WIDTH} {height}", "class": "values", "role": "img"}
+    chart = Chart(box | {"aria-label": label})
+    for i, values in enumerate(lines):
+        base = (i + 1) * (_HEIGHT + _GAP) - _GAP
+        width, highest = _WIDTH / len(values.counts), max(values.counts)
+        _line(chart, "base", (0, _WIDTH), (base, base))
+        for j, count in enumerate(values.counts):
+            if count:
+                tall = max(_HEIGHT * (count / highest) ** 0.5, 1.5)
+                across = {"x": f"{j * width + 0.5:.1f}", "width": f"{max(width - 1, 0.5):.1f}"}
+                up = {"y": f"{base - tall:.1f}", "height": f"{tall:.1f}"}
+                chart.draw("rect", {"class": f"bar {values.kind}", **across, **up})
+    return chart

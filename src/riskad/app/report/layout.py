@@ -7,28 +7,18 @@ tables are printed as they are, never read as markup; control characters are sho
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from riskad.app.report.blocks import Block, Lines, Section, Table, blocks_on
 from riskad.core.checks import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = [
-    "Command",
-    "fact_blocks",
-    "print_blocks",
-    "print_facts",
-    "print_line",
-    "print_table",
-    "print_title",
-    "table_block",
-]
 
 _INDENT = 10
 _WIDEST = 100  # longer lines are hard to read, however wide the terminal
@@ -39,6 +29,91 @@ class Command(str):
     """A line to be copied: never broken."""
 
 
+def walk(sections: Iterable[Section], record: Any, medium: str) -> list[Block]:
+    """Return the blocks of sections, the last section first; each names its first block."""
+    walked: list[Block] = []
+    for section in reversed(list(sections)):
+        blocks = [block for block in blocks_on(medium, section.blocks(record)) if _has_text(block)]
+        names = [section.name, *[""] * len(blocks)]
+        walked += [
+            replace(block, name=block.name or name)
+            for block, name in zip(blocks, names, strict=False)
+        ]
+    return walked
+
+
+def _has_text(block: Block) -> bool:
+    return isinstance(block, Table) or (isinstance(block, Lines) and bool(block.lines))
+
+
+# --- lines --------------------------------------------------------------------------------
+
+
+def print_title(console: Console, text: str) -> None:
+    """Print a heading and a blank line."""
+    console.print(Text(_clean(text), "bold"), soft_wrap=True)
+    console.print()
+
+
+def print_facts(console: Console, facts: Mapping[str, Iterable[str]]) -> None:
+    """Print names and their lines in two columns; a name without lines is left out."""
+    print_blocks(console, [Lines(list(lines), name=name) for name, lines in facts.items()])
+
+
+def print_blocks(console: Console, blocks: Iterable[Block], most: int | None = None) -> None:
+    """Print lines and tables; if there are more than `most` lines, only some of each block."""
+    drawn = [_draw(block, console.width) for block in blocks if _has_text(block)]
+    shown = [len(lines) for lines in drawn]
+    if most is not None:
+        # The end is nearest to the prompt and matters most: what stands above it is cut first.
+        for fewest in (4, 3, 2, 1):
+            for i, n in enumerate(shown):
+                shown[i] = min(n, max(fewest, n - max(sum(shown) - most, 0)))
+    for lines, n in zip(drawn, shown, strict=True):
+        cut = n < len(lines)
+        for line in lines[: n - cut]:
+            console.print(line, soft_wrap=True)
+        if cut:
+            more = f"... {len(lines) - n + 1:,} more lines (--verbose)"
+            console.print(Text(" " * _INDENT + more, "dim"), soft_wrap=True)
+
+
+def _draw(block: Block, width: int) -> list[Text]:
+    """The lines of a block, its name beside the first."""
+    if isinstance(block, Table):
+        pieces, style = _table(block), "cyan"  # as its head
+    else:
+        lines = block.lines if isinstance(block, Lines) else ()
+        pieces, style = [piece for line in lines for piece in _wrap(line, width)], ""
+    first = Text.assemble((f"{block.name:<{_INDENT}}", "cyan"), (pieces[0], style))
+    return [first, *(Text(" " * _INDENT + piece) for piece in pieces[1:])]
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    if isinstance(line, Command):
+        return [_clean(line)]
+    room = min(width, _WIDEST) - _INDENT
+    wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
+    return [piece for part in line.splitlines() for piece in wrapper.wrap(_clean(part))]
+
+
+def _table(block: Table) -> list[str]:
+    cells = [[_shorten(_clean(cell)) for cell in row] for row in (block.head, *block.rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    lines = [f"{block.title}:"] if block.title else []
+    for row in cells:
+        padded = [
+            " " * (size - cell_len(cell)) + cell if i in block.right else set_cell_size(cell, size)
+            for i, (cell, size) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def _shorten(cell: str) -> str:
+    return cell if len(cell) <= _LONGEST_CELL else cell[: _LONGEST_CELL - 1] + "\u2026"
+
+
 def _clean(text: object) -> str:
     r"""Make a text printable, in one line.
 
@@ -46,88 +121,3 @@ def _clean(text: object) -> str:
     a\nb
     """
     return printable(text).replace("\n", "\\n")
-
-
-def print_line(console: Console, *parts: tuple[str, str]) -> None:
-    """Print (text, style) pairs as one line, which only the terminal may break."""
-    console.print(Text.assemble(*parts), soft_wrap=True)
-
-
-def print_title(console: Console, text: str) -> None:
-    """Print a heading and a blank line."""
-    print_line(console, (_clean(text), "bold"))
-    print_line(console)
-
-
-def print_blocks(
-    console: Console, blocks: Iterable[Sequence[Text]], most: int | None = None
-) -> None:
-    """Print blocks of lines; if they have more than `most` lines, the longest ones are cut."""
-    blocks = list(blocks)
-    longest = max(map(len, blocks), default=0)
-    while most is not None and sum(min(len(block), longest) for block in blocks) > most:
-        longest -= 1
-    for block in blocks:
-        cut = len(block) > longest
-        for line in block[: longest - cut]:
-            console.print(line, soft_wrap=True)
-        if cut:
-            more = f"... {len(block) - longest + 1:,} more lines (--verbose)"
-            print_line(console, (" " * _INDENT + more, "dim"))
-
-
-def print_facts(console: Console, facts: Mapping[str, Iterable[str]]) -> None:
-    """Print names and their lines in two columns; a name without lines is left out."""
-    print_blocks(console, fact_blocks(console, facts))
-
-
-def fact_blocks(console: Console, facts: Mapping[str, Iterable[str]]) -> list[list[Text]]:
-    """Return the lines that `print_facts` prints, in a block for each name."""
-    blocks = []
-    for name, lines in facts.items():
-        block: list[Text] = []
-        for piece in chain.from_iterable(map(_wrap, repeat(console), lines)):
-            head = f"{'' if block else name:<{_INDENT}}"
-            block.append(Text.assemble((head, "cyan"), piece))
-        blocks.append(block)
-    return blocks
-
-
-def _wrap(console: Console, line: str) -> list[str]:
-    if isinstance(line, Command):
-        return [_clean(line)]
-    width = min(console.width, _WIDEST) - _INDENT
-    wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False)
-    return list(chain.from_iterable(map(wrapper.wrap, map(_clean, line.splitlines()))))
-
-
-def print_table(
-    console: Console,
-    name: str,
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    left: Collection[int],
-) -> None:
-    """Print a table beside its name, columns to the right except those counted in `left`."""
-    print_blocks(console, [table_block(name, head, rows, left)])
-
-
-def table_block(
-    name: str, head: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]
-) -> list[Text]:
-    """Return the lines that `print_table` prints."""
-    cells = [list(map(_shorten, map(_clean, row))) for row in (head, *rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for i, row in enumerate(cells):
-        padded = [
-            set_cell_size(cell, width) if j in left else " " * (width - cell_len(cell)) + cell
-            for j, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        beside = f"{'' if i else name:<{_INDENT}}"
-        lines.append(Text(beside + "  ".join(padded).rstrip(), "" if i else "cyan"))
-    return lines
-
-
-def _shorten(cell: str) -> str:
-    return cell if len(cell) <= _LONGEST_CELL else cell[: _LONGEST_CELL - 1] + "\u2026"

@@ -1,4 +1,4 @@
-"""Sentences that the page, the model card and the terminal share.
+"""Sentences that the page, the model card and the terminal share, without a full stop.
 
 An interval that leaves nearly everything open is not printed: the sentence then says that the
 labels are too few to tell.
@@ -7,7 +7,6 @@ labels are too few to tell.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from riskad.app.review import ReviewReport
 from riskad.core.labels import LabelCounts
@@ -21,28 +20,8 @@ from riskad.decisions.rates import (
     PRIOR_ALONE,
     SURPRISE,
     UNKNOWN,
+    RateEstimate,
 )
-
-__all__ = [
-    "NOT_KNOWN",
-    "about",
-    "auc_cell",
-    "auc_is_vague",
-    "cost_lines",
-    "flagged_lines",
-    "found_is_vague",
-    "looked_at",
-    "quality_lines",
-    "rate_line",
-    "sample_line",
-    "say_found",
-    "say_labels",
-    "say_prior",
-    "share_between",
-    "share_is_vague",
-    "too_few_labels",
-    "top_lines",
-]
 
 NOT_KNOWN = "not known"
 """What a table shows in place of a number whose interval says nothing."""
@@ -50,17 +29,16 @@ NOT_KNOWN = "not known"
 _WIDE = 0.75  # an interval of a share that is wider says nothing
 _WIDE_AUC = 0.25  # of an AUC: half of the way from chance to a perfect order
 _FAR_APART = 20  # the upper end of a count that says nothing: as many, and times the lower end
-
 _HARDLY = 0.1  # p-value below which labelled rows may not be a random sample
 
 _ADVICE = {
-    UNKNOWN: "to know it better, label 20 rows drawn at random, or say how rows were chosen "
-    "(--labels random or chosen)",
-    CHOSEN: "to know it better, label 20 rows drawn at random, and say which (--labels COLUMN)",
-    ANOMALIES_ALONE: "to know it better, mark ten ordinary rows as normal (key n in riskad label)",
-    PRIOR_ALONE: "to know it better, label some anomalies and some ordinary rows (riskad label)",
+    UNKNOWN: "label 20 rows drawn at random, or say how rows were selected (--label-sampling "
+    "random or chosen)",
+    CHOSEN: "label 20 rows drawn at random, and say which they are (--label-sampling COLUMN)",
+    ANOMALIES_ALONE: "mark ten ordinary rows as normal (key n in riskad label)",
+    PRIOR_ALONE: "label some anomalies and some ordinary rows (riskad label)",
 }
-"""What would make the anomaly rate better known."""
+"""What would make a better estimate of the anomaly rate."""
 
 
 # --- intervals that say nothing ----------------------------------------------------------
@@ -100,72 +78,21 @@ def too_few_labels(what: str) -> str:
     return f"too few labels to tell {what}; label 20 more (`riskad suggest`, or some at random)"
 
 
-# --- how good a model is -----------------------------------------------------------------
+# --- numbers ------------------------------------------------------------------------------
 
 
-def quality_lines(
-    auc: Auc | None, why_not: str, evidence: str, labels: LabelCounts | None
-) -> list[str]:
-    """Say how well labelled rows are ranked, or why that is not known.
+def percent(share: float) -> str:
+    """Write a share in percent.
 
-    Parameters
-    ----------
-    auc, why_not
-        The AUC on held-out labelled rows, or why there is none.
-    evidence
-        Which fits scored the held-out rows (`SelfDescribing.evidence_in_words`).
-    labels
-        Labels of the fit; the AUC may use fewer if not all were held out.
-
-    Returns
-    -------
-    list of str
-        Lines without a full stop.
+    >>> percent(0.5), percent(0.123)
+    ('50%', '12.3%')
     """
-    if auc is None:
-        return [f"no AUC on labelled rows: {why_not}"]
-    held_out = auc.n_normal + auc.n_anomaly
-    labelled = held_out if labels is None else labels.normal + labels.anomaly
-    if auc_is_vague(auc):
-        return [too_few_labels("whether the order of the rows is better than chance")]
-    rows = f"the {held_out:,}" if held_out == labelled else f"{held_out:,} of the {labelled:,}"
-    said = f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
-    return [f"{said} on {rows} labelled rows, each {evidence}"]
-
-
-def auc_cell(auc: Auc | None) -> str:
-    """Return an AUC for a table: with its interval, blank if there is none."""
-    if auc is None:
-        return ""
-    return NOT_KNOWN if auc_is_vague(auc) else f"{auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f})"
-
-
-def say_prior(pi_p: float) -> str:
-    """Spell a share of normal rows as the setting `prior` takes it.
-
-    A prior lies strictly between 0 and 1; three digits are more precise than its interval.
-
-    Returns
-    -------
-    str
-        The number.
-
-    Examples
-    --------
-    >>> say_prior(1.0), say_prior(0.93712)
-    ('0.999', '0.937')
-    """
-    return f"{min(max(pi_p, 0.001), 0.999):.3f}"
-
-
-# --- rows looked at ----------------------------------------------------------------------
+    return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
 def about(count: float) -> str:
-    """Say an expected count: small ones with a digit more.
+    """Write an expected count: small ones with a digit more.
 
-    Examples
-    --------
     >>> about(34.6), about(3.42), about(2.0), about(0.01)
     ('35', '3.4', '2', 'less than 0.1')
     """
@@ -175,7 +102,7 @@ def about(count: float) -> str:
 
 
 def _between(estimate: Estimate, to: str = " to ") -> str:
-    """Say the interval of a count in whole numbers."""
+    """The interval of a count in whole numbers."""
     return f"{math.floor(estimate.low + 1e-9):,}{to}{math.ceil(estimate.high - 1e-9):,}"
 
 
@@ -189,18 +116,145 @@ def share_between(estimate: Estimate, to: str = " to ") -> str:
     return f"{value} ({low}{to}{estimate.high:.0%})"
 
 
-def say_found(found: Found) -> str:
-    """Say how many of the rows with the highest scores are anomalies, and of random ones.
+def auc_cell(auc: Auc | None) -> str:
+    """Return an AUC for a table: with its interval, blank if there is none."""
+    if auc is None:
+        return ""
+    return NOT_KNOWN if auc_is_vague(auc) else f"{auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f})"
 
-    Returns
-    -------
-    str
-        A line without a full stop.
+
+def rate_cell(rate: RateEstimate | None) -> str:
+    """Return an anomaly rate for a table: with its interval, blank if there is none."""
+    if rate is None:
+        return ""
+    if share_is_vague(rate.low, rate.high):
+        return NOT_KNOWN
+    return f"{rate.value:.1%} ({rate.low:.1%}-{rate.high:.1%})"
+
+
+# --- labels, threshold, quality, anomaly rate --------------------------------------------
+
+
+def label_line(labels: LabelCounts, column: str | None) -> str:
+    """Say how many rows have which label, and in which column, if any has one.
+
+    >>> label_line(LabelCounts(2, 1, 7), "status")
+    "2 normal, 1 anomaly, 7 unlabelled (column 'status')"
     """
-    k, chance = found.rows, about(found.by_chance)
+    named = f" (column {column!r})" if column and (labels.normal or labels.anomaly) else ""
+    return f"{labels}{named}"
+
+
+def threshold_line(threshold: float | None, rule: str) -> str:
+    """Say which rows are flagged."""
+    return f"is_anomaly where anomaly_score > {threshold:.4g} (threshold {rule})"
+
+
+def flagged_line(flagged: int, n_rows: int, rows: str) -> str:
+    """Say how many rows are flagged.
+
+    >>> flagged_line(44, 1011, "unlabelled rows")
+    '44 of 1,011 unlabelled rows (4.4%) look anomalous'
+    """
+    share = f" ({flagged / n_rows:.1%})" if n_rows else ""
+    return f"{flagged:,} of {n_rows:,} {rows}{share} look anomalous"
+
+
+def quality_lines(
+    auc: Auc | None, why_no_auc: str, evidence: str, labels: LabelCounts | None
+) -> list[str]:
+    """Say how well labelled rows are ranked, or why that is not known.
+
+    Parameters
+    ----------
+    auc, why_no_auc
+        The AUC on held-out labelled rows, or why there is none.
+    evidence
+        Which fits scored the held-out rows (`SelfDescribing.evidence_in_words`).
+    labels
+        Labels of the fit; the AUC may use fewer if not all were held out.
+    """
+    if auc is None:
+        return [f"no AUC on labelled rows: {why_no_auc}"] if why_no_auc else []
+    held_out = auc.n_normal + auc.n_anomaly
+    labelled = held_out if labels is None else labels.normal + labels.anomaly
+    if auc_is_vague(auc):
+        return [too_few_labels("whether the order of the rows is better than chance")]
+    rows = f"the {held_out:,}" if held_out == labelled else f"{held_out:,} of the {labelled:,}"
+    value = f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
+    return [f"{value} on {rows} labelled rows, each {evidence}"]
+
+
+def top_lines(review: ReviewReport | None) -> list[str]:
+    """Say how good the top of the ranking is, by average precision and lift, if labels tell."""
+    if review is None:
+        return []
+    precision, rate = review.average_precision, review.anomalies.value / review.rows
+    lines = []
+    if not share_is_vague(precision.low, precision.high):
+        lines.append(
+            f"average precision {precision.value:.3f} (95% interval {precision.low:.3f} to "
+            f"{precision.high:.3f}); a random order has {rate:.3f}"
+        )
+    tops = [
+        f"{'of ' if i else 'of the '}{top.rows:,}{'' if i else ' highest scores'} "
+        f"({top.rows / review.rows:.1%} of the rows) {share_between(top.precision)}"
+        f"{'' if i else ' are anomalies'}, {top.lift.value:.1f} times as many as by chance"
+        for i, top in enumerate(top for top in review.tops if not found_is_vague(top))
+    ]
+    lines += ["; ".join(tops)] if tops else []
+    return lines or [too_few_labels("how many of the highest scores are anomalies")]
+
+
+def rate_lines(rate: RateEstimate | None) -> list[str]:
+    """Describe the anomaly rate, its interval, its basis, and what would give a better estimate.
+
+    >>> rate_lines(RateEstimate(0.05, 0.02, 0.09, "by labelled rows as a random sample"))
+    ['estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random sample']
+    >>> rate_lines(RateEstimate(0.03, 0.03, 0.03, "given"))
+    ['anomaly rate 3.0%, as given']
+    """
+    if rate is None:
+        return []
+    basis = rate.assumption
+    if basis == GIVEN and rate.low == rate.high:
+        return [f"anomaly rate {rate.value:.1%}, as given"]
+    if share_is_vague(rate.low, rate.high):
+        return [too_few_labels("which share of the unlabelled rows are anomalies")]
+    counted = "anomaly rate"
+    if basis in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
+        # Chosen labels need not include every kind of anomaly, and no score counts other kinds.
+        counted = "rate of anomalies like the labelled ones"
+    line = f"estimated {counted} {rate.value:.1%} (95% interval {rate.low:.1%} to {rate.high:.1%})"
+    line = line if basis == GIVEN else f"{line}, {basis}"
+    return [line, f"for a better estimate, {_ADVICE[basis]}"] if basis in _ADVICE else [line]
+
+
+def sampling_lines(p_value: float | None) -> list[str]:
+    """Say whether labelled rows look like a random sample of the table, by their held-out scores.
+
+    >>> sampling_lines(0.23)
+    ['labelled rows look like a random sample of the table (p-value 0.23)']
+    """
+    if p_value is None:
+        return []
+    table = f"a random sample of the table (p-value {p_value:.2g})"
+    if p_value >= _HARDLY:
+        return [f"labelled rows look like {table}"]
+    if p_value >= SURPRISE:
+        return [f"labelled rows may not be {table}"]
+    return [f"labelled rows are not {table}: their scores differ from those of other rows"]
+
+
+# --- anomalies among rows that are reviewed ----------------------------------------------
+
+
+def found_line(found: Found) -> str:
+    """Say how many of the rows with the highest scores are anomalies, and of random ones."""
+    k = found.rows
     if found_is_vague(found):
-        rows = "whether this row is an anomaly" if k == 1 else f"how many of these {k:,} rows are"
-        return too_few_labels(rows if k == 1 else f"{rows} anomalies")
+        unclear = f"how many of these {k:,} rows are anomalies"
+        return too_few_labels("whether this row is an anomaly" if k == 1 else unclear)
     if k == 1:
         return (
             f"this row is an anomaly with a probability of {found.precision.value:.0%}; one drawn "
@@ -208,15 +262,12 @@ def say_found(found: Found) -> str:
         )
     return (
         f"of these {k:,} rows about {about(found.found.value)} are anomalies (95% interval "
-        f"{_between(found.found)}); a random {k:,} would hold {chance}"
+        f"{_between(found.found)}); of {k:,} random rows {about(found.by_chance)} would be"
     )
 
 
 def flagged_lines(
-    expected: Found | None,
-    flagged: int,
-    labels: LabelCounts | None = None,
-    likely: int = 0,
+    expected: Found | None, flagged: int, labels: LabelCounts | None = None, likely: int = 0
 ) -> list[str]:
     """Say how many of the flagged rows are expected to be right, or why that is not known.
 
@@ -230,174 +281,70 @@ def flagged_lines(
         Labels of the fit.
     likely
         Number of rows that are more likely an anomaly than not, flagged or not.
-
-    Returns
-    -------
-    list of str
-        Lines without a full stop.
     """
     if expected is None:
-        return _untold(labels)
-    lines = [say_found(expected)] if flagged else []
-    if likely > flagged:
-        more = f"{likely - flagged:,} {'more rows' if flagged else 'rows'}"
-        more = more.removesuffix("s") if likely - flagged == 1 else more
-        are = "is" if likely - flagged == 1 else "are"
-        lines.append(
-            f"{more} {are} more likely an anomaly than not, and not flagged by this threshold"
-        )
+        return _no_expectation(labels)
+    lines = [found_line(expected)] if flagged else []
+    unflagged = likely - flagged
+    if unflagged > 0:
+        rows = "more row" if flagged else "row"
+        rows = f"1 {rows} is" if unflagged == 1 else f"{unflagged:,} {rows}s are"
+        lines.append(f"{rows} more likely an anomaly than not, but not flagged by this threshold")
     if not flagged:
-        return [*lines, "what looking at rows would find stands in the table of rows looked at"]
+        return [*lines, "the table of rows reviewed says what the highest scores would turn up"]
     if expected.lift.low <= 1 and not found_is_vague(expected):
         m = expected.found.n_anomaly
+        few = "1 labelled anomaly is" if m == 1 else f"{m:,} labelled anomalies are"
         lines.append(
-            f"that this is more than by chance cannot be told from {m:,} labelled "
-            f"{'anomaly' if m == 1 else 'anomalies'}; label more rows, those of `riskad suggest` "
-            "or some at random"
+            f"{few} too few to tell whether this is better than chance; label more rows, those of "
+            "`riskad suggest` or some at random"
         )
     return lines
 
 
-def _untold(labels: LabelCounts | None) -> list[str]:
+def _no_expectation(labels: LabelCounts | None) -> list[str]:
     if labels is None:
         return []
-    missing = "anomaly" if labels.normal else "normal row"
-    few = f"no {missing} is" if not min(labels.normal, labels.anomaly) else "too few rows are"
+    few = "too few rows are"
+    if not min(labels.normal, labels.anomaly):
+        few = f"no {'anomaly' if labels.normal else 'normal row'} is"
     return [
         f"how many of these rows are anomalies is not known: {few} labelled; look at the first of "
-        "them, label what they are, and fit again",
+        "them, label them, and fit again"
     ]
 
 
-def rate_line(rate: Sequence[float] | None, rests_on: str) -> list[str]:
-    """Describe the anomaly rate, its interval, its basis, and what would make it better known.
-
-    Examples
-    --------
-    >>> rate_line((0.05, 0.02, 0.09), "by labelled rows as a random sample")
-    ['estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random sample']
-    >>> rate_line((0.03, 0.03, 0.03), "given")
-    ['anomaly rate 3.0%, as given']
-    """
-    if rate is None:
-        return []
-    value, low, high = rate
-    if rests_on == GIVEN and low == high:
-        return [f"anomaly rate {value:.1%}, as given"]
-    if share_is_vague(low, high):
-        return [too_few_labels("which share of the unlabelled rows are anomalies")]
-    counted = "anomaly rate"
-    if rests_on in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
-        # Chosen labels need not hold every kind of anomaly, and no score counts the other kinds.
-        counted = "rate of anomalies like the labelled ones"
-    said = f"estimated {counted} {value:.1%} (95% interval {low:.1%} to {high:.1%})"
-    said = f"{said}, {rests_on}" if rests_on and rests_on != GIVEN else said
-    return [said, _ADVICE[rests_on]] if rests_on in _ADVICE else [said]
-
-
-def sample_line(p_value: float | None) -> list[str]:
-    """Say whether labelled rows look like a random sample of the table, by their held-out scores.
-
-    Examples
-    --------
-    >>> sample_line(0.23)
-    ['labelled rows score like a random sample of the table (p-value 0.23)']
-    """
-    if p_value is None:
-        return []
-    table = f"a random sample of the table (p-value {p_value:.2g})"
-    if p_value >= _HARDLY:
-        return [f"labelled rows score like {table}"]
-    if p_value >= SURPRISE:
-        return [f"labelled rows may not be {table}"]
-    return [f"labelled rows are not {table}: they score unlike the others"]
-
-
-def top_lines(review: ReviewReport | None) -> list[str]:
-    """Say how good the top of the ranking is: average precision, and lift.
+def review_cells(review: ReviewReport) -> list[list[str]]:
+    """List what reviewing 5, 10, 20, ... rows, or the flagged ones, finds.
 
     Returns
     -------
-    list of str
-        Lines without a full stop; none if the labels do not determine them.
-    """
-    if review is None:
-        return []
-    found, rate = review.average_precision, review.anomalies.value / review.rows
-    lines = []
-    if not share_is_vague(found.low, found.high):
-        lines.append(
-            f"average precision {found.value:.3f} (95% interval {found.low:.3f} to "
-            f"{found.high:.3f}); in random order {rate:.3f}"
-        )
-    tops = [
-        f"{'of ' if i else 'of the '}{top.rows:,}{'' if i else ' highest scores'} "
-        f"({top.rows / review.rows:.1%} of the rows) {share_between(top.precision)}"
-        f"{'' if i else ' are anomalies'}, {top.lift.value:.1f} times as many as by chance"
-        for i, top in enumerate(top for top in review.tops if not found_is_vague(top))
-    ]
-    lines += ["; ".join(tops)] if tops else []
-    return lines or [too_few_labels("how many of the highest scores are anomalies")]
-
-
-def looked_at(review: ReviewReport, to: str = " to ") -> list[tuple[bool, list[str]]]:
-    """List what looking at 5, 10, 20, ... rows, or at the flagged ones, finds.
-
-    Parameters
-    ----------
-    review
-        What was found.
-    to
-        What stands between the ends of an interval.
-
-    Returns
-    -------
-    list of tuple
-        Whether these are the flagged rows, and: their number, anomalies, share of all anomalies,
-        precision, anomalies among as many random rows. Numbers of rows for which the labels do not
-        tell these are left out.
+    list of list
+        Number of rows, anomalies, share of all anomalies, precision, anomalies among as many random
+        rows. Numbers of rows for which the labels do not tell these are left out.
     """
     flagged = review.flagged.rows
     rows = {found.rows: found for found in review.table} | {flagged: review.flagged}
     return [
-        (
-            k == flagged,
-            [
-                f"{k:,}",
-                f"{about(found.found.value)} ({_between(found.found, to)})",
-                share_between(found.recall, to),
-                share_between(found.precision, to),
-                about(found.by_chance),
-            ],
-        )
+        [
+            f"{'flagged ' * (k == flagged)}{k:,}",
+            f"{about(found.found.value)} ({_between(found.found, '-')})",
+            share_between(found.recall, "-"),
+            share_between(found.precision, "-"),
+            about(found.by_chance),
+        ]
         for k, found in sorted(rows.items())
         if k and not found_is_vague(found)
     ]
 
 
 def cost_lines(cost: ExpectedCost | None) -> list[str]:
-    """Say what a rule that weighs false alarms against misses is expected to cost.
-
-    Returns
-    -------
-    list of str
-        A line without a full stop; none for other rules, or if the labels do not tell.
-    """
+    """Say what a rule that weighs false alarms against misses is expected to cost, if known."""
     if cost is None or _ends_are_far_apart(cost.cost):
         return []
     alarms, misses, price = cost.false_alarms, cost.misses, cost.cost
     return [
         f"about {about(alarms.value)} false alarms ({_between(alarms)}) and "
-        f"{about(misses.value)} anomalies missed ({_between(misses)}), which together cost "
+        f"{about(misses.value)} missed anomalies ({_between(misses)}), which together cost "
         f"{about(price.value)} ({_between(price)})"
     ]
-
-
-def say_labels(labels: LabelCounts, column: str) -> str:
-    """Say how many rows have which label, and in which column, if any has one.
-
-    >>> say_labels(LabelCounts(2, 1, 7), "status")
-    "2 normal, 1 anomaly, 7 unlabelled (column 'status')"
-    """
-    named = f" (column {column!r})" if labels.normal or labels.anomaly else ""
-    return f"{labels}{named}"

@@ -1,0 +1,219 @@
+"""Complete the report of a fit, of a model file, or of a table that a model scored.
+
+A model file stores what only the fit knew. The rest is found here, from the model itself:
+`riskad.app.report` shows it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+
+from riskad.app.explain import with_reasons
+from riskad.app.fit import Fit, plain_parameters
+from riskad.app.fit_report import FitReport
+from riskad.app.model_files import ModelHeader, make_header
+from riskad.app.noticed import Progress, no_warnings
+from riskad.app.quality import FEWEST_FOR_CURVES, count_scores, measure_quality
+from riskad.app.reasons import Reasons, explain_rows
+from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS, Suspect
+from riskad.app.review import review_rows, review_table
+from riskad.app.score import score_table
+from riskad.core.labels import LabelCounts
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.ranking_metrics import auc_with_interval
+from riskad.detectors.description import SelfDescribing
+from riskad.tables.preparation import TablePreparer
+
+__all__ = ["describe_fit", "describe_model", "describe_table"]
+
+_REASONS = 4  # of each suspicious row
+_UNNAMED = "an unnamed table"
+
+
+def describe_model(model: Any, header: ModelHeader) -> FitReport:
+    """Describe a model and what is known of its fit.
+
+    Parameters
+    ----------
+    model, header
+        Results of `riskad.load` and `riskad.app.model_files.read_header`.
+
+    Returns
+    -------
+    FitReport
+        For a model that was saved without a report, what the model itself tells.
+    """
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    detector, preparer = steps[-1], steps[0]
+    report = header.report or FitReport(
+        model=type(detector).__name__, settings=plain_parameters(detector)
+    )
+    report = replace(report, created=header.created, versions=header.versions)
+    if isinstance(preparer, TablePreparer):
+        report = replace(
+            report,
+            columns=preparer.kinds_,
+            preparation=report.preparation or preparer.describe(),
+            column_uses={each.name: each.describe() for each in preparer.columns_.values()},
+        )
+    if isinstance(detector, SelfDescribing):
+        report = replace(
+            report,
+            fitted=report.fitted | detector.describe(),
+            summary=detector.describe_in_words(),
+            evidence=report.evidence or detector.evidence_in_words(),
+            kept_rows=detector.kept_rows(),
+        )
+    if hasattr(detector, "offset_"):
+        rule = str(getattr(detector, "threshold_", "risk"))
+        report = replace(report, rule=rule, threshold=-float(detector.offset_) + 0.0)
+    return _calibrated(report, getattr(detector, "calibration_", None))
+
+
+def _calibrated(report: FitReport, calibration: Calibration | None) -> FitReport:
+    """What the held-out scores of labelled rows tell, which the model stores."""
+    if calibration is None:
+        why = "the model has no scores of held-out labelled rows (riskad.calibrate)"
+        return replace(report, why_no_auc=report.why_no_auc or why)
+    n, m = len(calibration.normals), len(calibration.anomalies)
+    auc, why_no_auc, review = report.auc, report.why_no_auc, report.review
+    if auc is None and not why_no_auc:  # calibrated in Python
+        if min(n, m) >= FEWEST_FOR_CURVES:
+            auc = auc_with_interval(calibration.codes, calibration.scores)
+        else:
+            why_no_auc = (
+                f"it takes {FEWEST_FOR_CURVES} held-out labelled rows of each kind, and there are "
+                f"{n} normal and {m} anomalies"
+            )
+    if review is None and report.flagged_of:
+        rows = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
+        review = review_table(rows, report.flagged, report.rule)
+    return replace(
+        report,
+        auc=auc,
+        why_no_auc=why_no_auc,
+        rate=calibration.rate,
+        labels_random_p=calibration.random_p_value,
+        calibrated_on=LabelCounts(n, m, calibration.n_unlabelled),
+        review=review,
+    )
+
+
+def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
+    """Complete the report of a fit, for `riskad.app.report.files.write_report`.
+
+    Parameters
+    ----------
+    fit
+        Result of `riskad.fit_table`.
+    command
+        The command line, if there was one.
+
+    Examples
+    --------
+    >>> import numpy as np, polars as pl
+    >>> from riskad import fit_table
+    >>> rng = np.random.default_rng(0)
+    >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
+    >>> table = pl.DataFrame({"amount": amount, "label": ["ok"] * 30 + [""] * 160 + ["fraud"] * 10})
+    >>> fit = fit_table(table, label="label", normal="ok", anomaly="fraud", model="shallow")
+    >>> report = describe_fit(fit)
+    >>> print(report.labels, "->", report.flagged, "of", report.flagged_of)
+    30 normal, 10 anomalies, 160 unlabelled -> 10 of 160
+    >>> report.top[0].reasons[0].column
+    'amount'
+    """
+    report = describe_model(fit.model, make_header(fit.model, fit.report))
+    return _with_rows(report, fit.model, fit.report.top, fit.reasons, command)
+
+
+def describe_table(
+    model: Pipeline,
+    header: ModelHeader,
+    frame: pl.DataFrame,
+    *,
+    top: int = 10,
+    source: str = "table",
+    command: str = "",
+    progress: Progress = lambda _: None,
+    scored: Callable[[int], object] = lambda _: None,
+) -> FitReport:
+    """Score a table, and report on it and on the model.
+
+    Labels in the table are not read: quality and anomaly rate are those of the fit, if the model
+    stores them.
+
+    Parameters
+    ----------
+    model, header
+        A fitted pipeline, and the result of `riskad.app.model_files.read_header` for its file.
+    frame
+        The table to score.
+    top
+        Number of the most suspicious rows to report.
+    source, command
+        Name of the table; the command line, if there was one.
+    progress, scored
+        Functions that are called with each step, and with the number of rows that have a score.
+    """
+    if set(SCORE_COLUMNS) & set(frame.columns):
+        frame = frame.drop(name for name in RESULT_COLUMNS if name in frame.columns)
+    fitted = describe_model(model, header)
+    results, found = score_table(
+        model, frame, id=fitted.spec.id, top=top, source=source, progress=progress, scored=scored
+    )
+    progress("Finding reasons")
+    reasons = None
+    if found.top:
+        with no_warnings():
+            reasons = explain_rows(model, frame[[suspect.row - 1 for suspect in found.top]])
+    scores = results["anomaly_score"].to_numpy()
+    calibration = getattr(model[-1], "calibration_", None)
+    review = None
+    if calibration is not None:
+        review = review_table(review_rows(calibration, scores), found.flagged, fitted.rule)
+    report = replace(
+        fitted,
+        source=source,
+        trained_on=fitted.source or _UNNAMED,
+        rows=found.rows,
+        flagged=found.flagged,
+        flagged_of=found.rows,
+        review=review,
+        warnings=found.warnings + [f"When fitted: {note}" for note in fitted.warnings],
+    )
+    return _with_rows(report, model, found.top, reasons, command, scores)
+
+
+def _with_rows(
+    report: FitReport,
+    model: Pipeline,
+    suspects: list[Suspect],
+    reasons: Reasons | None,
+    command: str,
+    scores: NDArray[np.float64] | None = None,
+) -> FitReport:
+    """Add the suspicious rows with reasons, and the curves of a page."""
+    calibration: Calibration | None = getattr(model[-1], "calibration_", None)
+    top = with_reasons(suspects, reasons, _REASONS)
+    if top and calibration is not None and calibration.knows_probabilities:
+        likely = calibration.anomaly_probability(np.array([row.anomaly_score for row in top]))
+        pairs = zip(top, likely.tolist(), strict=True)
+        top = [replace(row, anomaly_probability=probability) for row, probability in pairs]
+    return replace(
+        report,
+        top=top,
+        usual_score=None if reasons is None else reasons.base,
+        quality=measure_quality(calibration),
+        distribution=count_scores(calibration, report.threshold, scores),
+        command=command,
+        reported=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

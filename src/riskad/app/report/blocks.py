@@ -1,0 +1,160 @@
+"""What reports are made of: sections, and the blocks of text, tables and charts in them.
+
+A section turns a record into blocks, and each medium draws the kinds of block that it can: a page
+(`page`) all of them, a terminal (`terminal`) and a model card (`riskad.app.card`) lines and tables.
+A block may be for some media only. "brief" is a terminal with little room, and "verbose" one where
+everything was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from riskad.app.report.charts import Chart
+
+EVERYWHERE = ("page", "brief", "verbose", "card")
+TERMINAL = ("brief", "verbose")
+AT_LENGTH = ("page", "verbose", "card")
+PAGE = ("page",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A part of a section; `name` stands beside it on a terminal, by default the section's."""
+
+    on: tuple[str, ...] = EVERYWHERE
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Lines(Block):
+    """Sentences without a full stop: bullets, or running text if `is_text`."""
+
+    lines: Sequence[str]
+    is_text: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Note(Block):
+    """A whole paragraph that explains what is around it, on a page."""
+
+    text: str
+    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Command(Block):
+    """A command line, on a page."""
+
+    text: str
+    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """Rows of text below a head; `bars`, one for each row, are drawn at its end on a page."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Collection[int] = field(default=(), kw_only=True)
+    """Columns that are aligned to the right."""
+    bars: Sequence[float] = field(default=(), kw_only=True)
+    """Shares of the full length, from 0 to 1."""
+    title: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Figure(Block):
+    """A chart with a caption, and a legend of kinds of row and words."""
+
+    chart: Chart
+    caption: str = ""
+    legend: Sequence[tuple[str, str]] = ()
+    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Tiles(Block):
+    """Numbers at a glance: a name, the number, and a line below it."""
+
+    tiles: Sequence[tuple[str, str, str]]
+    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A row or a column of a table: its name, a badge of some style, and blocks."""
+
+    title: str
+    badge: str
+    style: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Cards(Block):
+    """Cards beside each other."""
+
+    cards: Sequence[Card]
+    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Beside(Block):
+    """Blocks that a page shows beside each other, if it is wide enough."""
+
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Details(Block):
+    """Blocks that a page folds away."""
+
+    summary: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Parameters
+    ----------
+    title
+        Its heading on a page; no two sections share one.
+    name
+        What stands beside it on a terminal, in at most nine letters.
+    blocks
+        A function from the record to blocks; a section without blocks is not shown.
+    style
+        Class of the HTML element.
+    """
+
+    title: str
+    name: str
+    blocks: Callable[[Any], Sequence[Block]]
+    style: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """Name of the section in addresses.
+
+        >>> Section("Anomaly rate", "Rate", lambda report: []).anchor
+        'anomaly-rate'
+        """
+        return self.title.lower().replace(" ", "-")
+
+
+def blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
+    """Return what a medium shows; what is beside or folded on a page is in line elsewhere."""
+    shown: list[Block] = []
+    for block in blocks:
+        if medium not in block.on:
+            continue
+        if not isinstance(block, Beside | Details):
+            shown.append(block)
+        elif inner := blocks_on(medium, block.blocks):
+            shown += [replace(block, blocks=inner)] if medium == "page" else inner
+    return shown

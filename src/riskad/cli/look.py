@@ -26,8 +26,8 @@ def look(run: Run, page: Path | None, **options: Any) -> None:
       riskad look cards.csv --label status --normal ok --anomaly fraud --page look.html
     """  # noqa: D301
     from riskad.app.look import look_table
-    from riskad.app.report.look_page import render_look
-    from riskad.app.report.terminal_look import print_look
+    from riskad.app.report.page import render_look
+    from riskad.app.report.terminal import print_look
     from riskad.storage.files import atomic_path
     from riskad.tables.reading import is_larger_than_memory, read_batches
 

@@ -73,8 +73,8 @@ def inspect(run: Run, card: Path | None) -> None:
     Example:
       riskad inspect cards.riskad --card cards.md
     """  # noqa: D301
+    from riskad.app.card import write_card
     from riskad.app.describe import describe_model
-    from riskad.app.report import write_card
     from riskad.app.report.terminal import print_model
 
     with run.start(card=card):

@@ -95,12 +95,7 @@ def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any
             read = _read_kinds
         else:  # a type, or a type and None
             about = {"type": (get_args(kind) or (kind,))[0], "default": each.default} | about
-        about |= {
-            "callback": _reading(read),
-            "help": _with_default(about["help"], about["shown_default"]),
-        }
-        del about["shown_default"]
-        declared[each.name] = names, about
+        declared[each.name] = names, about | {"callback": _reading(read)}
     return declared
 
 

@@ -91,7 +91,8 @@ def refit(
             save(fit.model, output, report=fit.report, force=run.force)
         else:
             del run.written["model"]
+        report = describe_fit(fit, command=run.ctx.obj)
         if page is not None:
-            run.write_report(describe_fit(fit, command=run.ctx.obj), page)
-        run.say(fit.report, print_refit, run.written)
+            run.write_report(report, page)
+        run.say(report, print_refit, run.written)
     run.ctx.exit(ALARM if before.alarm else 0)

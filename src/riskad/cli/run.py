@@ -76,7 +76,8 @@ class Run:
 
         self.written = check_outputs(outputs, self.data, self.force)
         self._has_outputs = bool(outputs)
-        names = [self.model_file.name] * bool(self.model_file) + [self.source] * bool(self.data)
+        names = [self.model_file.name] if self.model_file else []
+        names += [self.source] if self.data else []
         # Without outputs, files of the command's own get their names at once.
         files = together(keep_if_interrupted) if outputs else nullcontext()
         with files, show_progress(scoring) as self.progress:
@@ -87,13 +88,13 @@ class Run:
 
     def say(self, report: Any, show: Callable[..., None], *more: Any) -> None:
         """Set `text` to one JSON object, or to what `show` prints of the report."""
-        from riskad.app.report.json import to_json
+        from riskad.app.report.files import to_json
 
         if warnings := getattr(report, "warnings", None):
             spelled = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
             report = replace(report, warnings=spelled)
         if self.as_json:
-            if hasattr(report, "command"):  # a line in reports, a name for machines
+            if hasattr(report, "command"):  # the line in reports, the name for machines
                 report = replace(report, command=self.ctx.info_name)
             written = {"written": self.written} if self._has_outputs else {}
             self.text = to_json(report, command=self.ctx.info_name, **written)
@@ -168,7 +169,7 @@ class Run:
 
     def write_report(self, report: FitReport, path: Path) -> None:
         """Write a page, or JSON."""
-        from riskad.app.report import write_report
+        from riskad.app.report.files import write_report
 
         self.progress(f"Writing {path.name}")
         write_report(report, path, self.force)
@@ -211,7 +212,7 @@ def check_outputs(
         if what in _TABLES:
             check_writable(path)
         elif what == "report":
-            from riskad.app.report import check_report_name
+            from riskad.app.report.files import check_report_name
 
             check_report_name(path)
         elif what == "page" and path.suffix.lower() not in (".html", ".htm"):

@@ -171,12 +171,9 @@ def fit(
         if ranked is not None:
             fits = SHEET_ROWS if ranked.suffix.lower() == ".xlsx" else None
             run.write_table(fit.ranked[:fits], ranked)
-        report = fit.report
-        if page is not None or run.as_json:
-            report = describe_fit(fit, command=run.ctx.obj)
         if page is not None:
-            run.write_report(report, page)
-        run.say(report, print_fit, run.written, verbose)
+            run.write_report(describe_fit(fit, command=run.ctx.obj), page)
+        run.say(describe_fit(fit) if run.as_json else fit.report, print_fit, run.written, verbose)
 
 
 def _spec(options: dict[str, Any]) -> FitSpec:

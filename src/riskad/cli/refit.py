@@ -91,8 +91,7 @@ def refit(
             save(fit.model, output, report=fit.report, force=run.force)
         else:
             del run.written["model"]
-        report = describe_fit(fit, command=run.ctx.obj)
         if page is not None:
-            run.write_report(report, page)
-        run.say(report, print_refit, run.written)
+            run.write_report(describe_fit(fit, command=run.ctx.obj), page)
+        run.say(describe_fit(fit) if run.as_json else fit.report, print_refit, run.written)
     run.ctx.exit(ALARM if before.alarm else 0)

@@ -30,7 +30,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Lines(Block):
-    """Sentences without a full stop: bullets, or running text if `is_text`."""
+    """Phrases without a full stop: as bullets, or as the sentences of a text."""
 
     lines: Sequence[str]
     is_text: bool = field(default=False, kw_only=True)
@@ -156,5 +156,9 @@ def blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
         if not isinstance(block, Beside | Details):
             shown.append(block)
         elif inner := blocks_on(medium, block.blocks):
-            shown += [replace(block, blocks=inner)] if medium == "page" else inner
+            if medium == "page":
+                inner = [replace(block, blocks=inner)]
+            elif isinstance(block, Details) and isinstance(inner[0], Table):
+                inner[0] = replace(inner[0], title=block.summary)
+            shown += inner
     return shown

@@ -22,6 +22,7 @@ from riskad.app.look import TableLook
 from riskad.app.report.blocks import Section, blocks_on
 from riskad.app.report.look import LOOK_SECTIONS
 from riskad.app.report.sections import SECTIONS, minute
+from riskad.app.report.wording import sentence
 
 
 def render_page(report: FitReport) -> str:
@@ -55,8 +56,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"kind": lambda block: type(block).__name__, "short": short}
-    made.filters["sentence"] = sentence
+    kind = lambda block: type(block).__name__  # noqa: E731
+    made.filters |= {"kind": kind, "sentence": sentence, "short": short}
     return made
 
 
@@ -82,12 +83,3 @@ def short(text: str, longest: int = 60) -> str:
     'abcd…'
     """
     return text if len(text) <= longest else text[: longest - 1] + "\u2026"
-
-
-def sentence(line: str) -> str:
-    """Make a sentence of a line.
-
-    >>> sentence("no AUC"), sentence("no clear difference; it takes over.")
-    ('No AUC.', 'No clear difference; it takes over.')
-    """
-    return f"{line[:1].upper()}{line[1:].removesuffix('.')}."

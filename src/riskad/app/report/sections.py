@@ -155,8 +155,8 @@ def model_before(report: FitReport) -> list[Block]:
             ["normal rows flagged", *(f"{each.normals_flagged:,} of {n:,}" for each in (old, new))],
         ]
     return [
-        Lines([before.verdict], name="Verdict"),
-        Lines(_difference(before), name="Differ"),
+        Lines([before.verdict], is_text=True, name="Verdict"),
+        Lines(_difference(before), is_text=True, name="Differ"),
         Table(["", "before", "after"], rows, right=(1, 2), name="Models"),
     ]
 
@@ -253,7 +253,7 @@ def rows_reviewed(report: FitReport) -> list[Block]:
     expected = [] if report.capacity is None else [str(report.capacity)]
     review = report.review
     if review is None:
-        return [Lines(expected, name="Expect")]
+        return [Lines(expected, is_text=True, name="Expect")]
     about = (
         "What a reviewer finds who goes through the "
         f"{'rows of this table' if report.trained_on else 'unlabelled rows'} from the highest "
@@ -265,7 +265,11 @@ def rows_reviewed(report: FitReport) -> list[Block]:
     cells = review_cells(review)
     if not cells:
         few = too_few_labels("how many of the highest scores are anomalies")
-        return [Note(about), Lines(expected, name="Expect"), Lines([few], on=PAGE)]
+        return [
+            Note(about),
+            Lines(expected, is_text=True, name="Expect"),
+            Lines([few], is_text=True, on=PAGE),
+        ]
     head = ["rows", "anomalies", "share of all", "precision", "by chance"]
     table = Table(head, cells, right=range(5))
     caption = (
@@ -273,7 +277,7 @@ def rows_reviewed(report: FitReport) -> list[Block]:
         "threshold; the dotted line is a random choice of rows."
     )
     figure = Figure(found_chart(review), caption)
-    return [Note(about), Beside([table, figure]), Lines(expected, name="Expect")]
+    return [Note(about), Beside([table, figure]), Lines(expected, is_text=True, name="Expect")]
 
 
 def decision(report: FitReport) -> list[Block]:
@@ -286,7 +290,10 @@ def decision(report: FitReport) -> list[Block]:
         n, m = report.calibrated_on.normal, report.calibrated_on.anomaly
         smallest = f"; the smallest possible p-value is {1 / (n + 1):.2g}" if n > 1 else ""
         lines.append(f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out{smallest}")
-    return [Lines([threshold_line(report.threshold, report.rule)]), Lines(lines, on=AT_LENGTH)]
+    return [
+        Lines([threshold_line(report.threshold, report.rule)], is_text=True),
+        Lines(lines, is_text=True, on=AT_LENGTH),
+    ]
 
 
 def scores(report: FitReport) -> list[Block]:
@@ -315,7 +322,7 @@ def scores(report: FitReport) -> list[Block]:
 def quality(report: FitReport) -> list[Block]:
     """How well held-out labelled rows are separated."""
     lines = quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels)
-    blocks: list[Block] = [Lines(lines + top_lines(report.review))]
+    blocks: list[Block] = [Lines(lines + top_lines(report.review), is_text=True)]
     if report.trained_on:
         about = f"These are labelled rows of {report.trained_on}, to which the model was fitted."
         blocks.append(Note(f"{about} Labels in this table, if any, were not read."))
@@ -390,7 +397,9 @@ def anomaly_rate(report: FitReport) -> list[Block]:
             lines[0] += f"; consider setting prior to {better:.3f}"
     return [
         Lines(rate_lines(rate) + sampling_lines(report.labels_random_p), is_text=True),
-        Lines([*lines, "the rate is that of the unlabelled rows of the fit"], on=PAGE),
+        Lines(
+            [*lines, "the rate is that of the unlabelled rows of the fit"], is_text=True, on=PAGE
+        ),
         Figure(rate_chart((rate.value, rate.low, rate.high), assumed)),
     ]
 
@@ -537,12 +546,13 @@ def show_option(value: object) -> str:
 def origin(report: FitReport) -> list[Block]:
     """How the report and the model were made."""
     version = report.versions.get("riskad", "?")
-    created = [f"model saved {minute(report.created)} by riskad {version}"]
-    versions = ", ".join(f"{name} {each}" for name, each in report.versions.items())
+    lines = []
+    if report.created:
+        versions = ", ".join(f"{name} {each}" for name, each in report.versions.items())
+        lines = [f"model saved {minute(report.created)} by riskad {version}", f"with {versions}"]
     return [
         *([Command(report.command)] if report.command else []),
-        Lines(created if report.created else [], on=AT_LENGTH, name="Created"),
-        Lines([f"versions: {versions}"] if versions else [], on=AT_LENGTH, name="Versions"),
+        Lines(lines, is_text=True, on=AT_LENGTH, name="Created"),
     ]
 
 

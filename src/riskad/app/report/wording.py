@@ -81,6 +81,16 @@ def too_few_labels(what: str) -> str:
 # --- numbers ------------------------------------------------------------------------------
 
 
+def sentence(line: str) -> str:
+    """Make a sentence of a line; a name at its beginning stays as it is.
+
+    >>> sentence("no AUC"), sentence("is_anomaly if it takes over.")
+    ('No AUC.', 'is_anomaly if it takes over.')
+    """
+    is_name = "_" in line.partition(" ")[0]
+    return f"{line[:1] if is_name else line[:1].upper()}{line[1:].removesuffix('.')}."
+
+
 def percent(share: float) -> str:
     """Write a share in percent.
 

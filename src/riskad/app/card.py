@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from riskad.app.fit_report import FitReport
-from riskad.app.report.blocks import Block, Lines, Table, blocks_on
+from riskad.app.report.blocks import Block, Lines, Table
 from riskad.app.report.sections import SECTIONS
 from riskad.app.report.wording import sentence
 from riskad.core.checks import with_article
@@ -49,7 +49,7 @@ def make_card(report: FitReport, name: str) -> str:
     kind = with_article(report.model)
     lines = [f"# {_plain(name)}", "", f"{kind[:1].upper()}{kind[1:]}."]
     for section in SECTIONS:
-        blocks = [each for each in blocks_on("card", section.blocks(report)) if _has_text(each)]
+        blocks = section.on("card", report)
         lines += ["", f"## {section.title}"] if blocks else []
         for i, block in enumerate(blocks):
             is_list = isinstance(block, Lines) and i and isinstance(blocks[i - 1], Lines)
@@ -68,10 +68,6 @@ def write_card(
 def _plain(text: object) -> str:
     """A text of the data as Markdown that shows it unchanged, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))
-
-
-def _has_text(block: Block) -> bool:
-    return isinstance(block, Table) or (isinstance(block, Lines) and bool(block.lines))
 
 
 def _draw(block: Block) -> list[str]:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 
 from riskad.app.fit_report import FitReport
-from riskad.app.report.blocks import Block, Lines, Table, blocks_on
+from riskad.app.report.blocks import Block, Lines, Table
 from riskad.app.report.sections import SECTIONS
+from riskad.app.report.wording import sentence
 from riskad.core.checks import with_article
 from riskad.storage.files import atomic_path
 
@@ -48,12 +49,11 @@ def make_card(report: FitReport, name: str) -> str:
     kind = with_article(report.model)
     lines = [f"# {_plain(name)}", "", f"{kind[:1].upper()}{kind[1:]}."]
     for section in SECTIONS:
-        parts = [_draw(block) for block in blocks_on("card", section.blocks(report))]
-        parts = [part for part in parts if part]
-        if parts:
-            lines += ["", f"## {section.title}"]
-        for part in parts:
-            lines += ["", *part]
+        blocks = section.on("card", report)
+        lines += ["", f"## {section.title}"] if blocks else []
+        for i, block in enumerate(blocks):
+            is_list = isinstance(block, Lines) and i and isinstance(blocks[i - 1], Lines)
+            lines += [*([] if is_list else [""]), *_draw(block)]
     return "\n".join(lines) + "\n"
 
 
@@ -72,9 +72,9 @@ def _plain(text: object) -> str:
 
 def _draw(block: Block) -> list[str]:
     if isinstance(block, Lines):
-        return [f"- {_plain(line[:1].upper() + line[1:])}" for line in block.lines]
-    if not isinstance(block, Table):
-        return []
+        written = sentence if block.is_text else str
+        return [f"- {_plain(written(line))}" for line in block.lines]
+    assert isinstance(block, Table)
     rules = ["---:" if i in block.right else "---" for i in range(len(block.head))]
     lines = [_row([_plain(name) for name in block.head]), _row(rules)]
     lines += [_row([_plain(cell) for cell in row]) for row in block.rows[:_MOST_ROWS]]

@@ -1,9 +1,8 @@
 """What reports are made of: sections, and the blocks of text, tables and charts in them.
 
-A section turns a record into blocks, and each medium draws the kinds of block that it can: a page
-(`page`) all of them, a terminal (`terminal`) and a model card (`riskad.app.card`) lines and tables.
-A block may be for some media only. "brief" is a terminal with little room, and "verbose" one where
-everything was asked for.
+A section turns a record into blocks, and each medium draws those that are for it: a page all kinds
+of block, a terminal and a model card lines and tables. A "brief" terminal has little room; on a
+"verbose" one everything was asked for.
 """
 
 from __future__ import annotations
@@ -30,75 +29,22 @@ class Block:
 
 @dataclass(frozen=True)
 class Lines(Block):
-    """Sentences without a full stop: bullets, or running text if `is_text`."""
+    """Phrases without a full stop: as bullets, or as the sentences of a text."""
 
     lines: Sequence[str]
     is_text: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Note(Block):
-    """A whole paragraph that explains what is around it, on a page."""
-
-    text: str
-    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Command(Block):
-    """A command line, on a page."""
-
-    text: str
-    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
-
-
-@dataclass(frozen=True)
 class Table(Block):
-    """Rows of text below a head; `bars`, one for each row, are drawn at its end on a page."""
+    """Rows of text below a head, and at the end of each a bar, a share of the full length."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Collection[int] = field(default=(), kw_only=True)
     """Columns that are aligned to the right."""
     bars: Sequence[float] = field(default=(), kw_only=True)
-    """Shares of the full length, from 0 to 1."""
     title: str = field(default="", kw_only=True)
-
-
-@dataclass(frozen=True)
-class Figure(Block):
-    """A chart with a caption, and a legend of kinds of row and words."""
-
-    chart: Chart
-    caption: str = ""
-    legend: Sequence[tuple[str, str]] = ()
-    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Tiles(Block):
-    """Numbers at a glance: a name, the number, and a line below it."""
-
-    tiles: Sequence[tuple[str, str, str]]
-    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Card:
-    """A row or a column of a table: its name, a badge of some style, and blocks."""
-
-    title: str
-    badge: str
-    style: str
-    blocks: Sequence[Block]
-
-
-@dataclass(frozen=True)
-class Cards(Block):
-    """Cards beside each other."""
-
-    cards: Sequence[Card]
-    on: tuple[str, ...] = field(default=PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -114,6 +60,59 @@ class Details(Block):
 
     summary: str
     blocks: Sequence[Block]
+
+
+# --- on pages alone -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageBlock(Block):
+    """A block that only a page can draw."""
+
+    on: tuple[str, ...] = PAGE
+
+
+@dataclass(frozen=True)
+class Note(PageBlock):
+    """A whole paragraph that explains what is around it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure(PageBlock):
+    """A chart with a caption, and a legend of kinds of row and words."""
+
+    chart: Chart
+    caption: str = ""
+    legend: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Tiles(PageBlock):
+    """Numbers at a glance: a name, the number, and a line below it."""
+
+    tiles: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class Card:
+    """A row or a column of a table: its name, a badge and its style, and blocks."""
+
+    title: str
+    badge: str
+    style: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Cards(PageBlock):
+    """Cards beside each other."""
+
+    cards: Sequence[Card]
+
+
+# --- sections -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -137,24 +136,23 @@ class Section:
     blocks: Callable[[Any], Sequence[Block]]
     style: str = ""
 
-    @property
-    def anchor(self) -> str:
-        """Name of the section in addresses.
-
-        >>> Section("Anomaly rate", "Rate", lambda report: []).anchor
-        'anomaly-rate'
-        """
-        return self.title.lower().replace(" ", "-")
+    def on(self, medium: str, record: Any) -> list[Block]:
+        """Return what a medium shows of a record."""
+        return _blocks_on(medium, self.blocks(record))
 
 
-def blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
-    """Return what a medium shows; what is beside or folded on a page is in line elsewhere."""
+def _blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
+    """What is beside or folded on a page is in line elsewhere."""
     shown: list[Block] = []
     for block in blocks:
-        if medium not in block.on:
+        if medium not in block.on or (isinstance(block, Lines) and not block.lines):
             continue
         if not isinstance(block, Beside | Details):
             shown.append(block)
-        elif inner := blocks_on(medium, block.blocks):
-            shown += [replace(block, blocks=inner)] if medium == "page" else inner
+        elif inner := _blocks_on(medium, block.blocks):
+            if medium == "page":
+                inner = [replace(block, blocks=inner)]
+            elif isinstance(block, Details) and isinstance(inner[0], Table):
+                inner[0] = replace(inner[0], title=block.summary)
+            shown += inner
     return shown

@@ -7,14 +7,14 @@ tables are printed as they are, never read as markup; control characters are sho
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from riskad.app.report.blocks import Block, Lines, Section, Table, blocks_on
+from riskad.app.report.blocks import Block, Lines, Section, Table
 from riskad.core.checks import printable
 
 if TYPE_CHECKING:
@@ -29,24 +29,13 @@ class Command(str):
     """A line to be copied: never broken."""
 
 
-def walk(sections: Iterable[Section], record: Any, medium: str) -> list[Block]:
+def walk(sections: Sequence[Section], record: Any, medium: str) -> list[Block]:
     """Return the blocks of sections, the last section first; each names its first block."""
     walked: list[Block] = []
-    for section in reversed(list(sections)):
-        blocks = [block for block in blocks_on(medium, section.blocks(record)) if _has_text(block)]
-        names = [section.name, *[""] * len(blocks)]
-        walked += [
-            replace(block, name=block.name or name)
-            for block, name in zip(blocks, names, strict=False)
-        ]
+    for section in reversed(sections):
+        for i, block in enumerate(section.on(medium, record)):
+            walked.append(replace(block, name=block.name or ("" if i else section.name)))
     return walked
-
-
-def _has_text(block: Block) -> bool:
-    return isinstance(block, Table) or (isinstance(block, Lines) and bool(block.lines))
-
-
-# --- lines --------------------------------------------------------------------------------
 
 
 def print_title(console: Console, text: str) -> None:
@@ -62,12 +51,13 @@ def print_facts(console: Console, facts: Mapping[str, Iterable[str]]) -> None:
 
 def print_blocks(console: Console, blocks: Iterable[Block], most: int | None = None) -> None:
     """Print lines and tables; if there are more than `most` lines, only some of each block."""
-    drawn = [_draw(block, console.width) for block in blocks if _has_text(block)]
+    drawn = [lines for lines in (_draw(block, console.width) for block in blocks) if lines]
     shown = [len(lines) for lines in drawn]
     if most is not None:
         # The end is nearest to the prompt and matters most: what stands above it is cut first.
-        for fewest in (4, 3, 2, 1):
-            for i, n in enumerate(shown):
+        half = len(drawn) // 2
+        for fewest, end in ((3, half), (2, half), *((each, len(drawn)) for each in (4, 3, 2, 1))):
+            for i, n in enumerate(shown[:end]):
                 shown[i] = min(n, max(fewest, n - max(sum(shown) - most, 0)))
     for lines, n in zip(drawn, shown, strict=True):
         cut = n < len(lines)
@@ -81,12 +71,14 @@ def print_blocks(console: Console, blocks: Iterable[Block], most: int | None = N
 def _draw(block: Block, width: int) -> list[Text]:
     """The lines of a block, its name beside the first."""
     if isinstance(block, Table):
-        pieces, style = _table(block), "cyan"  # as its head
+        pieces, style = _table(block), "cyan"
     else:
-        lines = block.lines if isinstance(block, Lines) else ()
-        pieces, style = [piece for line in lines for piece in _wrap(line, width)], ""
-    first = Text.assemble((f"{block.name:<{_INDENT}}", "cyan"), (pieces[0], style))
-    return [first, *(Text(" " * _INDENT + piece) for piece in pieces[1:])]
+        assert isinstance(block, Lines)
+        pieces, style = [piece for line in block.lines for piece in _wrap(line, width)], ""
+    if not pieces:
+        return []
+    head = Text.assemble((f"{block.name:<{_INDENT}}", "cyan"), (pieces[0], style))
+    return [head, *(Text(" " * _INDENT + piece) for piece in pieces[1:])]
 
 
 def _wrap(line: str, width: int) -> list[str]:
@@ -115,9 +107,5 @@ def _shorten(cell: str) -> str:
 
 
 def _clean(text: object) -> str:
-    r"""Make a text printable, in one line.
-
-    >>> print(_clean("a\nb"))
-    a\nb
-    """
+    """A printable text, in one line."""
     return printable(text).replace("\n", "\\n")

@@ -17,6 +17,7 @@ from riskad.app.report.blocks import (
     Tiles,
 )
 from riskad.app.report.charts import values_chart
+from riskad.app.report.sections import label_tile
 from riskad.app.report.wording import label_line, percent
 
 _MOST_DIFFERENCES = 12  # columns whose values are compared on a terminal
@@ -29,13 +30,10 @@ def in_short(look: TableLook) -> list[Block]:
         ("Rows", f"{look.rows:,}", ""),
         ("Columns", f"{len(look.columns):,}", f"{used:,} used"),
     ]
-    lines = []
-    if look.labels is not None:
-        n, m, unlabelled = look.labels.normal, look.labels.anomaly, look.labels.unlabelled
-        others = f"and {unlabelled:,} unlabelled rows"
-        tiles.append(("Labelled: normal + anomalies", f"{n:,} + {m:,}", others))
-        lines = [label_line(look.labels, look.label)]
-    return [Tiles(tiles), Lines(lines, on=TERMINAL)]
+    if look.labels is None:
+        return [Tiles(tiles)]
+    line = label_line(look.labels, look.label)
+    return [Tiles([*tiles, label_tile(look.labels)]), Lines([line], on=TERMINAL)]
 
 
 def suspicions(look: TableLook) -> list[Block]:

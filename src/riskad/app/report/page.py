@@ -1,10 +1,9 @@
 """Reports as pages: one HTML file that needs nothing else, neither scripts nor a network.
 
-Jinja writes it by the macros of `templates/blocks.html`, one for each kind of block. Autoescape is
-on, so whatever comes from the data is escaped where it is printed; control characters, which a page
-cannot hold, are spelled out there, too. A name that a template misspells is an error
-(`StrictUndefined`), never a blank. A content security policy forbids the browser to run or fetch
-anything.
+Jinja writes it by the macros of `templates/blocks.html`. Autoescape is on, so whatever comes from
+the data is escaped where it is printed; control characters, which a page cannot hold, are spelled
+out there, too. A name that a template misspells is an error (`StrictUndefined`), never a blank. A
+content security policy forbids the browser to run or fetch anything.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from markupsafe import Markup
 
 from riskad.app.fit_report import FitReport
 from riskad.app.look import TableLook
-from riskad.app.report.blocks import Section, blocks_on
+from riskad.app.report.blocks import Section
 from riskad.app.report.look import LOOK_SECTIONS
-from riskad.app.report.sections import SECTIONS, minute
+from riskad.app.report.sections import SECTIONS
+from riskad.app.report.wording import minute, sentence
 
 
 def render_page(report: FitReport) -> str:
@@ -39,8 +39,7 @@ def render_look(look: TableLook) -> str:
 
 
 def _render(title: str, subtitle: str, sections: Sequence[Section], record: Any) -> str:
-    drawn = [(section, blocks_on("page", section.blocks(record))) for section in sections]
-    shown = [(section, blocks) for section, blocks in drawn if blocks]
+    shown = [(each, blocks) for each in sections if (blocks := each.on("page", record))]
     template = _environment().get_template("page.html")
     return template.render(title=title, subtitle=subtitle, sections=shown) + "\n"
 
@@ -55,8 +54,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"kind": lambda block: type(block).__name__, "short": short}
-    made.filters["sentence"] = sentence
+    made.filters |= {"kind": _kind, "sentence": sentence, "short": _short}
     return made
 
 
@@ -75,19 +73,9 @@ def _visible(value: object) -> object:
     return "".join(repr(c)[1:-1] if unicodedata.category(c) in hidden else c for c in text)
 
 
-def short(text: str, longest: int = 60) -> str:
-    """Cut a long text off.
+def _kind(block: object) -> str:
+    return type(block).__name__
 
-    >>> short("abcdefgh", 5)
-    'abcd…'
-    """
+
+def _short(text: str, longest: int = 60) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "\u2026"
-
-
-def sentence(line: str) -> str:
-    """Make a sentence of a line.
-
-    >>> sentence("no AUC"), sentence("no clear difference; it takes over.")
-    ('No AUC.', 'No clear difference; it takes over.')
-    """
-    return f"{line[:1].upper()}{line[1:].removesuffix('.')}."

@@ -41,15 +41,8 @@ _ADVICE = {
 """What would make a better estimate of the anomaly rate."""
 
 
-# --- intervals that say nothing ----------------------------------------------------------
-
-
 def share_is_vague(low: float, high: float) -> bool:
-    """Whether the interval of a share leaves open more than three quarters of what is possible.
-
-    >>> share_is_vague(0.09, 1.0), share_is_vague(0.3, 0.99)
-    (True, False)
-    """
+    """Whether the interval of a share leaves open more than three quarters of what is possible."""
     return high - low > _WIDE
 
 
@@ -59,17 +52,13 @@ def auc_is_vague(auc: Auc) -> bool:
 
 
 def found_is_vague(found: Found) -> bool:
-    """Whether an interval leaves open how many of some rows are anomalies.
-
-    It leaves open more than three quarters of the rows, or it reaches from almost none to many,
-    such as 1 to 4,168.
-    """
+    """Whether an interval leaves open how many of some rows are anomalies."""
     low, high = (end / max(found.rows, 1) for end in (found.found.low, found.found.high))
     return share_is_vague(low, high) or _ends_are_far_apart(found.found)
 
 
 def _ends_are_far_apart(count: Estimate) -> bool:
-    """Whether an interval reaches from almost none to many; from none to a few says enough."""
+    """Whether an interval is like 1 to 4,168; from none to a few says enough."""
     return count.high >= _FAR_APART and count.high > _FAR_APART * count.low
 
 
@@ -78,7 +67,24 @@ def too_few_labels(what: str) -> str:
     return f"too few labels to tell {what}; label 20 more (`riskad suggest`, or some at random)"
 
 
-# --- numbers ------------------------------------------------------------------------------
+def sentence(line: str) -> str:
+    """Make a sentence of a line; a name at its beginning stays as it is.
+
+    >>> sentence("no AUC"), sentence("is_anomaly if it takes over.")
+    ('No AUC.', 'is_anomaly if it takes over.')
+    """
+    is_name = "_" in line.partition(" ")[0]
+    return f"{line[:1] if is_name else line[:1].upper()}{line[1:].removesuffix('.')}."
+
+
+def minute(time: str) -> str:
+    """Write the minute of an ISO time.
+
+    >>> minute("2026-01-31T12:34:56+00:00")
+    '2026-01-31 12:34 UTC'
+    """
+    day, _, rest = time.partition("T")
+    return f"{day} {rest[:5]} UTC"
 
 
 def percent(share: float) -> str:
@@ -88,6 +94,18 @@ def percent(share: float) -> str:
     ('50%', '12.3%')
     """
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
+
+
+def interval(estimate: Estimate | Auc | RateEstimate) -> str:
+    """Write the interval of a share."""
+    return f"95% interval {percent(estimate.low)} to {percent(estimate.high)}"
+
+
+def likely(probability: float) -> str:
+    """Write a probability, which is never 0 or 1."""
+    if 0.001 <= probability <= 0.999:
+        return percent(probability)
+    return "below 0.1%" if probability < 0.5 else "above 99.9%"
 
 
 def about(count: float) -> str:
@@ -132,9 +150,6 @@ def rate_cell(rate: RateEstimate | None) -> str:
     return f"{rate.value:.1%} ({rate.low:.1%}-{rate.high:.1%})"
 
 
-# --- labels, threshold, quality, anomaly rate --------------------------------------------
-
-
 def label_line(labels: LabelCounts, column: str | None) -> str:
     """Say how many rows have which label, and in which column, if any has one.
 
@@ -163,23 +178,13 @@ def flagged_line(flagged: int, n_rows: int, rows: str) -> str:
 def quality_lines(
     auc: Auc | None, why_no_auc: str, evidence: str, labels: LabelCounts | None
 ) -> list[str]:
-    """Say how well labelled rows are ranked, or why that is not known.
-
-    Parameters
-    ----------
-    auc, why_no_auc
-        The AUC on held-out labelled rows, or why there is none.
-    evidence
-        Which fits scored the held-out rows (`SelfDescribing.evidence_in_words`).
-    labels
-        Labels of the fit; the AUC may use fewer if not all were held out.
-    """
+    """Say how well labelled rows, scored by fits without them, are ranked, or why nobody knows."""
     if auc is None:
         return [f"no AUC on labelled rows: {why_no_auc}"] if why_no_auc else []
-    held_out = auc.n_normal + auc.n_anomaly
-    labelled = held_out if labels is None else labels.normal + labels.anomaly
     if auc_is_vague(auc):
         return [too_few_labels("whether the order of the rows is better than chance")]
+    held_out = auc.n_normal + auc.n_anomaly  # which may not be all
+    labelled = held_out if labels is None else labels.normal + labels.anomaly
     rows = f"the {held_out:,}" if held_out == labelled else f"{held_out:,} of the {labelled:,}"
     value = f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
     return [f"{value} on {rows} labelled rows, each {evidence}"]
@@ -246,9 +251,6 @@ def sampling_lines(p_value: float | None) -> list[str]:
     return [f"labelled rows are not {table}: their scores differ from those of other rows"]
 
 
-# --- anomalies among rows that are reviewed ----------------------------------------------
-
-
 def found_line(found: Found) -> str:
     """Say how many of the rows with the highest scores are anomalies, and of random ones."""
     k = found.rows
@@ -271,19 +273,10 @@ def flagged_lines(
 ) -> list[str]:
     """Say how many of the flagged rows are expected to be right, or why that is not known.
 
-    Parameters
-    ----------
-    expected
-        Expected anomalies among them, if the labels determine these.
-    flagged
-        Number of flagged rows.
-    labels
-        Labels of the fit.
-    likely
-        Number of rows that are more likely an anomaly than not, flagged or not.
+    Of all rows, flagged or not, `likely` are more likely an anomaly than not.
     """
     if expected is None:
-        return _no_expectation(labels)
+        return [] if labels is None else [_no_expectation(labels)]
     lines = [found_line(expected)] if flagged else []
     unflagged = likely - flagged
     if unflagged > 0:
@@ -302,26 +295,20 @@ def flagged_lines(
     return lines
 
 
-def _no_expectation(labels: LabelCounts | None) -> list[str]:
-    if labels is None:
-        return []
+def _no_expectation(labels: LabelCounts) -> str:
     few = "too few rows are"
     if not min(labels.normal, labels.anomaly):
         few = f"no {'anomaly' if labels.normal else 'normal row'} is"
-    return [
+    return (
         f"how many of these rows are anomalies is not known: {few} labelled; look at the first of "
         "them, label them, and fit again"
-    ]
+    )
 
 
 def review_cells(review: ReviewReport) -> list[list[str]]:
-    """List what reviewing 5, 10, 20, ... rows, or the flagged ones, finds.
+    """List what a review of 5, 10, 20, ... rows, or of those flagged, finds, if labels tell.
 
-    Returns
-    -------
-    list of list
-        Number of rows, anomalies, share of all anomalies, precision, anomalies among as many random
-        rows. Numbers of rows for which the labels do not tell these are left out.
+    Each line holds the number of rows, anomalies, their share of all, precision, and by chance.
     """
     flagged = review.flagged.rows
     rows = {found.rows: found for found in review.table} | {flagged: review.flagged}
@@ -348,3 +335,16 @@ def cost_lines(cost: ExpectedCost | None) -> list[str]:
         f"{about(misses.value)} missed anomalies ({_between(misses)}), which together cost "
         f"{about(price.value)} ({_between(price)})"
     ]
+
+
+def option(value: object) -> str:
+    """Write the value of an option.
+
+    >>> option(("ok", "fine")), option({"when": "date"}), option(True)
+    ('ok, fine', 'when=date', 'yes')
+    """
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value)

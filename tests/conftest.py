@@ -115,8 +115,8 @@ def registries_as_before():
     from riskad.storage.codec import _REGISTERED
     from riskad.tables.kinds.base import KINDS, STORED
 
-    dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, SECTIONS, KINDS, STORED, _REGISTERED)
-    lists = (MEMBER_TYPES, THRESHOLD_TYPES)
+    dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, KINDS, STORED, _REGISTERED)
+    lists = (MEMBER_TYPES, THRESHOLD_TYPES, SECTIONS)
     before = [dict(each) for each in dicts], [list(each) for each in lists]
     yield
     for each, old in zip(dicts, before[0], strict=True):

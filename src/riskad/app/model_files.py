@@ -48,7 +48,13 @@ from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_u
 from riskad.decisions.thresholds import parse_threshold
 from riskad.storage.codec import from_members, read_json, to_members
 from riskad.storage.fields import COUNT, TEXT, DictOf, Fixed, Maybe, Text, check_state
-from riskad.storage.files import atomic_path, check_input_file, check_output_file
+from riskad.storage.files import (
+    atomic_path,
+    check_input_file,
+    check_output_file,
+    together,
+    written_file,
+)
 from riskad.storage.records import from_plain, to_plain
 
 __all__ = [
@@ -170,9 +176,11 @@ def save(
 
 def save_report(path: str | os.PathLike[str], report: FitReport) -> None:
     """Replace the report in a model file that exists; the model in it is not decoded."""
+    path = written_file(path)
     header = replace(read_header(path), report=report)
     members = _read_members(check_input_file(path), _MEMBERS)
-    _write(path, members | {_HEADER: _header_bytes(header)}, force=True)
+    with together():  # at once, even if the file itself waits for its name
+        _write(path, members | {_HEADER: _header_bytes(header)}, force=True)
 
 
 def _write(path: str | os.PathLike[str], members: Mapping[str, bytes], force: bool) -> None:

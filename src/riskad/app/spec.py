@@ -21,6 +21,7 @@ __all__ = ["FitSpec"]
 
 LABEL_SAMPLING = ("random", "chosen", "unknown")
 _LARGEST_SEED = 2**32 - 1  # that scikit-learn takes
+_MOST_ROWS = 10**9  # beyond this a number of rows is a slip of the keyboard
 
 
 def _option(
@@ -74,6 +75,11 @@ def _check_rate(rate: float) -> None:
 def _check_seed(seed: int) -> None:
     if not 0 <= seed <= _LARGEST_SEED:
         raise InputError(f"seed={seed} must be between 0 and {_LARGEST_SEED:,}.")
+
+
+def _check_top(top: int) -> None:
+    if not 0 <= top <= _MOST_ROWS:
+        raise InputError(f"top={top} must be between 0 and {_MOST_ROWS:,}.")
 
 
 @dataclass(frozen=True)
@@ -224,6 +230,7 @@ class FitSpec:
         "auto",
         "auto needs no settings; the others have the settings below, with their own defaults.",
         heading="Model",
+        metavar="NAME",
         check=_check_model,
         shown_default="auto",
     )
@@ -236,7 +243,9 @@ class FitSpec:
     seed: int = _option(
         0, "Same seed, same answer.", heading="Model", check=_check_seed, shown_default="0"
     )
-    top: int = _option(10, "Suspicious rows to print.", heading="Output", shown_default="10")
+    top: int = _option(
+        10, "Suspicious rows to print.", heading="Output", check=_check_top, shown_default="10"
+    )
 
     def __post_init__(self) -> None:
         for name in ("normal", "anomaly", "unlabelled", "drop"):

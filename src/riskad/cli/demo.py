@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from riskad.cli.options import as_json, seed
-from riskad.cli.shell import say, show_progress
-
-__all__ = ["demo"]
+from riskad.cli import params
+from riskad.cli.params import JSON
+from riskad.cli.run import Run, command
 
 
-@click.command(short_help="Run everything once on built-in data.")
-@seed
-@as_json
-def demo(seed: int, as_json: bool) -> None:
+@command("Run everything once on built-in data.", JSON)
+@params.spec_options("seed")
+def demo(run: Run, seed: int) -> None:
     """Run everything once, on data that comes with scikit-learn; takes about half a minute."""
     from tempfile import TemporaryDirectory
 
     from riskad.app.demo import run_demo
     from riskad.app.report.terminal import print_demo
 
-    with TemporaryDirectory() as folder, show_progress() as progress:
-        report = run_demo(Path(folder), seed=seed, progress=progress)
-    click.echo(say("demo", as_json, report, print_demo))
+    with TemporaryDirectory() as folder, run.start():
+        run.say(run_demo(Path(folder), seed=seed, progress=run.progress), print_demo)

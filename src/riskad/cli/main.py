@@ -21,13 +21,11 @@ from riskad.cli.demo import demo
 from riskad.cli.fit import fit
 from riskad.cli.label import label
 from riskad.cli.look import look
-from riskad.cli.model import bounds, export_, inspect, threshold
+from riskad.cli.model import export_, inspect, threshold
 from riskad.cli.refit import refit
 from riskad.cli.score import compress, drift, explain, report_table, score, suggest
 from riskad.cli.serve import serve
 from riskad.cli.shell import Group
-
-__all__ = ["cli", "main"]
 
 
 def _version() -> str:
@@ -46,7 +44,7 @@ def cli() -> None:
 
 for _command in (
     *(look, label, fit, refit, score, explain, report_table, suggest, drift, serve),
-    *(inspect, threshold, bounds, compress, export_, demo),
+    *(inspect, threshold, compress, export_, demo),
 ):
     cli.add_command(_command)
 

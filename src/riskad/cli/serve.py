@@ -8,41 +8,28 @@ from typing import Any
 
 import click
 
-from riskad.cli.options import PATH, binding, listening_options
+from riskad.cli import params
+from riskad.cli.params import MODEL
+from riskad.cli.run import Run, command
 from riskad.cli.shell import echo, show_progress
 
-__all__ = ["serve"]
 
-
-@click.command(short_help="Serve the scores of a model over HTTP.")
-@click.argument("model", type=PATH)
-@click.option("--journal", type=PATH, help="Take labels at /feedback, and save them here.")
-@listening_options(port=8000)
-@click.option(
+@command("Serve the scores of a model over HTTP.", MODEL)
+@params.path("--journal", help="Take labels at /feedback, and save them here.")
+@params.listening_options(port=8000)
+@params.path(
     "--client-ca",
-    type=PATH,
     help="Ask clients for a certificate signed by one of these (PEM), instead of a token.",
 )
-@click.option(
+@params.path(
     "--token-file",
-    type=PATH,
     help="File with the token.  [default: RISKAD_TOKEN, or a new one, which is printed]",
 )
-@click.option(
-    "--max-rows",
-    type=click.IntRange(1, 1_000_000),
-    default=10_000,
-    show_default=True,
-    help="Most rows in one request.",
+@params.count("--max-rows", default=10_000, most=1_000_000, help="Most rows in one request.")
+@params.count(
+    "--max-waiting", default=64, most=10_000, help="Most requests that may wait; others get 503."
 )
-@click.option(
-    "--max-waiting",
-    type=click.IntRange(1, 10_000),
-    default=64,
-    show_default=True,
-    help="Most requests that may wait; others get 503.",
-)
-@click.option(
+@params.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning", "error")),
     default="info",
@@ -50,7 +37,7 @@ __all__ = ["serve"]
     help="Log on stderr: all requests (info), only those that were refused or failed (warning) or "
     "that failed (error); debug adds those for /health.",
 )
-def serve(model: Path, journal: Path | None, log_level: str, **options: Any) -> None:
+def serve(run: Run, journal: Path | None, log_level: str, **options: Any) -> None:
     """Serve the scores of MODEL over HTTP.
 
     POST /score takes a row as a JSON object, or {"rows": [...]}, and returns anomaly_score,
@@ -71,9 +58,9 @@ def serve(model: Path, journal: Path | None, log_level: str, **options: Any) -> 
         -d '{"amount": 12.5, "country": "BE"}' 'http://127.0.0.1:8000/score?reasons=3'
     """  # noqa: D301
     with show_progress() as progress:
-        progress(f"Loading {model.name}")
-        server, token = _server(model, journal, options)
-    echo(f"Serving {model.name} at {server.root}")
+        progress(f"Loading {run.model_file.name}")
+        server, token = _server(run.model_file, journal, options)
+    echo(f"Serving {run.model_file.name} at {server.root}")
     if token is not None:
         click.echo(f"Token: {token}")
     if journal is not None:
@@ -87,7 +74,7 @@ def serve(model: Path, journal: Path | None, log_level: str, **options: Any) -> 
 
 def _server(model: Path, journal: Path | None, options: dict[str, Any]) -> tuple[Any, str | None]:
     """The server, and its token if it has to be printed."""
-    bound = binding(options, "server", options["client_ca"])
+    bound = params.binding(options, "server", options["client_ca"])
     from riskad.serving.server import Server, make_token
     from riskad.serving.service import Limits, Service
 

@@ -1,4 +1,4 @@
-"""What all commands share: errors as sentences, progress on a terminal, results on stdout."""
+"""What all commands share: errors as sentences, remarks on stderr, progress on a terminal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,24 +20,10 @@ from riskad.tables.notes import ReadingNote
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "ALARM",
-    "Group",
-    "ScoringProgress",
-    "console",
-    "echo",
-    "echo_notes",
-    "printed",
-    "say",
-    "show_progress",
-    "show_scoring",
-]
-
 _SECONDS_TO_TELL = 2.0  # of scoring, after which its time can be estimated
 _LONG = 30.0  # seconds of scoring that are said beforehand
 
-ALARM = 3
-"""Exit code of a command that did its work and found what it was asked to warn of."""
+ALARM = 3  # exit code of a command that did its work and found what it was asked to warn of
 
 
 class Group(click.Group):
@@ -128,76 +113,11 @@ def printed(show: Callable[..., None], *arguments: Any) -> str:
     return capture.get().removesuffix("\n")
 
 
-def say(
-    command: str,
-    as_json: bool,
-    report: Any,
-    show: Callable[..., None],
-    *more: Any,
-    written: Mapping[str, str] | None = None,
-) -> str:
-    """Return what a command says: one JSON object, or what `show` prints of the report.
+class Progress:
+    """Shows on a bar, if there is one, what is being done; says how long scoring takes, if long.
 
-    Parameters
-    ----------
-    command, as_json
-        Its name, and whether machines are to read it.
-    report
-        What was found; settings in its sentences are spelled as options.
-    show, more
-        A function of the console, the report and more.
-    written
-        Files that were written, by what they are.
-
-    Returns
-    -------
-    str
-        To be echoed when all files have their names.
-    """
-    from riskad.app.report.json import to_json
-
-    ctx = click.get_current_context()
-    for name in ("warnings", "said"):
-        if isinstance(lines := getattr(report, name, None), list) and lines:
-            spelled = [in_words_of(ctx.command, ctx, line) for line in lines]
-            report = replace(report, **{name: spelled})
-    if as_json:
-        return to_json(report, command=command, **({} if written is None else {"written": written}))
-    return printed(show, report, *more)
-
-
-@contextmanager
-def show_progress() -> Iterator[Callable[[str], object]]:
-    """Show on a terminal's stderr what is being done and for how long; elsewhere nothing."""
-    here = console(stderr=True)
-    if not here.is_terminal:
-        yield lambda _: None
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=here, transient=True) as bar:
-        task = bar.add_task("Loading", total=None)
-        yield lambda description: bar.update(task, description=printable(description))
-
-
-class ScoringProgress:
-    """Shows how far scoring is, and says beforehand how long it takes, if that is long.
-
-    Parameters
-    ----------
-    bar
-        A bar on a terminal; None elsewhere.
-    clock
-        Tells seconds.
-
-    Attributes
-    ----------
-    count_rows
-        Tells about how many rows there are; None if that is not known. It is asked where that is
-        shown: on a terminal, or when scoring takes long.
-    hint
-        Tells what to do if scoring takes long.
+    `count_rows` tells about how many rows there are, if that is known; it is asked where that is
+    shown: on a terminal, or when scoring takes long. `hint` then tells what to do.
     """
 
     def __init__(self, bar: Any = None, clock: Callable[[], float] = time.perf_counter):
@@ -205,35 +125,35 @@ class ScoringProgress:
         self.hint: Callable[[], str] = str
         self._bar, self._clock = bar, clock
         self._task = None if bar is None else bar.add_task("Loading", total=None)
-        self._is_said = False
+        self._has_warned = False
 
     @cached_property
     def _total(self) -> float:
         return self.count_rows() if self.count_rows is not None else math.nan
 
-    def step(self, description: str) -> None:
+    def __call__(self, description: str) -> None:
         """Show what is being done."""
         if self._bar is not None:
             self._bar.update(self._task, description=printable(description))
 
     def rows(self, done: int) -> None:
         """Show that so many rows have a score; 0 starts the clock."""
-        self.step(f"Scoring: {done:,} rows done")
+        self(f"Scoring: {done:,} rows done")
         if not done:
             self._start = self._clock()
         elif self.count_rows is not None:
             seconds = self._clock() - self._start
-            if seconds >= _SECONDS_TO_TELL and not self._is_said:
-                self._say(done, seconds)
+            if seconds >= _SECONDS_TO_TELL and not self._has_warned:
+                self._warn(done, seconds)
             if self._bar is not None:
                 self._bar.update(self._task, completed=done, total=max(self._total, done))
 
-    def _say(self, done: int, seconds: float) -> None:
+    def _warn(self, done: int, seconds: float) -> None:
         """Say how long all rows take, if that is long."""
         whole = seconds * max(self._total / done, 1.0)
         if whole < _LONG:
             return
-        self._is_said = True
+        self._has_warned = True
         rows = f"about {float(f'{self._total:.2g}'):,.0f} rows"
         line = f"Scoring {rows} takes about {_say_time(whole)}.{self.hint()}"
         echo(line, err=True) if self._bar is None else self._bar.console.print(printable(line))
@@ -251,26 +171,22 @@ def _say_time(seconds: float) -> str:
 
 
 @contextmanager
-def show_scoring() -> Iterator[ScoringProgress]:
-    """Show a bar with the time left on a terminal's stderr; elsewhere a line if it takes long."""
+def show_progress(scoring: bool = False) -> Iterator[Progress]:
+    """Show on a terminal's stderr what is being done and for how long; elsewhere nothing.
+
+    While rows are scored, a bar shows how much time is left.
+    """
     here = console(stderr=True)
     if not here.is_terminal:
-        yield ScoringProgress()
+        yield Progress()
         return
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=here, transient=True, speed_estimate_period=600) as bar:
-        yield ScoringProgress(bar)
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns = [progress.SpinnerColumn(), text, progress.TimeElapsedColumn()]
+    if scoring:
+        columns = [text, progress.BarColumn(), progress.TimeElapsedColumn()]
+        columns += [progress.TextColumn("left"), progress.TimeRemainingColumn()]
+    bar = progress.Progress(*columns, console=here, transient=True, speed_estimate_period=600)
+    with bar:
+        yield Progress(bar)

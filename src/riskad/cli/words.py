@@ -6,29 +6,14 @@ import re
 
 import click
 
-__all__ = ["in_words_of"]
-
 _SETTING = re.compile(
-    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?[\d.]+\d|\d)|(?P<any>\.\.\.)|(?P<flag>True))"""
+    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?\d(?:[\d.]*\d)?)|(?P<any>\.\.\.)|(?P<flag>True))"""
 )
 _FLAGS = {("others", "unlabelled"): "--others-unlabelled"}
 
 
 def in_words_of(command: click.Command | None, ctx: click.Context, message: str) -> str:
-    """Spell `name='value'` as the option that a command has for it.
-
-    Parameters
-    ----------
-    command, ctx
-        The command that was called, if any, and its context.
-    message
-        What the library says.
-
-    Returns
-    -------
-    str
-        The message, in which settings that are no options stay as they are.
-    """
+    """Spell `name='value'` as the option that a command has for it; other settings stay."""
     if command is None:
         return message
     options = {

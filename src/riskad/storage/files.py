@@ -136,12 +136,10 @@ def _publish(parts: Sequence[_Part]) -> None:
         os.replace(each.part, target)
 
 
-def write_again(path: str | os.PathLike[str]) -> None:
-    """Discard what was written for `path` inside `together`: a later version follows."""
+def written_file(path: str | os.PathLike[str]) -> Path:
+    """Return the file that was written for `path`; inside `together` it has no name yet."""
     waiting = _waiting.get() or []
-    for part in [each for each in waiting if each.path == path]:
-        waiting.remove(part)
-        part.part.unlink(missing_ok=True)
+    return next((each.part for each in waiting if each.path == path), Path(path))
 
 
 @contextmanager

@@ -1,0 +1,225 @@
+"""One run of a command: check outputs, show progress, read, work, write files together, speak."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from riskad.app.spec import FitSpec
+from riskad.cli.shell import Progress, echo_notes, printed, show_progress
+from riskad.cli.words import in_words_of
+from riskad.core.checks import InputError
+
+if TYPE_CHECKING:
+    from riskad.app.fit_report import FitReport
+    from riskad.app.model_files import ModelHeader
+    from riskad.labelling.applying import Applied
+
+_TABLES = ("export", "ranked", "reasons", "scored", "suggested")
+
+
+def command(
+    short_help: str, *parameters: click.Parameter, **settings: Any
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function that takes a `Run` and what its own options say.
+
+    The run takes MODEL and DATA, if they are among the parameters, and --json and --force, which
+    stand last in the help.
+    """
+
+    def make(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def start(model_file: Any = None, data: Any = (), **options: Any) -> None:
+            data = data if isinstance(data, tuple) else (str(data),)
+            flags = {name: options.pop(name, False) for name in ("as_json", "force")}
+            function(Run(model_file, data, **flags), **options)
+
+        made = click.command(**{"short_help": short_help, **settings})(start)
+        first = [each for each in parameters if isinstance(each, click.Argument)]
+        made.params = [*first, *made.params, *(each for each in parameters if each not in first)]
+        return made
+
+    return make
+
+
+class Run:
+    """What a command reads, how far it is, what it writes and, as `text`, what it says."""
+
+    model_file: Path  # if the command takes one
+
+    def __init__(self, model_file: Any, data: tuple[str, ...], *, as_json: bool, force: bool):
+        self.ctx = click.get_current_context()
+        self.model_file, self.data = model_file, data
+        self.as_json, self.force = as_json, force
+        self.progress = Progress()
+        self.written: dict[str, str] = {}
+        self.text = ""
+
+    @contextmanager
+    def start(
+        self, *, scoring: bool = False, keep_if_interrupted: bool = False, **outputs: Path | None
+    ) -> Iterator[None]:
+        """Do the work of a command, the block, between checks of its outputs and what it says.
+
+        All outputs, named by what they are, get their names at the end of the block, or none of
+        them, however late a failure is; if requested, an interrupt keeps the complete ones. Then
+        `text` is printed, on stderr if a table goes to standard output.
+        """
+        from riskad.storage.files import together
+
+        self.written = check_outputs(outputs, self.data, self.force)
+        self._has_outputs = bool(outputs)
+        names = [self.model_file.name] if self.model_file else []
+        names += [self.source] if self.data else []
+        # Without outputs, files of the command's own get their names at once.
+        files = together(keep_if_interrupted) if outputs else nullcontext()
+        with files, show_progress(scoring) as self.progress:
+            if names:
+                self.progress(f"Reading {' and '.join(names)}")
+            yield
+        click.echo(self.text, err="-" in self.written.values())
+
+    def say(self, report: Any, show: Callable[..., None], *more: Any) -> None:
+        """Set `text` to one JSON object, or to what `show` prints of the report."""
+        from riskad.app.report.files import to_json
+
+        if warnings := getattr(report, "warnings", None):
+            spelled = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
+            report = replace(report, warnings=spelled)
+        if self.as_json:
+            if hasattr(report, "command"):  # the line in reports, the name for machines
+                report = replace(report, command=self.ctx.info_name)
+            written = {"written": self.written} if self._has_outputs else {}
+            self.text = to_json(report, command=self.ctx.info_name, **written)
+        else:
+            self.text = printed(show, report, *more)
+
+    @cached_property
+    def source(self) -> str:
+        """What reports call the tables."""
+        first = "standard input" if is_pipe(self.data[0]) else Path(self.data[0]).name
+        first = first or self.data[0]
+        return first if len(self.data) == 1 else f"{first} and {len(self.data) - 1} more"
+
+    @cached_property
+    def model(self) -> Any:
+        """The model."""
+        from riskad.app.model_files import load
+
+        return load(self.model_file)
+
+    @cached_property
+    def header(self) -> ModelHeader:
+        """The header of the model's file."""
+        from riskad.app.model_files import read_header
+
+        return read_header(self.model_file)
+
+    @property
+    def spec(self) -> FitSpec:
+        """What the fit of the model was told."""
+        return FitSpec() if self.header.report is None else self.header.report.spec
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """The files of the tables."""
+        from riskad.tables.paths import find_tables
+
+        return find_tables(self.data)
+
+    @cached_property
+    def places(self) -> list[Any]:
+        """Where the tables are, all of which can be read."""
+        from riskad.tables.paths import check_readable
+
+        return list(map(check_readable, self.paths))
+
+    @cached_property
+    def table(self) -> Any:
+        """The table, in memory."""
+        import polars as pl
+
+        from riskad.tables.reading import read_batches, read_table
+
+        several = len(self.places) > 1
+        return pl.concat(read_batches(self.places)) if several else read_table(self.places[0])
+
+    def id_column(self, id: str | None) -> str | None:
+        """Return the column that names the rows, by default that of the fit."""
+        from riskad.tables.cells import check_columns
+
+        if id is not None:
+            check_columns([id], self.table.columns)
+        return id or self.spec.id
+
+    def write_table(self, rows: Any, path: Path | None) -> None:
+        """Write rows as the table was written, if there is a path."""
+        from riskad.tables.reading import csv_format
+        from riskad.tables.writing import write_table
+
+        if path is not None:
+            write_table(rows, path, self.force, csv_format(self.places))
+
+    def write_report(self, report: FitReport, path: Path) -> None:
+        """Write a page, or JSON."""
+        from riskad.app.report.files import write_report
+
+        self.progress(f"Writing {path.name}")
+        write_report(report, path, self.force)
+
+
+def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[Applied, FitSpec]:
+    """Return a table with the labels of a journal, and the specification with their meaning."""
+    from riskad.labelling.applying import apply_labels
+
+    applied = apply_labels(table, journal, replace(spec, label=spec.label or "label").labels)
+    echo_notes(applied.notes())
+    labels = applied.labels
+    return applied, replace(
+        spec,
+        label=labels.column,
+        normal=tuple(labels.normal),
+        anomaly=tuple(labels.anomaly),
+        unlabelled=tuple(labels.unlabelled),
+    )
+
+
+def is_pipe(path: str | Path) -> bool:
+    """Whether standard input or output is meant in place of a file."""
+    return str(path) == "-"
+
+
+def check_outputs(
+    outputs: dict[str, Path | None], data: tuple[str, ...], force: bool
+) -> dict[str, str]:
+    """Return the files to be written, by what they are; refuse before any work what cannot be."""
+    from riskad.storage.files import check_different, check_output_file
+    from riskad.tables.paths import file_of
+    from riskad.tables.writing import check_writable
+
+    written = {what: path for what, path in outputs.items() if path is not None}
+    files = {what: p for what, p in written.items() if not (what in _TABLES and is_pipe(p))}
+    tables = {os.path.realpath(file_of(path)[0]) for path in data}
+    for what, path in files.items():
+        check_output_file(path, force)
+        if what in _TABLES:
+            check_writable(path)
+        elif what == "report":
+            from riskad.app.report.files import check_report_name
+
+            check_report_name(path)
+        elif what == "page" and path.suffix.lower() not in (".html", ".htm"):
+            raise click.UsageError(f"The name of a page, {str(path)!r}, must end in .html.")
+        if os.path.realpath(path) in tables:  # --force replaces results, never what they come from
+            raise InputError(
+                f"{str(path)!r} is both read and written here; give another name for the output."
+            )
+    check_different(files.values())
+    return {what: str(path) for what, path in written.items()}

@@ -85,7 +85,16 @@ def schema():
 
 
 def test_findings_are_those_of_the_fit(fit, findings):
-    for name in ("flagged", "flagged_of", "labels", "rate", "auc", "threshold", "review", "effects"):
+    for name in (
+        "flagged",
+        "flagged_of",
+        "labels",
+        "rate",
+        "auc",
+        "threshold",
+        "review",
+        "effects",
+    ):
         assert getattr(findings, name) == getattr(fit.report, name), name
     rows = [(suspect.row, suspect.id) for suspect in fit.report.top]
     assert [(row.row, row.id) for row in findings.top] == rows

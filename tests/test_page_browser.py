@@ -164,7 +164,8 @@ def test_charts_are_drawn(browser, page_path, width, scheme):
 def test_no_word_of_a_table_is_broken(browser, tmp_path, width):
     found = describe_fit(fit_table(make_cards(), LABELS, id="card"))
     reasons = [
-        replace(each, value="Wednesday 2025-12-31", usual="Thursday") for each in found.top[0].reasons
+        replace(each, value="Wednesday 2025-12-31", usual="Thursday")
+        for each in found.top[0].reasons
     ]
     path = tmp_path / "report.html"
     write_report(replace(found, top=[replace(found.top[0], reasons=reasons)]), path)

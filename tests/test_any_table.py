@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import riskad
 from riskad.app.look import look_table
 from riskad.app.onnx import feeds, to_onnx
-from riskad.app.report.look_page import render_look
+from riskad.app.report.page import render_look
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
@@ -288,7 +288,7 @@ def test_a_look_says_what_each_column_is(table):
     found = look_table(table[0], LABELS, id=None, source="payments")
     assert str(found.labels).endswith("unlabelled")
     columns = {column.name: column for column in found.columns}
-    assert columns["amount"].made_of_it == "numbers in €"
+    assert columns["amount"].use == "numbers in €"
     assert columns["amount"].examples[0].endswith("€")
     kinds = [values.kind for values in columns["amount"].values]
     assert kinds == ["normal", "anomaly", "unlabelled"]

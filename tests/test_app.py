@@ -15,11 +15,11 @@ from riskad.app import column_effects
 from riskad.app import explain as explaining
 from riskad.app import fit as fitting
 from riskad.app.demo import make_tables
+from riskad.app.describe import describe_model
 from riskad.app.explain import explain_table
-from riskad.app.inspect import describe_model
 from riskad.app.model_files import load, read_header, save
 from riskad.app.reasons import Reasons
-from riskad.app.report.json import to_json
+from riskad.app.report.files import to_json
 from riskad.app.results import SCORE_COLUMNS
 from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
@@ -689,7 +689,7 @@ def test_a_model_saved_from_python(tmp_path, cards):
     save(ShallowRAD(lam=0.1).fit(X, y), tmp_path / "bare.riskad")
     again = load(tmp_path / "bare.riskad")
     report = describe_model(again, read_header(tmp_path / "bare.riskad"))
-    assert report.steps == ["ShallowRAD"]
+    assert report.model == "ShallowRAD"
     assert report.fitted["lambda"] == 0.1
     assert report.fitted["converged"] is True
     pipeline = Pipeline([("prepare", TablePreparer()), ("detect", ShallowRAD())])
@@ -703,9 +703,9 @@ def test_notes_hold_no_rows(fit, tmp_path):
     assert "C1" not in json.dumps(header.notes)
     report = describe_model(load(tmp_path / "model.riskad"), header)
     assert report.fitted["converged"] is True
-    assert report.training["source"] == "cards.csv"
+    assert report.source == "cards.csv"
     assert report.preparation == fit.report.preparation
-    assert json.loads(to_json(report))["steps"] == ["TablePreparer", "ShallowRAD"]
+    assert json.loads(to_json(report))["model"] == "ShallowRAD"
 
 
 # --- the demonstration -------------------------------------------------------------------

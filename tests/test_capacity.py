@@ -12,18 +12,18 @@ from sklearn.metrics import average_precision_score
 from support.page import LABELS, fit_table, make_cards
 
 from riskad.app.capacity import plan_capacity
+from riskad.app.describe import describe_fit, describe_table
 from riskad.app.model_files import load, make_header
-from riskad.app.report.html import render_page
-from riskad.app.report.summary import describe_fit, describe_table
+from riskad.app.report.page import render_page
 from riskad.app.report.wording import (
     about,
     auc_cell,
     flagged_lines,
-    looked_at,
+    found_line,
     quality_lines,
-    rate_line,
-    sample_line,
-    say_found,
+    rate_lines,
+    review_cells,
+    sampling_lines,
     share_between,
     top_lines,
 )
@@ -38,9 +38,17 @@ from riskad.decisions.capacity import LabelledScores, Review, round_counts
 from riskad.decisions.curves import precision_recall_with_interval, roc_with_interval
 from riskad.decisions.estimates import Estimate
 from riskad.decisions.ranking_metrics import Auc, average_precision_with_interval
-from riskad.decisions.rates import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE, RANDOM, UNKNOWN
+from riskad.decisions.rates import (
+    ANOMALIES_ALONE,
+    CHOSEN,
+    PRIOR_ALONE,
+    RANDOM,
+    UNKNOWN,
+    RateEstimate,
+)
 from riskad.decisions.row_groups import GroupEffect
 from riskad.decisions.thresholds import Capacity, parse_threshold
+from riskad.storage.records import to_plain
 
 # --- anomalies found ---------------------------------------------------------------------
 
@@ -281,8 +289,9 @@ def test_a_fit_flags_what_can_be_looked_at(fit):
     assert report.rule == "capacity:2:20"
     assert report.flagged == round(0.1 * report.labels.unlabelled)
     assert report.review.flagged.rows == report.flagged
-    assert report.notes()["fit"]["capacity"]["of_rows"] == 20
-    assert "review" not in report.notes()["fit"]
+    stored = to_plain(report)
+    assert stored["capacity"]["of_rows"] == 20
+    assert "review" not in stored
 
 
 def test_the_rate_and_what_is_found_agree(fit):
@@ -295,10 +304,10 @@ def test_the_rate_and_what_is_found_agree(fit):
 
 def test_page_and_json_show_rows_looked_at(fit):
     page = render_page(describe_fit(fit))
-    assert "Rows looked at against anomalies found" in page
+    assert "Rows reviewed and anomalies found" in page
     assert "2 rows a day can be looked at: 600 rows are of 30 days" in page.replace("&#39;", "'")
     flagged = fit.report.review.flagged
-    assert say_found(flagged)[1:] in page  # a sentence, with a capital letter
+    assert found_line(flagged)[1:] in page  # a sentence, with a capital letter
     assert "by labelled rows, which may be a random sample or chosen" in page
 
 
@@ -309,20 +318,20 @@ def test_a_later_table_is_judged_by_the_same_share(fit):
     assert report.expected.rows == report.flagged > 0
     in_parts = score_table(fit.model, [new.head(120), new.tail(80)])[1]
     assert in_parts.expected == report.expected
-    data = describe_table(fit.model, make_header(fit.model, fit.report.notes()), new)
+    data = describe_table(fit.model, make_header(fit.model, fit.report), new)
     assert data.review.rows == 200
     assert data.review.flagged.found == report.expected.found
 
 
 def test_cost_rules_show_what_they_expect(fit):
-    header = make_header(fit.model, fit.report.notes())
+    header = make_header(fit.model, fit.report)
     changed, report = change_threshold(fit.model, header, "cost:1:10")
     try:
         assert report.cost.false_alarms.value == pytest.approx(
             report.flagged - report.expected.found.value
         )
         page = render_page(
-            describe_table(fit.model, replace(header, notes=changed), dated_cards().drop("label"))
+            describe_table(fit.model, replace(header, report=changed), dated_cards().drop("label"))
         )
         assert "false alarms (" in page
     finally:
@@ -348,7 +357,7 @@ def test_the_command_line_takes_a_capacity(tmp_path):
     assert run.exit_code == 0, run.output
     said = " ".join(run.output.split())
     assert "of these 30 rows about" in said
-    assert "a random 30 would hold" in said
+    assert "of 30 random rows" in said
     assert "Look at rows anomalies share of all precision by chance" in said
     assert "average precision" in said
     assert "times as many as by chance" in said
@@ -370,46 +379,46 @@ def found_like(value, low, high, k=120, rate=0.05):
 
 
 def test_expected_precision_is_said_beside_chance():
-    assert say_found(found_like(35.2, 20.0, 49.5)) == (
-        "of these 120 rows about 35 are anomalies (95% interval 20 to 50); a random 120 would "
-        "hold 6"
+    assert found_line(found_like(35.2, 20.0, 49.5)) == (
+        "of these 120 rows about 35 are anomalies (95% interval 20 to 50); of 120 random rows 6 "
+        "would be"
     )
 
 
 def test_what_may_be_chance_is_said():
     labels = LabelCounts(100, 7, 1000)
     vague = flagged_lines(found_like(8, 3, 20), 120, labels)
-    assert "cannot be told from 7 labelled anomalies; label more rows" in vague[1]
+    assert "7 labelled anomalies are too few to tell whether this is better than chance" in vague[1]
     assert len(flagged_lines(found_like(35, 20, 50), 120, labels)) == 1
-    assert "stands in the table" in flagged_lines(found_like(0, 0, 0), 0, labels)[0]
+    assert "the table of rows reviewed says" in flagged_lines(found_like(0, 0, 0), 0, labels)[0]
 
 
 def test_likely_rows_beyond_the_threshold_are_said():
     labels = LabelCounts(100, 7, 1000)
     lines = flagged_lines(found_like(110, 90, 120), 120, labels, likely=150)
-    assert "30 more rows are more likely an anomaly than not, and not flagged" in lines[1]
+    assert "30 more rows are more likely an anomaly than not, but not flagged" in lines[1]
     [one, _] = flagged_lines(found_like(0, 0, 0), 0, labels, likely=1)
     assert one.startswith("1 row is more likely")
     assert len(flagged_lines(found_like(60, 40, 80), 120, labels, likely=70)) == 1
 
 
 def test_rates_say_what_they_rest_on():
-    assert rate_line((0.05, 0.02, 0.09), RANDOM) == [
+    assert rate_lines(RateEstimate(0.05, 0.02, 0.09, RANDOM)) == [
         "estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random "
         "sample"
     ]
     for basis in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
-        rate, advice = rate_line((0.05, 0.02, 0.09), basis)
+        rate, advice = rate_lines(RateEstimate(0.05, 0.02, 0.09, basis))
         assert "rate of anomalies like the labelled ones 5.0%" in rate
-        assert advice.startswith("to know it better, ")
+        assert advice.startswith("for a better estimate, ")
     assert "mark ten ordinary rows as normal" in advice
-    assert len(rate_line((0.05, 0.02, 0.09), PRIOR_ALONE)) == 2
-    assert rate_line((0.03, 0.03, 0.03), "given") == ["anomaly rate 3.0%, as given"]
-    assert rate_line(None, "") == []
-    assert sample_line(0.2)[0].startswith("labelled rows score like a random sample")
-    assert "may not be a random sample" in sample_line(0.04)[0]
-    assert "are not a random sample of the table" in sample_line(0.0004)[0]
-    assert sample_line(None) == []
+    assert len(rate_lines(RateEstimate(0.05, 0.02, 0.09, PRIOR_ALONE))) == 2
+    assert rate_lines(RateEstimate(0.03, 0.03, 0.03, "given")) == ["anomaly rate 3.0%, as given"]
+    assert rate_lines(None) == []
+    assert sampling_lines(0.2)[0].startswith("labelled rows look like a random sample")
+    assert "may not be a random sample" in sampling_lines(0.04)[0]
+    assert "are not a random sample of the table" in sampling_lines(0.0004)[0]
+    assert sampling_lines(None) == []
     assert about(0.004) == "less than 0.1"
     assert share_between(Estimate(0.9999, 0.6, 1.0, 5, 5)) == ">99% (60% to 100%)"
     assert share_between(Estimate(0.7, 0.6, 1.0, 5, 5), "-") == "70% (60-100%)"
@@ -422,11 +431,12 @@ def test_an_interval_that_says_nothing_is_said_in_words():
         "too few labels to tell how many of these 48 rows are anomalies; label 20 more "
         "(`riskad suggest`, or some at random)"
     ]
-    assert "too few labels" in say_found(found_like(3378, 1, 4168, k=20_000))
-    assert "too few labels to tell whether this row" in say_found(found_like(0.97, 0, 1, k=1))
-    assert "about 2 are anomalies (95% interval 0 to 5)" in say_found(found_like(2, 0, 5))
+    assert "too few labels" in found_line(found_like(3378, 1, 4168, k=20_000))
+    assert "too few labels to tell whether this row" in found_line(found_like(0.97, 0, 1, k=1))
+    assert "about 2 are anomalies (95% interval 0 to 5)" in found_line(found_like(2, 0, 5))
     assert share_between(Estimate(0.97, 0.0, 1.0, 5, 5)) == "not known"
-    assert rate_line((0.4, 0.0, 0.9), "given")[0].startswith("too few labels to tell which share")
+    [line] = rate_lines(RateEstimate(0.4, 0.0, 0.9, "given"))
+    assert line.startswith("too few labels to tell which share")
 
 
 def test_an_auc_that_may_be_chance_is_said_in_words():
@@ -441,9 +451,9 @@ def test_an_auc_that_may_be_chance_is_said_in_words():
 def test_rows_whose_anomalies_are_not_known_are_not_in_the_table():
     labelled, scores, _ = draw("easy", 9)
     sure = review_table(Review(scores, labelled, (0.05, 0.04, 0.06)), 20, "top:20")
-    assert [is_flagged for is_flagged, _ in looked_at(sure)].count(True) == 1
+    assert [cells[0] for cells in review_cells(sure)].count("flagged 20") == 1
     vague = review_table(Review(scores, labelled, (0.05, 0.0, 0.6)), 20, "top:20")
-    assert looked_at(vague) == []
+    assert review_cells(vague) == []
     assert top_lines(vague)[0].startswith("too few labels to tell how many of the highest scores")
 
 

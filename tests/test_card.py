@@ -1,5 +1,7 @@
 """The model card: what it says, and that names of the data are no markup."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,7 +9,7 @@ from click.testing import CliRunner
 
 import riskad
 from riskad.app.card import make_card
-from riskad.app.inspect import describe_model
+from riskad.app.describe import describe_model
 from riskad.app.model_files import read_header
 from riskad.cli.main import cli
 
@@ -33,7 +35,7 @@ def test_a_card_says_data_quality_decisions_and_limits(model, tmp_path):
     result = CliRunner().invoke(cli, ["inspect", str(model), "--card", str(card)])
     assert result.exit_code == 0, result.output
     text = card.read_text("utf-8")
-    for title in ("What it is", "Data", "Quality", "Decisions", "Limits"):
+    for title in ("In short", "Quality", "Decision", "Limits", "Model", "Columns", "Data"):
         assert f"\n## {title}\n" in text
     assert "200 rows of cards.csv" in text
     assert "30 normal, 8 anomalies, 162 unlabelled" in text
@@ -47,8 +49,7 @@ def test_a_card_says_data_quality_decisions_and_limits(model, tmp_path):
 
 def test_an_auc_that_says_nothing_is_said_in_words(model):
     report = describe_model(riskad.load(model), read_header(model))
-    report.training["auc"]["low"] = 0.3
-    card = make_card(report, "cards.riskad")
+    card = make_card(replace(report, auc=replace(report.auc, low=0.3)), "cards.riskad")
     assert "- Too few labels to tell whether the order of the rows is better than chance" in card
 
 
@@ -65,4 +66,4 @@ def test_a_model_saved_from_python_says_what_is_not_known(tmp_path):
     path = tmp_path / "m.riskad"
     card = make_card(describe_model(riskad.load(path), read_header(path)), "m.riskad")
     assert "Not known: the model was saved from Python" in card
-    assert "The anomaly rate of the unlabelled rows is not known" in card
+    assert "## Anomaly rate\n\n- Not known: an estimate takes labelled rows of both kinds" in card

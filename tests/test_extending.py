@@ -18,9 +18,18 @@ from conftest import make_contaminated_rows
 import riskad
 from riskad.app import fit, fit_report, refit
 from riskad.app import spec as app_spec
-from riskad.app.report.sections import Section, add_section
+from riskad.app.card import make_card
+from riskad.app.describe import describe_model
+from riskad.app.fit_report import FitReport
+from riskad.app.model_files import read_header
+from riskad.app.report.blocks import Lines, Section
+from riskad.app.report.files import write_report
+from riskad.app.report.sections import add_section
+from riskad.app.report.terminal import print_model
 from riskad.app.spec import FitSpec, _option
 from riskad.cli.main import cli
+from riskad.cli.shell import printed
+from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, UNLABELLED
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import RISKS, Risk, Term
@@ -36,6 +45,7 @@ from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block
 from riskad.storage.fields import SEED, Array, Number
+from riskad.storage.records import about, from_plain, json_schema, to_plain
 from riskad.tables.kinds.base import Column, Feature, register_kind
 
 pytestmark = pytest.mark.usefixtures("registries_as_before")
@@ -342,19 +352,40 @@ def test_a_kind_of_column(folder):
     assert "No column is left" not in run("look", "clients.csv", "--kind", "client=network")
 
 
-# --- a section of the report --------------------------------------------------------------------
+# --- a fact and a section of the report ---------------------------------------------------------
 
 
-def test_a_section_of_the_report(folder):
-    add_section(
-        Section(
-            "Steps",
-            lambda data: f"made of {data.sections['steps']}",
-            lambda data: "steps" in data.sections,
-            lambda model, header: [name for name, _ in model.steps],
-        )
-    )
-    run(*FIT, "-o", "m.riskad", "--model", "shallow", "--report", "r.html")
-    assert "made of [" in (folder / "r.html").read_text()
-    run("report", "m.riskad", "table.csv", "-o", "r.json")
-    assert json.loads((folder / "r.json").read_text())["sections"]["steps"] == ["prepare", "detect"]
+@dataclass(frozen=True, kw_only=True)
+class ReportWithWeekday(FitReport):
+    """A new fact takes one field, as here, and one line in a section, as below."""
+
+    weekday: str = about("Day of the week of the fit.", "")
+
+
+def weekday_lines(report):
+    """Lines of a section; a report without the fact shows nothing."""
+    day = getattr(report, "weekday", "")
+    return [Lines([f"fitted on a {day}"], is_text=True)] if day else []
+
+
+def test_a_fact_of_the_report(folder):
+    run(*FIT, "-o", "m.riskad", "--model", "shallow")
+    add_section(Section("Day", "Day", weekday_lines))
+    found = describe_model(riskad.load("m.riskad"), read_header("m.riskad"))
+    report = ReportWithWeekday(**vars(found) | {"weekday": "Friday"})
+    stored = to_plain(report)
+    assert stored["weekday"] == "Friday"
+    assert from_plain(ReportWithWeekday, stored).weekday == "Friday"
+    with pytest.raises(InputError, match="weekday"):
+        from_plain(ReportWithWeekday, stored | {"weekday": 5})
+    schema = json_schema(ReportWithWeekday)["properties"]["weekday"]
+    assert schema == {"type": "string", "description": "Day of the week of the fit."}
+    write_report(report, "r.json")
+    assert json.loads((folder / "r.json").read_text())["weekday"] == "Friday"
+    write_report(report, "r.html")
+    assert '<section id="day">' in (folder / "r.html").read_text()
+    assert "Fitted on a Friday." in (folder / "r.html").read_text()
+    assert "## Day\n\n- Fitted on a Friday.\n" in make_card(report, "m.riskad")
+    assert re.search(r"^Day +fitted on a Friday$", printed(print_model, report, "m.riskad"), re.M)
+    write_report(found, "without.html")
+    assert '<section id="day">' not in (folder / "without.html").read_text()

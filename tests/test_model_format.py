@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 
 import riskad
-from riskad.app.inspect import describe_model
+from riskad.app.describe import describe_model
 from riskad.app.model_files import FORMAT_VERSION, read_header
 from riskad.detectors.base import Detector
 from riskad.storage import codec
@@ -74,7 +74,7 @@ def test_a_file_from_before_is_shown_copied_and_described(name):
     model = riskad.load(path)
     assert type(model).__name__ in repr(model)
     assert clone(model).get_params().keys() == model.get_params().keys()
-    assert describe_model(model, read_header(path)).steps
+    assert describe_model(model, read_header(path)).model
 
 
 def test_every_type_that_can_be_stored_has_a_file():

@@ -10,9 +10,9 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 
 from riskad import AutoRAD, InputError, ShallowRAD
+from riskad.app.describe import describe_fit
 from riskad.app.fit import fit_table
 from riskad.app.model_files import load, save
-from riskad.app.report.summary import describe_fit
 from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli

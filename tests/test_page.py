@@ -2,9 +2,8 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from html.parser import HTMLParser
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -12,20 +11,19 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from jinja2 import UndefinedError
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
 from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
 from riskad import AutoRAD
+from riskad.app.describe import describe_fit, describe_table
 from riskad.app.explain import explain_table
 from riskad.app.model_files import load, make_header, read_header, save
-from riskad.app.report.files import write_report
-from riskad.app.report.html import render_page
-from riskad.app.report.jinja import fill_text
-from riskad.app.report.json import SCHEMA, to_json
-from riskad.app.report.sections import SECTIONS, Section, add_section
-from riskad.app.report.summary import describe_fit, describe_table
+from riskad.app.report import report_schema
+from riskad.app.report.blocks import Lines, Note, Section, Table
+from riskad.app.report.files import SCHEMA, to_json, write_report
+from riskad.app.report.page import render_page
+from riskad.app.report.sections import SECTIONS, add_section
 from riskad.app.report.wording import quality_lines
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
@@ -78,12 +76,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def schema():
-    text = (
-        resources.files("riskad.app.report")
-        .joinpath("schema/report-1.json")
-        .read_text(encoding="utf-8")
-    )
-    found = json.loads(text)
+    found = report_schema()
     jsonschema.Draft202012Validator.check_schema(found)
     return jsonschema.Draft202012Validator(found)
 
@@ -92,17 +85,19 @@ def schema():
 
 
 def test_findings_are_those_of_the_fit(fit, findings):
-    report = fit.report
-    assert (findings.flagged, findings.flagged_of) == (
-        report.unlabelled_flagged,
-        report.labels.unlabelled,
-    )
-    assert findings.labels == report.labels
-    assert findings.rate == report.rate
-    assert asdict(findings.quality.auc) == asdict(report.auc)
-    assert findings.threshold == report.fitted["threshold"]
-    assert [row.row for row in findings.top] == [suspect.row for suspect in report.top]
-    assert [row.id for row in findings.top] == [suspect.id for suspect in report.top]
+    for name in (
+        "flagged",
+        "flagged_of",
+        "labels",
+        "rate",
+        "auc",
+        "threshold",
+        "review",
+        "effects",
+    ):
+        assert getattr(findings, name) == getattr(fit.report, name), name
+    rows = [(suspect.row, suspect.id) for suspect in fit.report.top]
+    assert [(row.row, row.id) for row in findings.top] == rows
     assert findings.versions["riskad"]
 
 
@@ -139,12 +134,11 @@ def test_extreme_scores_do_not_squeeze_all_others(fit):
 
 def test_labels_that_cannot_tell_are_said_not_drawn(few):
     found = describe_fit(few)
-    assert found.quality.auc is None
-    assert found.quality.roc is None
-    assert found.quality.reliability is None
+    assert found.auc is None
+    assert found.quality is None
     assert found.review is None
     page = Reader(render_page(found))
-    why = "The labels cannot tell how good the model is: it takes 3 labelled rows of each kind"
+    why = "The labels cannot say how good the model is: it takes 3 labelled rows of each kind"
     assert why in page.text
     assert (
         "How many of these rows are anomalies is not known: too few rows are labelled" in page.text
@@ -152,7 +146,7 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     assert "1 labelled anomaly is few" in page.text
     charts = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(charts) == 2  # the scores and the rate, which the share of labels tells vaguely
-    assert found.rate[2] - found.rate[1] > 0.05
+    assert found.rate.high - found.rate.low > 0.05
 
 
 def test_quality_says_what_was_held_out_and_from_what():
@@ -187,7 +181,7 @@ def test_a_table_is_reported_with_the_quality_of_the_fit(fit, tmp_path):
     found = describe_table(model, header, new, source="new.csv", top=5)
     assert found.flagged_of == found.rows == 50
     assert found.labels == fit.report.labels
-    assert asdict(found.quality.auc) == asdict(fit.report.auc)
+    assert found.auc == fit.report.auc
     assert [kind.kind for kind in found.distribution.kinds][-1] == "table"
     _, explained = explain_table(model, new, rows=5, reasons=4, id="card")
     assert [row.row for row in found.top] == [row.row for row in explained.explained]
@@ -204,10 +198,10 @@ def test_a_model_without_calibration_has_a_page(schema):
     codes = cards["label"].replace_strict({"ok": 1, "fraud": -1, "": 0}).to_numpy()
     model = Pipeline([("prepare", TablePreparer()), ("detect", ShallowRAD())])
     model.fit(cards.drop("label", "card"), codes)
-    found = describe_table(model, make_header(model, {}), cards)
+    found = describe_table(model, make_header(model), cards)
     assert found.labels is None
-    assert found.quality.why_no_auc
-    schema.validate(json.loads(to_json(found, schema=SCHEMA)))
+    assert found.why_no_auc
+    schema.validate(json.loads(to_json(found)))
     assert "the model has no scores of held-out labelled rows" in Reader(render_page(found)).text
 
 
@@ -216,9 +210,9 @@ def test_members_of_a_model_are_listed(findings, schema):
         {"member": "linear", "weight": 0.75, "auc": 0.91, "seconds": 1.5},
         {"member": "forest", "weight": 0.25, "auc": None, "seconds": 0.2},
     ]
-    found = replace(findings, members=members, fitted={})
-    assert "linear0.7500.9101.5forest0.2500.2" in Reader(render_page(found)).text.replace(" ", "")
-    schema.validate(json.loads(to_json(found, schema=SCHEMA)))
+    found = replace(findings, fitted={"leaderboard": members})
+    assert "linear0.750.9101.5forest0.250.2" in Reader(render_page(found)).text.replace(" ", "")
+    schema.validate(json.loads(to_json(found)))
 
 
 # --- curves ------------------------------------------------------------------------------
@@ -275,15 +269,17 @@ def test_curves_of_many_rows_have_few_points():
 
 def test_the_page_says_what_matters(findings):
     text = Reader(render_page(findings)).text
-    auc, counts = findings.quality.auc, findings.labels
+    auc, counts = findings.auc, findings.labels
+    share = findings.flagged / findings.flagged_of
     for words in (
         "riskad report: cards.csv",
-        f"{findings.flagged} of {findings.flagged_of} unlabelled rows look anomalous",
+        f"{findings.flagged} of {findings.flagged_of} unlabelled rows ({share:.1%}) look anomalous",
         f"{auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})",
         f"{counts.normal} + {counts.anomaly}",
         f"Row {findings.top[0].row}: {findings.top[0].id}",
         "cross-validated on the labelled rows",
-        "threshold risk: where the risk of the fit",
+        "Threshold risk: where the risk of the fit",
+        "the model has learned the labelled kinds",
         "ROC with 95% intervals",
         "riskad fit cards.csv",
         "scikit-learn",
@@ -292,14 +288,12 @@ def test_the_page_says_what_matters(findings):
 
 
 def test_the_page_shows_no_interval_that_says_nothing(findings):
-    review, auc = findings.review, findings.quality.auc
+    review, rate = findings.review, replace(findings.rate, value=0.4, low=0.0, high=0.9)
     top = replace(review.table[0], found=replace(review.table[0].found, low=0, high=5))
     flagged = replace(review.flagged, found=replace(review.flagged.found, low=0))
     vague = replace(review, table=[top], flagged=flagged)
-    quality = replace(findings.quality, auc=replace(auc, low=0.3))
-    text = Reader(
-        render_page(replace(findings, review=vague, quality=quality, rate=(0.4, 0.0, 0.9)))
-    ).text
+    auc = replace(findings.auc, low=0.3)
+    text = Reader(render_page(replace(findings, review=vague, auc=auc, rate=rate))).text
     assert "Too few labels to tell whether the order of the rows is better than chance" in text
     assert "Too few labels to tell how many of the highest scores are anomalies" in text
     assert "Too few labels to tell which share of the unlabelled rows are anomalies" in text
@@ -342,67 +336,44 @@ def test_everything_from_the_data_is_escaped():
     assert "nul\\x00bell" in reader.text
 
 
-@pytest.mark.parametrize("subject", ["fit", "table"])
+@pytest.mark.parametrize("trained_on", ["", "cards.csv"])
 @pytest.mark.parametrize("first", range(len(HOSTILE)))
-def test_no_text_of_any_field_becomes_an_element_or_an_attribute(findings, subject, first):
+def test_no_text_of_any_field_becomes_an_element_or_an_attribute(findings, trained_on, first):
     """All fields of a report hold one hostile text, then the next; the elements stay the same."""
-    data = replace(findings, subject=subject)
-    usual = Reader(render_page(with_words(data, ["word"])))
-    page = render_page(with_words(data, [HOSTILE[first]]))
+    report = replace(findings, trained_on=trained_on)
+    usual = Reader(render_page(with_words(report, ["zzz"])))
+    page = render_page(with_words(report, [HOSTILE[first]]))
     reader = Reader(page)
     assert reader.tags == usual.tags
     assert len(reader.words) >= len(usual.words)
     assert not re.search(r"[\x00-\x08]|<script|<iframe|<img", page)
     said = HOSTILE[first].replace("\x00", r"\x00").replace("\x07", r"\x07")[:59]
-    assert reader.text.count(said) >= usual.text.count("word")
-
-
-def test_a_name_that_a_template_misspells_is_an_error():
-    with pytest.raises(UndefinedError, match="'nmae' is undefined"):
-        fill_text("<p>{{ nmae }}</p>", name="x")
+    assert reader.text.count(said) >= usual.text.count("zzz")
 
 
 # --- sections ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def steps():
-    """A section from outside the package, which lists the steps of the model."""
-
-    def collect(model, header):
-        return {"steps": [name for name, _ in model.steps], "by": HOSTILE[1]}
-
-    def content(data):
-        template = """
-            {% from "parts.html" import bullets %}
-            {{ bullets(steps) }}<p title="{{ by }}">{{ by }}</p>"""
-        return fill_text(template, **data.sections["steps"])
-
-    section = Section("Steps", content, lambda data: "steps" in data.sections, collect)
-    yield add_section(section)
-    del SECTIONS["steps"]
-
-
-def test_a_section_from_outside_is_in_page_and_json(fit, findings, steps, schema):
-    data = describe_fit(fit)
-    reader = Reader(render_page(data))
-    assert ("section", {"id": "steps"}) in reader.tags
-    assert ("p", {"title": HOSTILE[1]}) in reader.tags
-    assert reader.text.endswith(f"Steps prepare detect {HOSTILE[1]}")
-    written = json.loads(to_json(data, schema=SCHEMA))
-    schema.validate(written)
-    assert written["sections"] == {"steps": {"steps": ["prepare", "detect"], "by": HOSTILE[1]}}
-    without = Reader(render_page(findings))  # made before there was such a section
-    assert ("section", {"id": "steps"}) not in without.tags
-    with pytest.raises(InputError, match="There is a section 'Steps' already"):
-        add_section(steps)
-
-
-def test_a_section_may_be_plain_text_and_is_escaped(findings, monkeypatch):
-    monkeypatch.setitem(SECTIONS, "plain", Section("Plain", lambda data: HOSTILE[0]))
+def test_a_section_from_outside_is_escaped(findings, monkeypatch):
+    monkeypatch.setattr("riskad.app.report.page.SECTIONS", [*SECTIONS, Section("Own", "Own", own)])
     reader = Reader(render_page(findings))
+    assert ("section", {"id": "own"}) in reader.tags
     assert "script" not in {tag for tag, _ in reader.tags}
-    assert reader.text.endswith(f"Plain {HOSTILE[0]}")
+    assert reader.text.endswith(f"Own a line {HOSTILE[0]} a head {HOSTILE[1]}")
+    with pytest.raises(InputError, match="There is a section 'Quality' already"):
+        add_section(Section("Quality", "Own", own))
+
+
+def own(report):
+    """Blocks of every kind that a section from outside would use."""
+    return [Lines(["a line"]), Note(HOSTILE[0]), Table(["a head"], [[HOSTILE[1]]]), Lines([])]
+
+
+def test_sections_without_blocks_are_not_shown(few):
+    shown = {attrs.get("id") for tag, attrs in Reader(render_page(describe_fit(few))).tags}
+    assert "over-time" not in shown
+    assert "compared-with-the-model-before" not in shown
+    assert "quality" in shown
 
 
 # --- JSON --------------------------------------------------------------------------------
@@ -410,10 +381,10 @@ def test_a_section_may_be_plain_text_and_is_escaped(findings, monkeypatch):
 
 def test_json_is_as_the_schema_says(findings, few, schema):
     for found in (findings, describe_fit(few)):
-        written = json.loads(to_json(found, schema=SCHEMA))
+        written = json.loads(to_json(found))
         schema.validate(written)
         assert written["schema"] == SCHEMA
-    broken = json.loads(to_json(findings, schema=SCHEMA)) | {"threshold": "high"}
+    broken = json.loads(to_json(findings)) | {"threshold": "high"}
     assert not schema.is_valid(broken)
 
 
@@ -461,7 +432,7 @@ def test_reports_from_the_command_line(tmp_path, monkeypatch, schema):
     assert "Wrote r.json." in result.stdout
     written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     schema.validate(written)
-    assert written["subject"] == "table"
+    assert written["trained_on"] == "cards.csv"
     assert len(written["top"]) == 3
     (tmp_path / "r.json").unlink()
     save(ShallowRAD().fit(np.eye(3), [1, -1, 0]), "bare.riskad")
@@ -470,15 +441,7 @@ def test_reports_from_the_command_line(tmp_path, monkeypatch, schema):
     assert "was not made by riskad.fit_table" in result.stderr
 
 
-@pytest.fixture
-def same_sections_after():
-    before = dict(SECTIONS)
-    yield
-    SECTIONS.clear()
-    SECTIONS.update(before)
-
-
-@pytest.mark.usefixtures("same_sections_after")
+@pytest.mark.usefixtures("registries_as_before")
 def test_the_code_of_the_documentation_runs(fit):
     text = (Path(__file__).parents[1] / "docs/reference/report.md").read_text(encoding="utf-8")
     names = {}
@@ -486,4 +449,4 @@ def test_the_code_of_the_documentation_runs(fit):
         exec(block, names)
     assert names["page"].startswith("<!doctype html>")
     added = Reader(render_page(describe_fit(fit)))
-    assert "Steps TablePreparer ShallowRAD" in added.text
+    assert "Chance a seed of 0" in added.text

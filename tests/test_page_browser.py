@@ -11,8 +11,8 @@ import pytest
 from conftest import PATIENCE
 from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
+from riskad.app.describe import describe_fit
 from riskad.app.report.files import write_report
-from riskad.app.report.summary import describe_fit
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if os.environ.get("RISKAD_BROWSER") == "required":
@@ -89,7 +89,8 @@ def page_path(tmp_path_factory):
     found = describe_fit(fit_table(make_cards(), LABELS, id="card", source="cards.csv"))
     members = [{"member": "linear", "weight": 1.0, "auc": 0.9, "seconds": 1.0}]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(replace(found, warnings=["something to mind"], members=members), path)
+    fitted = found.fitted | {"leaderboard": members}
+    write_report(replace(found, warnings=["something to mind"], fitted=fitted), path)
     return path
 
 
@@ -156,6 +157,24 @@ def test_charts_are_drawn(browser, page_path, width, scheme):
         assert chart["height"] > 50
         assert chart["marks"] > 2
         assert chart["outside"] == 0
+    page.context.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_word_of_a_table_is_broken(browser, tmp_path, width):
+    found = describe_fit(fit_table(make_cards(), LABELS, id="card"))
+    reasons = [
+        replace(each, value="Wednesday 2025-12-31", usual="Thursday")
+        for each in found.top[0].reasons
+    ]
+    path = tmp_path / "report.html"
+    write_report(replace(found, top=[replace(found.top[0], reasons=reasons)]), path)
+    page, _ = look_at(browser, path, width, "light")
+    heights = page.evaluate(
+        """() => [...document.querySelectorAll(".cards td bdi")]
+        .filter((each) => each.innerText === "Thursday").map((each) => each.getClientRects().length)"""
+    )
+    assert heights == [1] * len(reasons)
     page.context.close()
 
 

@@ -58,13 +58,13 @@ def make_hostile(n=400):
     ).rename({"amount": HOSTILE[7]})
 
 
-def with_words(data, words):
+def with_words(report, words):
     """A report in which every text there can be is one of `words`, in names of things, too."""
     words = cycle(words)
-    named = {name: getattr(data, name) | {next(words): "?"} for name in ("settings", "versions")}
-    fitted = data.fitted | {"risk_parts": {next(words): 0.5}}
-    members = [{"member": "?", "weight": 1.0, "auc": 0.9, "seconds": 1.0}]
-    full = replace(data, **named, fitted=fitted, members=members, warnings=["?"], reading=["?"])
+    named = {name: getattr(report, name) | {next(words): "?"} for name in ("settings", "versions")}
+    fitted = report.fitted | {"risk_parts": {next(words): 0.5}}
+    fitted["leaderboard"] = [{"member": "?", "weight": 1.0, "auc": 0.9, "seconds": 1.0}]
+    full = replace(report, **named, fitted=fitted, warnings=["?"], reading=["?"])
     return _other_words(full, words)
 
 
@@ -76,7 +76,8 @@ def _other_words(value, words):
     if isinstance(value, dict):
         return {name: _other_words(each, words) for name, each in value.items()}
     if is_dataclass(value):
-        ours = ("subject", "kind")  # one of a few words of the package itself
+        # One of a few words of the package itself; the specification is checked.
+        ours = ("kind", "rule", "assumption", "spec", "trained_on", "reported", "created")
         names = [each.name for each in fields(value) if each.name not in ours]
         return replace(value, **{name: _other_words(getattr(value, name), words) for name in names})
     return value

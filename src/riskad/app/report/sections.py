@@ -174,7 +174,7 @@ def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
     reasons: Block = Note("No column raises its score.")
     if row.reasons:
         cells = [
-            [each.column, show_value(each.value), show_value(each.usual), f"{each.adds:.3g}"]
+            [each.column, _value(each.value), _value(each.usual), f"{each.adds:.3g}"]
             for each in row.reasons
         ]
         bars = _bars([each.adds for each in row.reasons], largest)
@@ -182,6 +182,10 @@ def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
     name = "" if row.id is None else f": {row.id}"
     badge, style = ("flagged", "flag") if row.is_anomaly else ("not flagged", "")
     return Card(f"Row {row.row:,}{name}", badge, style, [Note(", ".join(facts)), reasons])
+
+
+def _value(value: float | str | None) -> str:
+    return value if isinstance(value, str) else show_value(value)
 
 
 def _bars(values: list[float], largest: float) -> list[float]:
@@ -394,6 +398,7 @@ def model(report: FitReport) -> list[Block]:
         Details(f"All settings of {report.model}", [_settings(report)]),
     ]
     if effects:
+        title = title if "suspicious" in where else "columns that move the score most"
         line = f"{title}, with suspicious values: {', '.join(brief)}"
         blocks.append(Lines([line], on=("brief",), name="Effects"))
     return blocks
@@ -489,7 +494,8 @@ def origin(report: FitReport) -> list[Block]:
     lines = []
     if report.created:
         versions = ", ".join(f"{name} {each}" for name, each in report.versions.items())
-        lines = [f"model saved {wording.minute(report.created)}", f"versions: {versions}"]
+        made = f"{wording.minute(report.created)} by riskad {report.versions.get('riskad', '?')}"
+        lines = [f"model saved {made}", f"versions: {versions}"]
     return [
         *([Note(f"`{report.command}`")] if report.command else []),
         Lines(lines, is_text=True, on=AT_LENGTH, name="Created"),

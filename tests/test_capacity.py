@@ -363,7 +363,7 @@ def test_the_command_line_takes_a_capacity(tmp_path):
     assert "times as many as by chance" in said
     assert load(model)[-1].threshold_ == Capacity(30, (dated_cards()["label"] == "").sum())
     wrong = CliRunner().invoke(cli, [*words.split(), "-o", "other.riskad", "--capacity", "2/hour"])
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "--capacity '2/hour' must be a number of rows" in " ".join(wrong.output.split())
 
 

@@ -59,11 +59,7 @@ def _environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    r"""Spell out the control characters of a text that a template prints.
-
-    >>> print(_visible("a\x00b"))
-    a\x00b
-    """
+    """Spell out the control characters of a text that a template prints."""
     if isinstance(value, Markup):  # made by a template: its texts have been here
         return value
     text = str(value)

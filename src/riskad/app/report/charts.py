@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from riskad.app.look import ColumnLook
 from riskad.app.quality import KindScores, ScoreDistribution
 from riskad.app.review import ReviewReport
 from riskad.decisions.curves import Curve
 from riskad.decisions.probability_metrics import Reliability
+
+if TYPE_CHECKING:
+    from riskad.app.look import ColumnLook
 
 Point: TypeAlias = tuple[float, float]
 

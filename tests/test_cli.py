@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import re
@@ -8,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from riskad.detectors.registry import DETECTORS
 from riskad.detectors.settings import FEATURE_MAP, LAMBDA
 from riskad.detectors.shallow import ShallowRAD
 
+OUT, F1 = ["-o", "out.csv"], ["--threshold", "f1"]
 QUICK = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "80"}
 
 
@@ -94,9 +95,8 @@ def fitted(folder, model_file):
 
 
 def test_fit_says_what_it_did(folder):
-    output = succeed(
-        "fit", "cards.csv", *SHALLOW, "--id", "card", "-o", "model.riskad", "--ranked", "ranked.csv"
-    )
+    options = ["--id", "card", "-o", "model.riskad", "--ranked", "ranked.csv", "--verbose"]
+    output = succeed("fit", "cards.csv", *SHALLOW, *options)
     for words in (
         "cards.csv: 300 rows",
         r"Labels +\d+ normal, \d+ anomalies, \d+ unlabelled",
@@ -115,16 +115,8 @@ def test_fit_says_what_it_did(folder):
     assert max(map(len, output.splitlines())) <= 80
     assert not re.search(r"[ \t]+$|\x1b", output, flags=re.M)
     ranked = pl.read_csv("ranked.csv", infer_schema=False)
-    assert ranked.columns == [
-        "row",
-        "anomaly_score",
-        "is_anomaly",
-        "anomaly_probability",
-        "card",
-        "amount",
-        "country",
-        "label",
-    ]
+    results = ["row", "anomaly_score", "is_anomaly", "anomaly_probability"]
+    assert ranked.columns == [*results, "card", "amount", "country", "label"]
     assert set(ranked["label"]) <= {"", None}
     assert ranked["card"].str.len_chars().unique().to_list() == [5]
 
@@ -170,7 +162,9 @@ def test_the_summary_of_a_fit_has_at_most_40_lines(folder, table):
 def test_many_warnings_do_not_lengthen_the_summary_of_a_fit(folder):
     labels = riskad.FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     report = fit_table(pl.read_csv("cards.csv"), labels, model="shallow").report
-    report = replace(report, warnings=[f"a note, number {i} of many " * 9 for i in range(30)])
+    report = dataclasses.replace(
+        report, warnings=[f"a note, number {i} of many " * 9 for i in range(30)]
+    )
     for verbose, longest in ((False, 40), (True, 200)):
         text = printed(print_fit, report, {"model": "model.riskad"}, verbose)
         assert longest / 2 < len(text.splitlines()) <= longest
@@ -203,6 +197,15 @@ def test_the_model_is_written_before_its_columns_are_explained(folder, monkeypat
     assert "AUC" in succeed("inspect", "model.riskad")
 
 
+def test_a_model_that_is_replaced_has_its_own_report(fitted):
+    before = riskad.app.model_files.read_header("model.riskad").report
+    succeed("fit", "cards.csv", *FIT, "--threshold", "top:5", "-o", "model.riskad", "--force")
+    after = riskad.app.model_files.read_header("model.riskad").report
+    assert (before.rule, after.rule, after.flagged) == ("risk", "top:5", 5)
+    assert after.effects  # found after the model was first written
+    assert str(riskad.load("model.riskad")[-1].threshold_) == "top:5"
+
+
 def test_csv_and_parquet_give_the_same_scores(fitted):
     pl.read_csv("cards.csv", schema_overrides={"card": pl.String}).write_parquet("cards.parquet")
     pl.read_csv("new.csv", schema_overrides={"card": pl.String}).write_parquet("new.parquet")
@@ -223,10 +226,9 @@ def test_thresholds_on_the_command_line(fitted):
     assert re.search(r"calibrated on \d+ normal rows and \d+ anomalies", shown)
     said = " ".join(shown.split())
     assert re.search(r"estimated rate of anomalies like the labelled ones \d", said)
-    again = succeed(
-        "fit", "cards.csv", *FIT, "--id", "card", "-o", "b.riskad", "--threshold", "top:5"
-    )
-    assert re.search(r"Flagged +5 of \d+ unlabelled rows", again)
+    fit = ("fit", "cards.csv", *FIT, "-o", "b.riskad", "--force", "--threshold")
+    succeed(*fit, "top")  # rules have defaults
+    assert re.search(r"Flagged +5 of \d+ unlabelled rows", succeed(*fit, "top:5"))
     told = json.loads(succeed("threshold", "b.riskad", "risk", "-o", "c.riskad", "--json"))
     first = json.loads(succeed("inspect", "model.riskad", "--json"))
     assert told["threshold"] == pytest.approx(first["threshold"])
@@ -248,29 +250,12 @@ def test_selection_on_the_command_line(fitted):
     [
         (["score", "model.riskad", "new.csv", "-o", "a.csv", "--threshold", "f9x"], "cannot be"),
         (["score", "model.riskad", "new.csv", "-o", "a.csv", "--fdr", "2"], "fdr must be"),
-        (
-            [
-                "score",
-                "model.riskad",
-                "new.csv",
-                "-o",
-                "a.csv",
-                "--fdr",
-                "0.1",
-                "--threshold",
-                "f1",
-            ],
-            "give one of them",
-        ),
+        (["score", "model.riskad", "new.csv", *OUT, "--fdr", "0.1", *F1], "give one of them"),
         (["threshold", "model.riskad", "false-alarms:1e-4", "-o", "b.riskad"], "the smallest is"),
         (["threshold", "model.riskad", "none", "-o", "b.riskad"], "is not known"),
-        (["fit", "cards.csv", *FIT, "-o", "b.riskad", "--threshold", "top"], None),
     ],
 )
 def test_mistakes_in_thresholds(fitted, arguments, message):
-    if message is None:
-        succeed(*arguments)  # rules have defaults
-        return
     assert message in fail(*arguments)
     assert files(fitted) == ["cards.csv", "model.riskad", "new.csv"]
 
@@ -348,22 +333,11 @@ def test_the_way_through_with_every_model(folder, model):
     if DETECTORS[model].library:
         pytest.importorskip(DETECTORS[model].library)
     options = [] if model == "auto" else ["--model", model]
-    output = succeed(
-        "fit",
-        "cards.csv",
-        *LABELLED,
-        *options,
-        "--id",
-        "card",
-        "-o",
-        "m.riskad",
-        "--report",
-        "r.html",
-        "--verbose",
-    )
+    options += ["--id", "card", "-o", "m.riskad", "--report", "r.html", "--verbose"]
+    output = succeed("fit", "cards.csv", *LABELLED, *options)
     said = {
         "auto": r"Model +average of \d kinds of detector, weighted by held-out labels\n"
-        r" +learned from 300 rows\n +Members of the average:\n"
+        r" +learned from 300 rows\n +[Mm]embers of the average:\n"
         r" +member +weight +held-out AUC +standard error +seconds\n"
         r"( +\w[\w ]+0\.\d\d +[01]\.\d{3} +0\.\d{3} +[\d.]+\n){4,6}",
         "shallow": "linear, rad risk, modified_huber loss",
@@ -449,16 +423,8 @@ def test_explain_says_why(fitted):
     assert output.count("anomaly_score ") == 5
     assert max(map(len, output.splitlines())) <= 80
     written = pl.read_csv("reasons.csv", infer_schema=False)
-    assert written.columns == [
-        "row",
-        "id",
-        "anomaly_score",
-        "column",
-        "value",
-        "usual",
-        "adds",
-        "standard_error",
-    ]
+    columns = "row id anomaly_score column value usual adds standard_error"
+    assert written.columns == columns.split()
     assert written.height == 8
     report = json.loads(succeed("explain", "model.riskad", "new.csv", "--rows", 1, "--json"))
     assert report["command"] == "explain"
@@ -570,6 +536,21 @@ def test_choices_are_those_of_the_library():
     assert set(FEATURE_MAP.choices) == set(FEATURE_MAPS)
 
 
+def test_help_of_fit_has_headings_and_each_option_once():
+    said = succeed("fit", "--help")
+    headings = re.findall(r"^(\w.*):$", said, re.M)
+    first = ["Labels", "Columns", "Output", "Decision", "Model", "Large tables", "Models"]
+    of_models = [f"Settings of {entry.name}" for entry in DETECTORS.values() if entry.settings]
+    assert headings == [*first, *of_models]
+    listed = said[said.index("Labels:") :]
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)(?![\w,-]| +As for)", listed, re.M)
+    names = {each.name for each in dataclasses.fields(riskad.FitSpec)} - {"settings", "kinds"}
+    names |= {setting.name for entry in DETECTORS.values() for setting in entry.settings}
+    names = {f"--{name.replace('_', '-')}" for name in names} | {"--kind"}
+    assert names <= set(options)
+    assert len(set(options)) == len(options)
+
+
 def test_help_of_fit_loads_neither_torch_nor_lightgbm():
     code = (
         "import sys; from riskad.cli.main import cli\n"
@@ -577,6 +558,27 @@ def test_help_of_fit_loads_neither_torch_nor_lightgbm():
         "print(sorted({'torch', 'lightgbm', 'polars'} & set(sys.modules)), file=sys.stderr)\n"
     )
     assert riskad_process(code=code).communicate(timeout=PATIENCE)[1] == "[]\n"
+
+
+def test_how_rows_were_selected_for_labelling(folder):
+    how = pl.Series("how", ["random", "chosen"] * 150)
+    make_cards().with_columns(how).write_csv("cards.csv")
+    fit = ("fit", "cards.csv", *FIT, "--json", "--force", "-o", "m.riskad", "--label-sampling")
+    for word in ("random", "chosen", "unknown", "how"):
+        report = json.loads(succeed(*fit, word))
+        assert report["spec"]["label_sampling"] == word
+        assert "how" not in report["columns"] or word != "how"
+    assert "--label-sampling ranom is neither one of random, chosen" in fail(*fit, "ranom")
+
+
+def test_files_without_labels_are_ranked_as_one_table(folder):
+    pytest.importorskip("pyarrow")
+    cards = make_cards().drop("label")
+    for name, rows in (("a", cards[:200]), ("b", cards[200:])):
+        rows.write_parquet(f"{name}.parquet")
+    report = json.loads(succeed("fit", "a.parquet", "b.parquet", "-o", "m.riskad", "--json"))
+    assert (report["rows"], report["spec"]["model"]) == (300, "outliers")
+    assert any("--model outliers" in line for line in report["warnings"])
 
 
 def test_columns_can_be_told_what_they_are(folder):
@@ -635,12 +637,23 @@ def test_mistakes_in_fit(folder, arguments, message):
         ["fit", "cards.csv", *LABELLED, "-o", "model.riskad", "--model", "best"],
         ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--lam", "small"],
         ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--top", "-1"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--seed", "-1"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--seed", str(2**32)],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--kind", "amount"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--anomaly-rate", "2"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--threshold", "f9x"],
+        ["fit", "cards.csv", *FIT, "-o", "model.riskad", "--scheduler", "tcp://host:8786"],
+        ["score", "model.riskad", "new.csv", "-o", "out.csv", "--top", str(2**63)],
+        ["score", "model.riskad", "new.csv", "-o", "out.csv", "--reasons", str(2**63)],
         ["score", "model.riskad"],
         ["bogus"],
     ],
 )
 def test_mistakes_in_usage(folder, arguments):
-    assert "Usage: " in fail(*arguments, code=2)
+    said = fail(*arguments, code=2)
+    assert "Usage: " in said
+    options = [each for each in arguments if each.startswith("--") and each not in FIT]
+    assert all(each.strip("-") in said.replace(" ", "-") for each in options)
     assert files(folder) == ["cards.csv", "new.csv"]
 
 
@@ -780,48 +793,30 @@ def late(*args, **kwargs):
     raise riskad.InputError("failed late")
 
 
-OUT = ["-o", "out.csv"]
-
-
 @pytest.mark.parametrize(
     ("place", "arguments"),
     [
-        (
-            "app.report.terminal.print_fit",
-            ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"],
-        ),
-        (
-            "app.describe.describe_fit",
-            ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.html"],
-        ),
-        (
-            "app.report.files.to_json",
-            ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"],
-        ),
-        ("app.report.files.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
-        ("app.report.terminal.print_score", ["score", "model.riskad", "new.csv", *OUT]),
-        (
-            "app.report.files.to_json",
-            ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"],
-        ),
-        ("app.report.terminal.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
-        ("app.report.terminal.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
-        (
-            "app.report.terminal.print_threshold",
-            ["threshold", "model.riskad", "top:5", "-o", "m.riskad"],
-        ),
-        ("app.report.terminal.print_export", ["export", "model.riskad", "m.onnx"]),
-        (
-            "app.report.terminal.print_compress",
-            ["compress", "model.riskad", "cards.csv", "-o", "m.riskad"],
-        ),
+        ("terminal.print_fit", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"]),
+        ("page.render_page", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.html"]),
+        ("files.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"]),
+        ("files.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
+        ("terminal.print_score", ["score", "model.riskad", "new.csv", *OUT]),
+        ("files.to_json", ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"]),
+        ("terminal.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
+        ("terminal.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
+        ("terminal.print_threshold", ["threshold", "model.riskad", "top:5", "-o", "m.riskad"]),
+        ("terminal.print_export", ["export", "model.riskad", "m.onnx"]),
+        ("terminal.print_compress", ["compress", "model.riskad", "cards.csv", "-o", "m.riskad"]),
+        ("terminal.print_refit", ["refit", "model.riskad", "cards.csv", "-o", "m.riskad"]),
+        ("terminal.print_model", ["inspect", "model.riskad", "--card", "m.md"]),
+        ("terminal.print_look", ["look", "cards.csv", "--page", "look.html"]),
     ],
 )
 def test_a_command_that_fails_late_leaves_no_file(fitted, monkeypatch, place, arguments):
     if arguments[0] == "export":
         pytest.importorskip("onnx")
     before = files(fitted)
-    monkeypatch.setattr(f"riskad.{place}", late)
+    monkeypatch.setattr(f"riskad.app.report.{place}", late)
     assert "failed late" in fail(*arguments)
     assert files(fitted) == before
 
@@ -832,11 +827,18 @@ def test_two_outputs_need_two_files(folder):
     assert files(folder) == ["cards.csv", "new.csv"]
 
 
-def test_a_table_is_not_replaced_by_the_model_fitted_to_it(folder):
-    before = (folder / "cards.csv").read_bytes()
-    message = fail("fit", "cards.csv", *FIT, "-o", "./cards.csv", "--force")
-    assert "'cards.csv' is both read and written" in message
-    assert (folder / "cards.csv").read_bytes() == before
+def test_a_table_is_not_replaced_by_what_is_made_of_it(fitted):
+    for command in (
+        ("fit", "cards.csv", *FIT),
+        ("refit", "model.riskad", "cards.csv"),
+        ("score", "model.riskad", "cards.csv"),
+        ("explain", "model.riskad", "cards.csv"),
+        ("compress", "model.riskad", "cards.csv"),
+    ):
+        before = (fitted / "cards.csv").read_bytes()
+        message = fail(*command, "-o", "./cards.csv", "--force")
+        assert "'cards.csv' is both read and written" in message
+        assert (fitted / "cards.csv").read_bytes() == before
 
 
 def test_values_are_never_markup_or_escapes(folder):
@@ -1013,10 +1015,7 @@ def test_score_says_beforehand_how_long_it_takes(capsys):
     assert said.err == (
         "Scoring about 2,000,000 rows takes about 37 minutes. A quicker model: riskad compress\n"
     )
-
-
-def test_scoring_that_is_quick_or_of_unknown_length_says_nothing(capsys):
-    for count_rows in (lambda: 10_000, None):
+    for count_rows in (lambda: 10_000, None):  # quick, or of unknown length
         now = iter([0.0, 2.5])
         shown = Progress(clock=lambda now=now: next(now))
         shown.count_rows = count_rows
@@ -1037,18 +1036,3 @@ def test_score_hints_at_compress_only_for_slow_models(fitted, monkeypatch):
         assert re.match(r"Scoring about \d\d rows takes about 0 seconds\.", result.stderr)
         hints.append("riskad compress outliers.riskad" in result.stderr)
     assert hints == [False, True]
-
-
-@pytest.mark.parametrize("option", ["--top", "--reasons"])
-def test_counts_beyond_all_tables_are_refused(fitted, option):
-    result = run("score", "model.riskad", "new.csv", "-o", "out.csv", option, str(2**63))
-    assert result.exit_code == 2
-    assert option in result.stderr
-    assert not os.path.exists("out.csv")
-
-
-@pytest.mark.parametrize("seed", ["-1", str(2**32)])
-def test_seeds_that_no_generator_takes_are_refused(folder, seed):
-    result = run("fit", "cards.csv", *FIT, "-o", "model.riskad", "--seed", seed)
-    assert result.exit_code == 2
-    assert "--seed" in result.stderr

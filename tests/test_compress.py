@@ -173,9 +173,7 @@ def test_the_command_says_what_is_lost_and_keeps_it_in_the_file(folder):
     assert "ForestRAD as 100 trees" in done.output
     assert "rank correlation" in done.output
     assert "AUC on the labelled ones" in done.output
-    notes = read_header("small.riskad").notes
-    assert notes["compressed"]["teacher"] == "ForestRAD"
-    assert notes["fit"]["rows"] == 900
+    assert read_header("small.riskad").report.rows == 900
     shown = run("inspect", "small.riskad").output
     assert "learned the scores of ForestRAD" in shown
     scored = run("score", "small.riskad", "cards.csv", "-o", "scored.csv")

@@ -5,7 +5,7 @@ Every toy here is written as a user would write it: nothing in `src` knows of it
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,8 @@ from click.testing import CliRunner
 from conftest import make_contaminated_rows
 
 import riskad
+from riskad.app import fit, fit_report, refit
+from riskad.app import spec as app_spec
 from riskad.app.card import make_card
 from riskad.app.describe import describe_model
 from riskad.app.fit_report import FitReport
@@ -24,6 +26,7 @@ from riskad.app.report.blocks import Lines, Section
 from riskad.app.report.files import write_report
 from riskad.app.report.sections import add_section
 from riskad.app.report.terminal import print_model
+from riskad.app.spec import FitSpec, _option
 from riskad.cli.main import cli
 from riskad.cli.shell import printed
 from riskad.core.checks import InputError
@@ -225,6 +228,53 @@ def test_a_threshold(folder):
     assert "what scores above all labelled normals" in run("threshold", "--help")
     assert "beyond-normals:0.25" in run("inspect", "m.riskad")
     run("threshold", "m.riskad", "beyond-normals:1", "-o", "n.riskad")
+
+
+# --- an option of a fit -------------------------------------------------------------------------
+
+
+def check_purpose(purpose):
+    if not purpose.strip():
+        raise riskad.InputError(f"purpose={purpose!r} says nothing; leave it out.")
+
+
+@dataclass(frozen=True)
+class SpecWithPurpose(FitSpec):
+    """What `riskad.app.spec` would be with one more field."""
+
+    purpose: str | None = _option(
+        None, "What the model is for.", heading="Output", metavar="TEXT", check=check_purpose
+    )
+
+
+@pytest.fixture
+def purpose(monkeypatch):
+    """An option takes a field of `FitSpec`, and its use in `riskad.app.fit`."""
+    fit_table = fit.fit_table
+
+    def with_purpose(table, spec, **options):
+        found = fit_table(table, spec, **options)
+        notes = [*found.report.warnings, f"made for {spec.purpose}"]
+        return replace(found, report=replace(found.report, warnings=notes))
+
+    for module in (app_spec, fit_report):
+        monkeypatch.setattr(module, "FitSpec", SpecWithPurpose)
+    for module in (fit, refit):
+        monkeypatch.setattr(module, "fit_table", with_purpose)
+
+
+@pytest.mark.usefixtures("purpose")
+def test_an_option_of_a_fit(folder):
+    said = run("fit", "--help")
+    assert re.search("--purpose TEXT +What the model is for", said[said.index("Output:") :])
+    options = (*FIT, "--model", "shallow", "-o", "m.riskad")
+    wrong = CliRunner().invoke(cli, [*options, "--purpose", " "])
+    assert (wrong.exit_code, "--purpose ' ' says nothing" in wrong.output) == (2, True)
+    assert "made for audits" in run(*options, "--purpose", "audits")
+    for command in (["inspect", "m.riskad"], ["refit", "m.riskad", "table.csv", "-o", "n.riskad"]):
+        report = json.loads(run(*command, "--json"))
+        assert report["spec"]["purpose"] == "audits"
+        assert "made for audits" in report["warnings"]
 
 
 # --- a source of rows ---------------------------------------------------------------------------

@@ -206,7 +206,6 @@ def test_fit_writes_all_it_is_asked_for(folder, tmp_path):
     assert "learned from all rows" in text
     assert pl.read_csv(ranked)["anomaly_score"].is_sorted(descending=True)
     assert "learned from all rows" in page.read_text()
-    succeed("bounds", model)
 
 
 def test_one_file_that_does_not_fit_is_read_some_rows_at_a_time(cards, tmp_path, monkeypatch):

@@ -102,8 +102,8 @@ def test_settings_columns_and_words_of_labels_are_those_of_the_old_model(folder)
     assert new[-1].get_params() == old[-1].get_params()
     assert new[0].kinds_ == old[0].kinds_ == {"amount": "number", "age": "number"}
     assert str(new[-1].threshold_) == str(old[-1].threshold_) == "rate"
-    assert told["fit"]["id"] == "card"
-    assert told["after"]["labels"] == {
+    assert told["spec"]["id"] == "card"
+    assert told["labels"] == {
         "normal": 120 - int(fraud[:120].sum()),
         "anomaly": int(fraud[:120].sum()),
         "unlabelled": 280,
@@ -191,7 +191,7 @@ def test_a_better_model_takes_over_and_the_file_says_after_which(folder):
     assert found.drawn_at_random == 260
     assert found.cautions == []
     html = (place / "refit.html").read_text()
-    assert "Beside the model before" in html
+    assert "Compared with the model before" in html
     assert f"{found.after.anomalies_flagged} of {int(fraud[40:300].sum())}" in html
     again = run("report", place / "new.riskad", place / "cards.csv", "-o", place / "page.json")
     assert "Wrote" in again.output

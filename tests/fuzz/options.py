@@ -3,6 +3,7 @@
 import click
 
 from riskad.cli.main import cli
+from riskad.detectors.registry import DETECTORS
 
 
 def _values(text, *others):
@@ -33,7 +34,7 @@ MODELS = _values(
     "shallow.riskad boosted.riskad forest.riskad fixture_waves.riskad deep.riskad "
     "fixture_deep.riskad plain.csv folder missing.riskad shallow.riskd empty.csv"
 )
-GOOD = {"model": "shallow.riskad", "data": "plain.csv", "rule": "f1", "label": "status"}
+GOOD = {"model_file": "shallow.riskad", "data": "plain.csv", "rule": "f1", "label": "status"}
 ENDINGS = {"fit": "out.riskad", "threshold": "out.riskad"}
 ENDINGS |= {"report": "out.html", "export": "out.onnx"}
 
@@ -61,7 +62,9 @@ def options(rng, folder, store):
     path, command = rng.choice(LONG if rng.random() < 0.05 else SHORT)
     step = ["riskad", *path]
     wrong = rng.choice((0, 0.1, 0.5))
-    for parameter in command.params:
+    for parameter in command.get_params(click.Context(command)):
+        if parameter.name == "help":
+            continue
         needed = parameter.required or isinstance(parameter, click.Argument)
         if not needed and rng.random() > 0.15:
             continue
@@ -105,8 +108,10 @@ def _value(rng, parameter):
         return rng.choice(RULES)
     if parameter.name == "lam":
         return rng.choice((*FLOATS, "cv", "tight", "theorem"))
-    if parameter.name == "model":
+    if parameter.name == "model_file" or (parameter.name, type(kind)) == ("model", click.Path):
         return rng.choice(MODELS)
+    if parameter.name == "model":
+        return rng.choice((*DETECTORS, "", "x", "Shallow"))
     if parameter.name in ("data", "description", "folder"):
         return rng.choice(INPUTS)
     return rng.choice(OUTPUTS if isinstance(kind, click.Path) else TEXTS)

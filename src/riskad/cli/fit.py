@@ -44,7 +44,13 @@ class _FitCommand(click.Command):
             with formatter.section(heading):
                 formatter.write_dl(lines[heading])
         with formatter.section("Models"):
-            formatter.write_dl([(entry.name, _summary(entry)) for entry in DETECTORS.values()])
+            extra = "; needs pip install 'riskad[{}]'"
+            formatter.write_dl(
+                [
+                    (entry.name, entry.summary + (extra.format(entry.extra) if entry.extra else ""))
+                    for entry in DETECTORS.values()
+                ]
+            )
         owners: dict[str, str] = {}
         for entry in DETECTORS.values():
             shared: dict[str, list[str]] = {}
@@ -63,11 +69,6 @@ def _place(parameter: click.Parameter) -> tuple[int, bool]:
     """Arguments first, then options by heading, those first that must be given."""
     heading = parameter.heading if isinstance(parameter, params.Option) else ""
     return _HEADINGS.index(heading) if heading else -1, not parameter.required
-
-
-def _summary(entry: Any) -> str:
-    needs = f"; needs pip install 'riskad[{entry.extra}]'" if entry.extra else ""
-    return f"{entry.summary}{needs}"
 
 
 @command("Fit a model on a table with a few labels.", TABLES, JSON, FORCE, cls=_FitCommand)
@@ -104,7 +105,6 @@ def _summary(entry: Any) -> str:
 )
 def fit(
     run: Run,
-    /,
     output: Path,
     ranked: Path | None,
     page: Path | None,
@@ -120,9 +120,8 @@ def fit(
 
     DATA is a CSV, compressed or not (.gz, .zst, ...), an Excel sheet (cards.xlsx,
     cards.xlsx::March), JSON lines, Parquet, a table of SQLite or DuckDB (cards.sqlite::payments),
-    or - for standard input.
-
-    Blank labels mean unlabelled. The output says how each column was read and prepared.
+    or - for standard input. Blank labels mean unlabelled. The output says how each column was read
+    and prepared.
 
     DATA may be several Parquet files, a folder of them, or a pattern in quotes. These, and a file
     that does not fit in memory, are read in batches, which needs pip install 'riskad[parquet]'.
@@ -180,13 +179,9 @@ def _spec(options: dict[str, Any]) -> FitSpec:
     """The specification; options that are none of its fields are settings of a detector."""
     from riskad.app.spec import FitSpec
 
-    names = {each.name for each in fields(FitSpec)}
-    settings = {
-        name: value for name, value in options.items() if name not in names and value is not None
-    }
-    return FitSpec(
-        **{name: value for name, value in options.items() if name in names}, settings=settings
-    )
+    names = [each.name for each in fields(FitSpec) if each.name in options]
+    own = {name: options.pop(name) for name in names}
+    return FitSpec(**own, settings={name: v for name, v in options.items() if v is not None})
 
 
 @contextmanager

@@ -19,14 +19,10 @@ from riskad.core.checks import printable
 @command("Label rows in the browser, one key each.", TABLE, FORCE)
 @params.spec_options(*params.LABELS, *params.COLUMNS)
 @params.path("--model", help="A model to begin with; fits to your answers replace it.")
-@params.path(
-    "--journal",
-    help="Where to save answers.  [default: DATA.labels.jsonl, beside DATA]",
-)
+@params.path("--journal", help="Where to save answers.  [default: DATA.labels.jsonl, beside DATA]")
 @params.option("--who", default="", metavar="NAME", help="Who answers.  [default: your user name]")
 @params.path(
-    "--export",
-    help="Write a copy of DATA with the labels of the journal here; open no page.",
+    "--export", help="Write a copy of DATA with the labels of the journal here; open no page."
 )
 @params.option(
     "--budget",

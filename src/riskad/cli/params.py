@@ -84,36 +84,30 @@ def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any
         names = [each.name, *about.pop("flags")]
         if not any(name.startswith("--") for name in names):
             names.append(f"--{each.name.replace('_', '-')}")
-        read = _checking(about.pop("check"))
+        about["callback"] = _reading(check=about.pop("check"))
         about["help"] = _with_default(about["help"], about.pop("shown_default"))
         if kind is bool:
             about |= {"is_flag": True}
         elif get_origin(kind) is tuple:
             about |= {"multiple": True}
         elif get_origin(kind) is dict:
-            about |= {"multiple": True}
-            read = _read_kinds
+            about |= {"multiple": True, "callback": _reading(_read_kinds)}
         else:  # a type, or a type and None
             about = {"type": (get_args(kind) or (kind,))[0], "default": each.default} | about
-        declared[each.name] = names, about | {"callback": _reading(read)}
+        declared[each.name] = names, about
     return declared
 
 
-def _checking(check: Callable[[Any], object] | None) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if check is not None:
-            check(value)
-        return value
-
-    return read
-
-
-def _reading(read: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A callback of click that reads a value; one that cannot be read is a mistake in usage."""
+def _reading(
+    read: Callable[[Any], Any] | None = None, check: Callable[[Any], object] | None = None
+) -> Callable[..., Any]:
+    """A callback of click, in which a value that cannot be read is a mistake in usage."""
 
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
         try:
-            return None if value is None else read(value)
+            if value is not None and check is not None:
+                check(value)
+            return value if value is None or read is None else read(value)
         except InputError as error:
             raise click.UsageError(in_words_of(ctx.command, ctx, str(error)), ctx) from error
 

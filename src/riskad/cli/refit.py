@@ -16,8 +16,7 @@ from riskad.cli.shell import ALARM
 @params.spec_options(*params.LABELS[1:])
 @params.spec_options("label_sampling", default=None, shown_default="the model's")
 @params.path(
-    "--journal",
-    help="Answers of `riskad label` or of feedback; they override the labels in DATA.",
+    "--journal", help="Answers of `riskad label` or of feedback; they override the labels in DATA."
 )
 @params.path(
     "--held-out",

@@ -106,8 +106,7 @@ def score(
     after = None if since is None else Since.read(since)
     target = None
     if not is_pipe(output):
-        adds = since is not None
-        target = choose_target(output, day, id=options["id"], since=adds, force=run.force)
+        target = choose_target(output, day, id=options["id"], since=bool(after), force=run.force)
     with run.start(scoring=True, scored=output if target is None else None):
         run.written["scored"] = str(output)
         if after is not None:
@@ -228,12 +227,7 @@ def report_table(run: Run, output: Path, top: int) -> None:
 @_id
 @params.output(help="Where to write these rows, to be labelled.")
 def suggest(
-    run: Run,
-    n: int,
-    label: str | None,
-    journal: Path | None,
-    id: str | None,
-    output: Path | None,
+    run: Run, n: int, label: str | None, journal: Path | None, id: str | None, output: Path | None
 ) -> None:
     """List the rows of DATA to label next, so that MODEL gains most when it is fitted again.
 

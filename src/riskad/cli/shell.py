@@ -22,15 +22,11 @@ if TYPE_CHECKING:
 
 _SECONDS_TO_TELL = 2.0  # of scoring, after which its time can be estimated
 _LONG = 30.0  # seconds of scoring that are said beforehand
-
 ALARM = 3  # exit code of a command that did its work and found what it was asked to warn of
 
 
 class Group(click.Group):
-    """A group whose commands report a user's mistake in a sentence, without a traceback.
-
-    Its context holds the command as it was typed.
-    """
+    """Commands that report a user's mistake in a sentence; `ctx.obj` is the line as typed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse what is no text, and remember what was typed."""

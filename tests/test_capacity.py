@@ -20,10 +20,13 @@ from riskad.app.report.wording import (
     auc_cell,
     flagged_lines,
     found_line,
+    option,
+    percent,
     quality_lines,
     rate_lines,
     review_cells,
     sampling_lines,
+    sentence,
     share_between,
     top_lines,
 )
@@ -363,7 +366,7 @@ def test_the_command_line_takes_a_capacity(tmp_path):
     assert "times as many as by chance" in said
     assert load(model)[-1].threshold_ == Capacity(30, (dated_cards()["label"] == "").sum())
     wrong = CliRunner().invoke(cli, [*words.split(), "-o", "other.riskad", "--capacity", "2/hour"])
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "--capacity '2/hour' must be a number of rows" in " ".join(wrong.output.split())
 
 
@@ -419,7 +422,12 @@ def test_rates_say_what_they_rest_on():
     assert "may not be a random sample" in sampling_lines(0.04)[0]
     assert "are not a random sample of the table" in sampling_lines(0.0004)[0]
     assert sampling_lines(None) == []
-    assert about(0.004) == "less than 0.1"
+    assert [about(n) for n in (34.6, 3.42, 2.0, 0.004)] == ["35", "3.4", "2", "less than 0.1"]
+    assert [percent(share) for share in (0.5, 0.123)] == ["50%", "12.3%"]
+    assert sentence("no AUC") == "No AUC."
+    assert sentence("is_anomaly if it takes over.") == "is_anomaly if it takes over."
+    assert option(("ok", "fine")) == "ok, fine"
+    assert option({"when": "date"}) == "when=date"
     assert share_between(Estimate(0.9999, 0.6, 1.0, 5, 5)) == ">99% (60% to 100%)"
     assert share_between(Estimate(0.7, 0.6, 1.0, 5, 5), "-") == "70% (60-100%)"
 

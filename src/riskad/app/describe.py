@@ -39,17 +39,9 @@ _UNNAMED = "an unnamed table"
 
 
 def describe_model(model: Any, header: ModelHeader) -> FitReport:
-    """Describe a model and what is known of its fit.
+    """Describe a model and what the header of its file tells of its fit.
 
-    Parameters
-    ----------
-    model, header
-        Results of `riskad.load` and `riskad.app.model_files.read_header`.
-
-    Returns
-    -------
-    FitReport
-        For a model that was saved without a report, what the model itself tells.
+    For a model that was saved without a report, this is what the model itself tells.
     """
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     detector, preparer = steps[-1], steps[0]
@@ -110,13 +102,6 @@ def _calibrated(report: FitReport, calibration: Calibration | None) -> FitReport
 def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
     """Complete the report of a fit, for `riskad.app.report.files.write_report`.
 
-    Parameters
-    ----------
-    fit
-        Result of `riskad.fit_table`.
-    command
-        The command line, if there was one.
-
     Examples
     --------
     >>> import numpy as np, polars as pl
@@ -149,20 +134,7 @@ def describe_table(
     """Score a table, and report on it and on the model.
 
     Labels in the table are not read: quality and anomaly rate are those of the fit, if the model
-    stores them.
-
-    Parameters
-    ----------
-    model, header
-        A fitted pipeline, and the result of `riskad.app.model_files.read_header` for its file.
-    frame
-        The table to score.
-    top
-        Number of the most suspicious rows to report.
-    source, command
-        Name of the table; the command line, if there was one.
-    progress, scored
-        Functions that are called with each step, and with the number of rows that have a score.
+    stores them. `scored` is called with the number of rows that have a score.
     """
     if set(SCORE_COLUMNS) & set(frame.columns):
         frame = frame.drop(name for name in RESULT_COLUMNS if name in frame.columns)

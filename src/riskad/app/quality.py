@@ -35,13 +35,7 @@ class HeldOutQuality:
 
 
 def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
-    """Measure the quality of a model by the held-out scores that it stores.
-
-    Returns
-    -------
-    HeldOutQuality or None
-        None with fewer than 3 labelled rows of a kind.
-    """
+    """Measure quality by held-out scores; None with fewer than 3 labelled rows of a kind."""
     if calibration is None:
         return None
     n, m = len(calibration.normals), len(calibration.anomalies)
@@ -97,10 +91,7 @@ def count_scores(
 ) -> ScoreDistribution:
     """Count the scores of a fit, and those of a table that was scored later, in common bins.
 
-    Returns
-    -------
-    ScoreDistribution
-        Bins from the 1% to the 99% quantile of the kinds, and wide enough for the threshold.
+    They reach from the 1% to the 99% quantile of the kinds, and to the threshold.
     """
     kinds: dict[str, tuple[NDArray[Any], int]] = {}
     if calibration is not None:

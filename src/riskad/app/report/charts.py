@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from riskad.app.look import ColumnLook
 from riskad.app.quality import KindScores, ScoreDistribution
 from riskad.app.review import ReviewReport
 from riskad.decisions.curves import Curve
 from riskad.decisions.probability_metrics import Reliability
+
+if TYPE_CHECKING:
+    from riskad.app.look import ColumnLook
 
 Point: TypeAlias = tuple[float, float]
 
@@ -30,8 +32,7 @@ _PANEL = 78  # pixels: a line of words and the marks below it
 _WORDS = 22
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """One SVG element: its tag, its attributes and the words in it."""
 
     tag: str
@@ -46,9 +47,27 @@ class Chart:
     attributes: Mapping[str, object]
     marks: list[Mark] = field(default_factory=list)
 
-    def draw(self, tag: str, attributes: Mapping[str, object], words: str = "") -> None:
-        """Add a mark in front of those that are there."""
-        self.marks.append(Mark(tag, attributes, words))
+    def draw(self, tag: str, style: str, **attributes: object) -> None:
+        """Add a mark of some style in front of those that are there."""
+        self.marks.append(Mark(tag, {"class": style, **attributes}))
+
+    def line(self, style: str, x: Sequence[object], y: Sequence[object]) -> None:
+        """Draw a line between two points."""
+        self.draw("line", style, x1=x[0], x2=x[1], y1=y[0], y2=y[1])
+
+    def write(
+        self, words: str, x: object, y: object, anchor: str = "start", **attributes: object
+    ) -> None:
+        """Write words at a place; `class_` is the attribute class."""
+        more = {name.rstrip("_"): value for name, value in attributes.items()}
+        self.marks.append(Mark("text", {"x": x, "y": y, "text-anchor": anchor, **more}, words))
+
+    def write_around(
+        self, words: str, x: float, y: object, margin: float = 5, **attributes: object
+    ) -> None:
+        """Write words around x, a percentage; within `margin` of an end to its inner side."""
+        anchor = "start" if x < margin else "end" if x > 100 - margin else "middle"
+        self.write(words, f"{x:.3f}%", y, anchor, **attributes)
 
 
 # --- scores ------------------------------------------------------------------------------
@@ -68,14 +87,14 @@ def distribution_chart(distribution: ScoreDistribution, threshold: float) -> Cha
     bases = [_WORDS + _PANEL * (i + 1) - 4 for i in range(len(distribution.kinds))]
     for kind, base in zip(distribution.kinds, bases, strict=True):
         _panel(chart, kind, distribution.edges, x, base)
-    _line(chart, "threshold", (f"{x(threshold):.3f}%",) * 2, (16, bottom))
-    _words_at(chart, f"threshold {threshold:.3g}", x(threshold), 12, margin=20, class_="name")
+    chart.line("threshold", (f"{x(threshold):.3f}%",) * 2, (16, bottom))
+    chart.write_around(f"threshold {threshold:.3g}", x(threshold), 12, margin=20, class_="name")
     for kind, base in zip(distribution.kinds, bases, strict=True):  # words over the line
         words = f"{kind.rows:,} {KIND_WORDS[kind.kind]}"
-        _words(chart, words, "0%", base - _PANEL + _WORDS, class_="name")
-    _line(chart, "axis", ("0%", "100%"), (bottom, bottom))
+        chart.write(words, "0%", base - _PANEL + _WORDS, class_="name")
+    chart.line("axis", ("0%", "100%"), (bottom, bottom))
     for tick in _ticks(low, high, 5):
-        _words_at(chart, f"{tick:g}", x(tick), bottom + 17)
+        chart.write_around(f"{tick:g}", x(tick), bottom + 17)
     return chart
 
 
@@ -84,10 +103,10 @@ def _panel(
 ) -> None:
     """Bars of one kind of row on a line at `base`; few rows are ticks, one for each."""
     room = _PANEL - _WORDS - 8
-    _line(chart, "base", ("0%", "100%"), (base, base))
+    chart.line("base", ("0%", "100%"), (base, base))
     if kind.scores:
         for score in kind.scores:
-            _line(chart, f"tick {kind.kind}", (f"{x(score):.3f}%",) * 2, (base - room + 8, base))
+            chart.line(f"tick {kind.kind}", (f"{x(score):.3f}%",) * 2, (base - room + 8, base))
         return
     highest = max(kind.counts)
     for count, left, right in zip(kind.counts, edges, edges[1:], strict=False):
@@ -95,7 +114,7 @@ def _panel(
             height = max(room * (count / highest) ** 0.5, 1.5)
             across = {"x": f"{x(left) + 0.1:.3f}%", "width": f"{x(right) - x(left) - 0.2:.3f}%"}
             up = {"y": f"{base - height:.1f}", "height": f"{height:.1f}"}
-            chart.draw("rect", {"class": f"bar {kind.kind}", **across, **up})
+            chart.draw("rect", f"bar {kind.kind}", **across, **up)
 
 
 def rate_chart(rate: Sequence[float], assumed: float | None) -> Chart:
@@ -108,15 +127,14 @@ def rate_chart(rate: Sequence[float], assumed: float | None) -> Chart:
 
     said = f"Anomaly rate {value:.1%}, 95% interval {low:.1%} to {high:.1%}"
     chart = _fluid(64, said + ("" if assumed is None else f"; the fit assumed {assumed:.1%}"))
-    _line(chart, "axis", ("0%", "100%"), (40, 40))
+    chart.line("axis", ("0%", "100%"), (40, 40))
     for tick in _ticks(0, most, 5):
-        _words_at(chart, f"{100 * tick:g}%", x(tick), 57)
-    _line(chart, "interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
-    point = {"cx": f"{x(value):.3f}%", "cy": "26", "r": "6"}
-    chart.draw("circle", {"class": "point anomaly", **point})
+        chart.write_around(f"{100 * tick:g}%", x(tick), 57)
+    chart.line("interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
+    chart.draw("circle", "point anomaly", cx=f"{x(value):.3f}%", cy=26, r=6)
     if assumed is not None:
-        _line(chart, "threshold", (f"{x(assumed):.3f}%",) * 2, (14, 40))
-        _words_at(chart, "assumed", x(assumed), 11, margin=15, class_="name")
+        chart.line("threshold", (f"{x(assumed):.3f}%",) * 2, (14, 40))
+        chart.write_around("assumed", x(assumed), 11, margin=15, class_="name")
     return chart
 
 
@@ -182,15 +200,15 @@ def _square(x_name: str, y_name: str, label: str, most: tuple[float, float] = (1
     chart = Chart(box | {"aria-label": label})
     for value in _axis(most[0]):
         x, _ = _place(value / most[0], 0)
-        _line(chart, "grid" if value else "axis", (x, x), (_TOP, _TOP + _SIDE))
-        _words(chart, f"{value:,g}", x, _TOP + _SIDE + 16, anchor="middle")
+        chart.line("grid" if value else "axis", (x, x), (_TOP, _TOP + _SIDE))
+        chart.write(f"{value:,g}", x, _TOP + _SIDE + 16, anchor="middle")
     for value in _axis(most[1]):
         _, y = _place(0, value / most[1])
-        _line(chart, "grid" if value else "axis", (_LEFT, _LEFT + _SIDE), (y, y))
-        _words(chart, f"{value:,g}", _LEFT - 6, y + 4, anchor="end")
-    _words(chart, x_name, _LEFT + _SIDE / 2, height - 8, anchor="middle", class_="name")
+        chart.line("grid" if value else "axis", (_LEFT, _LEFT + _SIDE), (y, y))
+        chart.write(f"{value:,g}", _LEFT - 6, y + 4, anchor="end")
+    chart.write(x_name, _LEFT + _SIDE / 2, height - 8, anchor="middle", class_="name")
     turned = f"rotate(-90 12 {_TOP + _SIDE / 2})"
-    _words(chart, y_name, 12, _TOP + _SIDE / 2, "middle", class_="name", transform=turned)
+    chart.write(y_name, 12, _TOP + _SIDE / 2, "middle", class_="name", transform=turned)
     return chart
 
 
@@ -206,14 +224,13 @@ def _place(x: float, y: float) -> Point:
 def _path(chart: Chart, kind: str, points: Sequence[Point], closed: bool = False) -> None:
     places = [_place(*point) for point in points]
     steps = " L".join(f"{x:g} {y:g}" for x, y in places)
-    chart.draw("path", {"class": kind, "d": f"M{steps}{' Z' * closed}"})
+    chart.draw("path", kind, d=f"M{steps}{' Z' * closed}")
 
 
 def _whisker(chart: Chart, x: float, y: float, low: float, high: float) -> None:
     (place, middle), (_, top), (_, bottom) = _place(x, y), _place(x, high), _place(x, low)
-    _line(chart, "interval anomaly", (place, place), (top, bottom))
-    circle = {"class": "point anomaly", "cx": str(place), "cy": str(middle), "r": "5"}
-    chart.draw("circle", circle)
+    chart.line("interval anomaly", (place, place), (top, bottom))
+    chart.draw("circle", "point anomaly", cx=place, cy=middle, r=5)
 
 
 # --- parts -------------------------------------------------------------------------------
@@ -222,27 +239,6 @@ def _whisker(chart: Chart, x: float, y: float, low: float, high: float) -> None:
 def _fluid(height: int, label: str) -> Chart:
     size = {"class": "fluid", "width": "100%", "height": str(height)}
     return Chart(size | {"role": "img", "aria-label": label})
-
-
-def _line(chart: Chart, kind: str, x: Sequence[object], y: Sequence[object]) -> None:
-    ends = {"x1": str(x[0]), "x2": str(x[1]), "y1": str(y[0]), "y2": str(y[1])}
-    chart.draw("line", {"class": kind, **ends})
-
-
-def _words(
-    chart: Chart, words: str, x: object, y: object, anchor: str = "start", **attributes: object
-) -> None:
-    """Words at a place; `class_` is the attribute class."""
-    more = {name.rstrip("_"): value for name, value in attributes.items()}
-    chart.draw("text", {"x": x, "y": y, "text-anchor": anchor, **more}, words)
-
-
-def _words_at(
-    chart: Chart, words: str, x: float, y: object, margin: float = 5, **attributes: object
-) -> None:
-    """Words around x, a percentage; within `margin` of an end they stand to its inner side."""
-    anchor = "start" if x < margin else "end" if x > 100 - margin else "middle"
-    _words(chart, words, f"{x:.3f}%", y, anchor, **attributes)
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:
@@ -275,11 +271,11 @@ def values_chart(column: ColumnLook) -> Chart | None:
     for i, values in enumerate(lines):
         base = (i + 1) * (_HEIGHT + _GAP) - _GAP
         width, highest = _WIDTH / len(values.counts), max(values.counts)
-        _line(chart, "base", (0, _WIDTH), (base, base))
+        chart.line("base", (0, _WIDTH), (base, base))
         for j, count in enumerate(values.counts):
             if count:
                 tall = max(_HEIGHT * (count / highest) ** 0.5, 1.5)
                 across = {"x": f"{j * width + 0.5:.1f}", "width": f"{max(width - 1, 0.5):.1f}"}
                 up = {"y": f"{base - tall:.1f}", "height": f"{tall:.1f}"}
-                chart.draw("rect", {"class": f"bar {values.kind}", **across, **up})
+                chart.draw("rect", f"bar {values.kind}", **across, **up)
     return chart

@@ -40,31 +40,10 @@ def write_report(report: FitReport, path: str | os.PathLike[str], force: bool = 
 
 
 def to_json(report: Any, **more: Any) -> str:
-    """Write a report as one JSON object.
+    """Write a record as one JSON object, after other fields; a `FitReport` names its schema.
 
-    Parameters
-    ----------
-    report
-        An instance of one of the report dataclasses.
-    **more
-        Further fields, which come first. A `FitReport` also names its schema.
-
-    Returns
-    -------
-    str
-        The JSON text, in ASCII: a terminal would obey control characters in names. Numbers that
-        are not finite become null.
-
-    Examples
-    --------
-    >>> from riskad.core.labels import LabelCounts
-    >>> print(to_json(LabelCounts(2, 1, 7), command="count"))
-    {
-      "command": "count",
-      "normal": 2,
-      "anomaly": 1,
-      "unlabelled": 7
-    }
+    The text is ASCII, because a terminal would obey control characters in names. Numbers that are
+    not finite become null.
     """
     schema = {"schema": SCHEMA} if isinstance(report, FitReport) else {}
     return json.dumps(_finite(schema | more | asdict(report)), indent=2)

@@ -55,8 +55,9 @@ def print_blocks(console: Console, blocks: Iterable[Block], most: int | None = N
     shown = [len(lines) for lines in drawn]
     if most is not None:
         # The end is nearest to the prompt and matters most: what stands above it is cut first.
-        half = len(drawn) // 2
-        for fewest, end in ((3, half), (2, half), *((each, len(drawn)) for each in (4, 3, 2, 1))):
+        half, every = len(drawn) // 2, len(drawn)
+        steps = ((4, half), (6, every), (3, half), (2, half), (4, every), (2, every), (1, every))
+        for fewest, end in steps:
             for i, n in enumerate(shown[:end]):
                 shown[i] = min(n, max(fewest, n - max(sum(shown) - most, 0)))
     for lines, n in zip(drawn, shown, strict=True):

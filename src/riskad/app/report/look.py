@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from riskad.app.look import ColumnLook, TableLook
+from typing import TYPE_CHECKING
+
 from riskad.app.report.blocks import (
     PAGE,
     TERMINAL,
@@ -19,6 +20,9 @@ from riskad.app.report.blocks import (
 from riskad.app.report.charts import values_chart
 from riskad.app.report.sections import label_tile
 from riskad.app.report.wording import label_line, percent
+
+if TYPE_CHECKING:
+    from riskad.app.look import ColumnLook, TableLook
 
 _MOST_DIFFERENCES = 12  # columns whose values are compared on a terminal
 

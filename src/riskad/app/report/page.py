@@ -11,17 +11,19 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from riskad.app.fit_report import FitReport
-from riskad.app.look import TableLook
 from riskad.app.report.blocks import Section
 from riskad.app.report.look import LOOK_SECTIONS
 from riskad.app.report.sections import SECTIONS
 from riskad.app.report.wording import minute, sentence
+
+if TYPE_CHECKING:
+    from riskad.app.look import TableLook
 
 
 def render_page(report: FitReport) -> str:
@@ -59,11 +61,7 @@ def _environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    r"""Spell out the control characters of a text that a template prints.
-
-    >>> print(_visible("a\x00b"))
-    a\x00b
-    """
+    """Spell out the control characters of a text that a template prints."""
     if isinstance(value, Markup):  # made by a template: its texts have been here
         return value
     text = str(value)

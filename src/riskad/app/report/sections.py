@@ -391,15 +391,17 @@ def model(report: FitReport) -> list[Block]:
     effects = report.effects[:_MOST_EFFECTS]
     brief = [f"{each.column} ({each.suspicious})" for each in effects[:_MOST_EFFECTS_IN_BRIEF]]
     where = f" in {report.effects_of}" if report.effects_of else ""
-    title = f"columns that move the score most{where}"
+    title = f"Columns that move the score most{where}"
     blocks: list[Block] = [
         Lines(report.summary),
         Beside(_model_tables(report, title), on=AT_LENGTH),
         Details(f"All settings of {report.model}", [_settings(report)]),
     ]
     if effects:
-        title = title if "suspicious" in where else "columns that move the score most"
-        line = f"{title}, with suspicious values: {', '.join(brief)}"
+        where = where if "suspicious" in where else ""
+        line = (
+            f"columns that move the score most{where}, with suspicious values: {', '.join(brief)}"
+        )
         blocks.append(Lines([line], on=("brief",), name="Effects"))
     return blocks
 
@@ -429,7 +431,7 @@ def _model_tables(report: FitReport, title: str) -> list[Table]:
             ["member", "weight", "held-out AUC", "standard error", "seconds"],
             members,
             right=range(1, 5),
-            title="members of the average",
+            title="Members of the average",
         ),
         Table(
             ["column", "suspicious when", "moves score by"],
@@ -438,7 +440,7 @@ def _model_tables(report: FitReport, title: str) -> list[Table]:
             title=title,
             name="Effects",
         ),
-        Table(["part", "risk"], risk, right=(1,), title="parts of the estimated risk", name="Risk"),
+        Table(["part", "risk"], risk, right=(1,), title="Parts of the estimated risk", name="Risk"),
     ]
     return [table for table in tables if table.rows]
 

@@ -6,13 +6,6 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from riskad.app.compress import CompressReport
-from riskad.app.demo import DemoReport, Quality
-from riskad.app.drift import TableDrift
-from riskad.app.explain import ExplainReport
-from riskad.app.fit_report import FitReport
-from riskad.app.look import TableLook
-from riskad.app.onnx import ExportReport
 from riskad.app.report.blocks import Lines, Table
 from riskad.app.report.layout import Command, print_blocks, print_facts, print_title, walk
 from riskad.app.report.look import LOOK_SECTIONS
@@ -25,15 +18,23 @@ from riskad.app.report.wording import (
     threshold_line,
     too_few_labels,
 )
-from riskad.app.results import Suspect
-from riskad.app.score import ScoreReport
-from riskad.app.suggest import SuggestReport
-from riskad.app.threshold import ThresholdReport
 from riskad.core.checks import with_article
 from riskad.decisions.drift import say_shift
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from riskad.app.compress import CompressReport
+    from riskad.app.demo import DemoReport, Quality
+    from riskad.app.drift import TableDrift
+    from riskad.app.explain import ExplainReport
+    from riskad.app.fit_report import FitReport
+    from riskad.app.look import TableLook
+    from riskad.app.onnx import ExportReport
+    from riskad.app.results import Suspect
+    from riskad.app.score import ScoreReport
+    from riskad.app.suggest import SuggestReport
+    from riskad.app.threshold import ThresholdReport
 
 _MOST_LINES = 38  # of a summary, below its title and a blank line
 _MOST_INPUTS = 20

@@ -68,31 +68,19 @@ def too_few_labels(what: str) -> str:
 
 
 def sentence(line: str) -> str:
-    """Make a sentence of a line; a name at its beginning stays as it is.
-
-    >>> sentence("no AUC"), sentence("is_anomaly if it takes over.")
-    ('No AUC.', 'is_anomaly if it takes over.')
-    """
+    """Make a sentence of a line; a name at its beginning stays as it is."""
     is_name = "_" in line.partition(" ")[0]
     return f"{line[:1] if is_name else line[:1].upper()}{line[1:].removesuffix('.')}."
 
 
 def minute(time: str) -> str:
-    """Write the minute of an ISO time.
-
-    >>> minute("2026-01-31T12:34:56+00:00")
-    '2026-01-31 12:34 UTC'
-    """
+    """Write the minute of an ISO time: 2026-01-31 12:34 UTC."""
     day, _, rest = time.partition("T")
     return f"{day} {rest[:5]} UTC"
 
 
 def percent(share: float) -> str:
-    """Write a share in percent.
-
-    >>> percent(0.5), percent(0.123)
-    ('50%', '12.3%')
-    """
+    """Write a share in percent: 50%, 12.3%."""
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
@@ -109,11 +97,7 @@ def likely(probability: float) -> str:
 
 
 def about(count: float) -> str:
-    """Write an expected count: small ones with a digit more.
-
-    >>> about(34.6), about(3.42), about(2.0), about(0.01)
-    ('35', '3.4', '2', 'less than 0.1')
-    """
+    """Write an expected count, small ones with a digit more: 35, 3.4, less than 0.1."""
     if count >= 9.95:
         return f"{count:,.0f}"
     return "less than 0.1" if 0 < count < 0.05 else f"{count:.1f}".removesuffix(".0")
@@ -151,11 +135,7 @@ def rate_cell(rate: RateEstimate | None) -> str:
 
 
 def label_line(labels: LabelCounts, column: str | None) -> str:
-    """Say how many rows have which label, and in which column, if any has one.
-
-    >>> label_line(LabelCounts(2, 1, 7), "status")
-    "2 normal, 1 anomaly, 7 unlabelled (column 'status')"
-    """
+    """Say how many rows have which label, and in which column, if any has one."""
     named = f" (column {column!r})" if column and (labels.normal or labels.anomaly) else ""
     return f"{labels}{named}"
 
@@ -166,11 +146,7 @@ def threshold_line(threshold: float | None, rule: str) -> str:
 
 
 def flagged_line(flagged: int, n_rows: int, rows: str) -> str:
-    """Say how many rows are flagged.
-
-    >>> flagged_line(44, 1011, "unlabelled rows")
-    '44 of 1,011 unlabelled rows (4.4%) look anomalous'
-    """
+    """Say how many rows are flagged."""
     share = f" ({flagged / n_rows:.1%})" if n_rows else ""
     return f"{flagged:,} of {n_rows:,} {rows}{share} look anomalous"
 
@@ -212,13 +188,7 @@ def top_lines(review: ReviewReport | None) -> list[str]:
 
 
 def rate_lines(rate: RateEstimate | None) -> list[str]:
-    """Describe the anomaly rate, its interval, its basis, and what would give a better estimate.
-
-    >>> rate_lines(RateEstimate(0.05, 0.02, 0.09, "by labelled rows as a random sample"))
-    ['estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random sample']
-    >>> rate_lines(RateEstimate(0.03, 0.03, 0.03, "given"))
-    ['anomaly rate 3.0%, as given']
-    """
+    """Describe the anomaly rate, its interval, its basis, and what would give a better estimate."""
     if rate is None:
         return []
     basis = rate.assumption
@@ -236,11 +206,7 @@ def rate_lines(rate: RateEstimate | None) -> list[str]:
 
 
 def sampling_lines(p_value: float | None) -> list[str]:
-    """Say whether labelled rows look like a random sample of the table, by their held-out scores.
-
-    >>> sampling_lines(0.23)
-    ['labelled rows look like a random sample of the table (p-value 0.23)']
-    """
+    """Say whether labelled rows look like a random sample, by their held-out scores."""
     if p_value is None:
         return []
     table = f"a random sample of the table (p-value {p_value:.2g})"
@@ -338,11 +304,7 @@ def cost_lines(cost: ExpectedCost | None) -> list[str]:
 
 
 def option(value: object) -> str:
-    """Write the value of an option.
-
-    >>> option(("ok", "fine")), option({"when": "date"}), option(True)
-    ('ok, fine', 'when=date', 'yes')
-    """
+    """Write the value of an option."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={each}" for name, each in value.items())
     if isinstance(value, tuple):

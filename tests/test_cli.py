@@ -831,8 +831,8 @@ def test_a_table_is_not_replaced_by_what_is_made_of_it(fitted):
     for command in (
         ("fit", "cards.csv", *FIT),
         ("refit", "model.riskad", "cards.csv"),
-        ("score", "model.riskad", "cards.csv"),
         ("explain", "model.riskad", "cards.csv"),
+        ("suggest", "model.riskad", "cards.csv"),
         ("compress", "model.riskad", "cards.csv"),
     ):
         before = (fitted / "cards.csv").read_bytes()

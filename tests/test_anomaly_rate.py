@@ -3,6 +3,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from numpy.testing import assert_allclose
+from riskad.decisions.mixture import Histograms, divergence, em, log_ratio
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -12,9 +13,14 @@ import riskad
 from riskad import DataWarning, InputError, ShallowRAD, estimate_prior
 from riskad.app.anomaly_rate import check_labels
 from riskad.core.labels import read_codes
-from riskad.decisions.anomaly_rate import METHODS, PriorEstimate, _folds, _largest_share, cross_fit
-from riskad.decisions.mixture import Histograms, divergence, em, log_ratio
-from riskad.decisions.rates import estimate_rate
+from riskad.decisions.anomaly_rate import (
+    METHODS,
+    PriorEstimate,
+    _folds,
+    _largest_share,
+    cross_fit,
+    estimate_rate,
+)
 
 BOTH_KINDS = ("em", "divergence", "shift")
 

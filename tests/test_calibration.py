@@ -14,12 +14,12 @@ from sklearn.preprocessing import StandardScaler
 import riskad
 from riskad import InputError, ShallowRAD, calibrate
 from riskad.core.labels import read_codes
+from riskad.decisions.anomaly_rate import given_rate
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.cross_calibration import _folds, on_scale
-from riskad.decisions.probability_metrics import brier_score
-from riskad.decisions.ranking_metrics import auc_with_interval
-from riskad.decisions.rates import given_rate
 from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, RiskZero
+from riskad.metrics.probabilities import brier_score
+from riskad.metrics.ranking import auc_with_interval
 
 
 @pytest.fixture(scope="module")

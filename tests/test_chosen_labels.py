@@ -12,7 +12,7 @@ from riskad.app.score import score_table
 from riskad.app.suggest import suggest_table
 from riskad.cli.main import cli
 from riskad.core.labels import read_codes
-from riskad.decisions.rates import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE
+from riskad.decisions.anomaly_rate import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE
 from riskad.tables.labelled import LabelColumn
 
 FRAUD = LabelColumn("status", normal=[], anomaly=["fraud"])

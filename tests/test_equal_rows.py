@@ -17,9 +17,8 @@ from riskad.app.look import look_table
 from riskad.core.labels import UNLABELLED
 from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import cross_fit
-from riskad.decisions.held_out import out_of_fold_scores
-from riskad.decisions.search import evaluate_nested
 from riskad.detectors.linear.lambda_search import held_out_folds
+from riskad.metrics.search import evaluate_nested, out_of_fold_scores
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.memory import RowBlocks

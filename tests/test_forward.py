@@ -13,7 +13,7 @@ import riskad
 from riskad import InputError
 from riskad.app.fit import fit_table
 from riskad.cli.main import cli
-from riskad.decisions.forward import forward_splits, periods_of
+from riskad.metrics.folds import forward_splits, periods_of
 from riskad.tables.labelled import LabelColumn
 
 LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])

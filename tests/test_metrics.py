@@ -24,15 +24,19 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import read_codes
-from riskad.decisions.held_out import labelled_folds, out_of_fold_scores
-from riskad.decisions.probability_metrics import brier_score, log_score, reliability
-from riskad.decisions.ranking_metrics import (
+from riskad.detectors.shallow import ShallowRAD
+from riskad.metrics.folds import labelled_folds, out_of_fold_scores
+from riskad.metrics.probabilities import (
+    brier_score,
+    log_score,
+    reliability,
+    unlabelled_precision_recall,
+)
+from riskad.metrics.ranking import (
     auc_with_interval,
     average_precision_with_interval,
     precision_at_k_with_interval,
 )
-from riskad.decisions.unlabelled_metrics import unlabelled_precision_recall
-from riskad.detectors.shallow import ShallowRAD
 
 # --- AUC --------------------------------------------------------------------------------------
 

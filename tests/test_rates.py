@@ -14,8 +14,7 @@ from riskad.app.fit import fit_table
 from riskad.app.label_sources import with_rate
 from riskad.cli.main import cli
 from riskad.core.labels import read_codes
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.rates import (
+from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
     LABEL_SOURCES,
     PRIOR_ALONE,
@@ -27,6 +26,7 @@ from riskad.decisions.rates import (
     given_rate,
     random_p_value,
 )
+from riskad.decisions.calibration import Calibration
 from riskad.decisions.score_line import ScoreLine, intercepts
 from riskad.decisions.thresholds import Cost, Likely
 from riskad.detectors.auto.held_out import HeldOut

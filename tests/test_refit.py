@@ -14,9 +14,9 @@ from riskad.app.model_files import load, read_header, save
 from riskad.app.refit import label_column_of, refit_table
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.decisions.auc_difference import auc_difference
 from riskad.labelling.journal import Answer, Journal
 from riskad.labelling.row_hashes import hash_rows
+from riskad.metrics.ranking import auc_difference
 from riskad.tables.labelled import LabelColumn
 
 LATER = "2126-01-01T00:00:00+00:00"

@@ -11,11 +11,10 @@ from sklearn.model_selection import cross_val_score
 from riskad import AutoRAD, ForestRAD, InputError, PNUStratifiedKFold, ShallowRAD, calibrate
 from riskad.app.fit import fit_table
 from riskad.cli.main import cli
-from riskad.decisions.held_out import labelled_folds
-from riskad.decisions.ranking_metrics import auc_with_interval
-from riskad.decisions.row_groups import as_groups, deal_groups, has_others
-from riskad.decisions.search import labelled_auc
 from riskad.detectors.auto.held_out import folds_to_hold_out
+from riskad.metrics.folds import as_groups, deal_groups, has_others, labelled_folds
+from riskad.metrics.ranking import auc_with_interval
+from riskad.metrics.search import labelled_auc
 from riskad.tables.labelled import LabelColumn
 
 LABELS = LabelColumn("label", normal=["ok"], anomaly=["fraud"])

@@ -15,9 +15,9 @@ import riskad
 from riskad import InputError, PNUStratifiedKFold, RADSearchCV, ShallowRAD
 from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
-from riskad.decisions import selection as room
-from riskad.decisions.ranking_metrics import auc_of_folds, auc_with_interval
-from riskad.decisions.search import RiskScorer, evaluate_nested, labelled_auc
+from riskad.metrics import linear_search as room
+from riskad.metrics.ranking import auc_of_folds, auc_with_interval
+from riskad.metrics.search import RiskScorer, evaluate_nested, labelled_auc
 
 
 def codes(n_normal, n_anomaly, n_unlabelled, seed=0):

@@ -2,7 +2,7 @@
 
 `label-choice`: 100 of the 418 collected tables (`experiments.datasets.load_collected`), which took
 no part in the choice of the prior of the anomaly rate and of other settings of
-`riskad.decisions.rates`. Half of the rows of each are there to fit, the others to test. Of the
+`riskad.decisions.anomaly_rate`. Half of the rows of each are there to fit, the others to test. Of the
 former 30 or 100 are labelled, but never more than half of the anomalies:
 
 - random: drawn by chance;

@@ -42,7 +42,7 @@ from riskad.app.review import review_rows
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
-from riskad.decisions.probability_metrics import brier_score, log_score
+from riskad.metrics.probabilities import brier_score, log_score
 
 # --- probabilities -------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from riskad.decisions.rates import LABEL_SOURCES
+from riskad.decisions.anomaly_rate import LABEL_SOURCES
 from riskad.storage.fields import FLAG, SHARE, TEXT, Fields, Fixed, ListOf, Maybe
 from riskad.tables.labelled import LabelColumn
 

@@ -10,7 +10,7 @@ from typing import Any
 from riskad.app.inspect import ModelReport
 from riskad.app.report.wording import quality_lines, rate_line
 from riskad.core.labels import LabelCounts
-from riskad.decisions.ranking_metrics import Auc
+from riskad.metrics.ranking import Auc
 from riskad.storage.files import atomic_path
 
 __all__ = ["make_card", "write_card"]

@@ -48,9 +48,9 @@ from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.drift import remember_unlabelled
-from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import make_detector
+from riskad.metrics.ranking import Auc
 from riskad.rows.engine import Engine
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.tables.labelled import KeptRows, LabelColumn, LabelledTable, open_table
@@ -195,9 +195,9 @@ def fit_table(
         detector with a `prior` uses 1 minus this rate, unless `settings` contain it.
     label_source
         How rows were chosen for labelling, which decides how the anomaly rate is estimated
-        (`riskad.decisions.rates`): "random", "chosen" or "unknown". Or the name of a column with a
-        word for each row, or these words: rows marked "random" were drawn at random, any other word
-        means that they were chosen.
+        (`riskad.decisions.anomaly_rate`): "random", "chosen" or "unknown". Or the name of a column
+        with a word for each row, or these words: rows marked "random" were drawn at random, any
+        other word means that they were chosen.
     forget_rows
         Whether the model must contain no training row. Detectors that need some, such as "auto",
         are refused before any work.

@@ -12,8 +12,8 @@ from riskad.app.evidence import Evidence
 from riskad.app.noticed import no_warnings
 from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, LabelCounts, count_labels
+from riskad.decisions.anomaly_rate import GIVEN, SURPRISE
 from riskad.decisions.label_check import FEWEST_COMPARED
-from riskad.decisions.rates import GIVEN, SURPRISE
 from riskad.tables.data_checks import check_data
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer

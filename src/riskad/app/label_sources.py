@@ -10,7 +10,7 @@ import polars as pl
 
 from riskad.core.checks import InputError, enumerate_names, lookup
 from riskad.core.labels import Codes
-from riskad.decisions.rates import LABEL_SOURCES, check_label_source, given_rate
+from riskad.decisions.anomaly_rate import LABEL_SOURCES, check_label_source, given_rate
 from riskad.detectors.registry import DETECTORS
 from riskad.tables.labelled import KeptRows, LabelledTable
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from riskad.core.checks import InputError
-from riskad.decisions.estimates import Estimate
+from riskad.metrics.estimates import Estimate
 
 __all__ = ["ExpectedCost", "Found", "FoundCurve", "LabelledScores", "Review", "round_counts"]
 

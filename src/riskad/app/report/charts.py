@@ -14,8 +14,8 @@ import numpy as np
 
 from riskad.app.report.distribution import KindScores, ScoreDistribution
 from riskad.app.review import ReviewReport
-from riskad.decisions.curves import Curve
-from riskad.decisions.probability_metrics import Reliability
+from riskad.metrics.curves import Curve
+from riskad.metrics.probabilities import Reliability
 
 __all__ = [
     "Chart",

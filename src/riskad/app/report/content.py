@@ -32,7 +32,7 @@ from riskad.app.report.wording import (
     too_few_labels,
     top_lines,
 )
-from riskad.decisions.ranking_metrics import Auc
+from riskad.metrics.ranking import Auc
 
 if TYPE_CHECKING:
     from riskad.app.report.summary import ReportData

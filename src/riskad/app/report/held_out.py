@@ -8,10 +8,10 @@ from typing import Any
 
 from riskad.app.review import review_rows
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.curves import Curve, precision_recall_with_interval, roc_with_interval
-from riskad.decisions.estimates import Estimate
-from riskad.decisions.probability_metrics import Reliability, reliability
-from riskad.decisions.ranking_metrics import Auc, auc_with_interval, average_precision_with_interval
+from riskad.metrics.curves import Curve, precision_recall_with_interval, roc_with_interval
+from riskad.metrics.estimates import Estimate
+from riskad.metrics.probabilities import Reliability, reliability
+from riskad.metrics.ranking import Auc, auc_with_interval, average_precision_with_interval
 
 __all__ = ["HeldOutQuality", "measure_quality"]
 

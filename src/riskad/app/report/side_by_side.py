@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from riskad.app.refit import RefitReport
 from riskad.app.report.layout import print_facts, print_table, print_title
 from riskad.app.report.wording import NOT_KNOWN, auc_cell, share_is_vague
-from riskad.decisions.ranking_metrics import Auc
+from riskad.metrics.ranking import Auc
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -31,8 +31,8 @@ from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS
 from riskad.app.review import ReviewReport, review_rows, review_table
 from riskad.app.score import score_table
 from riskad.core.labels import LabelCounts
+from riskad.decisions.anomaly_rate import RateEstimate
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.rates import RateEstimate
 from riskad.decisions.thresholds import parse_threshold
 
 __all__ = ["ReportData", "SuspiciousRow", "describe_fit", "describe_table"]

@@ -45,7 +45,7 @@ from riskad.app.threshold import ThresholdReport
 from riskad.core.checks import with_article
 from riskad.core.labels import LabelCounts
 from riskad.decisions.drift import say_shift
-from riskad.decisions.ranking_metrics import Auc
+from riskad.metrics.ranking import Auc
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 
 from riskad.app.review import ReviewReport
 from riskad.core.labels import LabelCounts
-from riskad.decisions.capacity import ExpectedCost, Found
-from riskad.decisions.estimates import Estimate
-from riskad.decisions.ranking_metrics import Auc
-from riskad.decisions.rates import (
+from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
     CHOSEN,
     GIVEN,
@@ -22,6 +19,9 @@ from riskad.decisions.rates import (
     SURPRISE,
     UNKNOWN,
 )
+from riskad.decisions.capacity import ExpectedCost, Found
+from riskad.metrics.estimates import Estimate
+from riskad.metrics.ranking import Auc
 
 __all__ = [
     "NOT_KNOWN",

@@ -257,24 +257,6 @@ def overlapping(rng, shift=1.0, n=1000, labels=60, rate=0.1):
     return Calibration.of(s, read_codes(y), s, 0.0, label_source="random"), s, anomalous, y
 
 
-def test_expected_precision_covers_what_is_found():
-    rng = np.random.default_rng(7)
-    inside = []
-    for shift in (0.5, 1.0, 2.5):
-        for _ in range(25):
-            found, s, anomalous, y = overlapping(rng, shift)
-            if not found.knows_probabilities:
-                continue
-            at = Likely().of(found)
-            flagged = (y == 0) & (s > at)
-            expected = found.expected_precision(at)
-            inside.append(expected.low <= anomalous[flagged].mean() <= expected.high)
-            top = found.expected_precision(k=int(flagged.sum()))
-            assert top.value == pytest.approx(expected.value, abs=0.02)
-    assert np.mean(inside) >= 0.9
-    assert found.expected_precision(np.inf) is None
-
-
 def test_probabilities_are_no_worse_than_the_rate_for_all():
     rng = np.random.default_rng(8)
     better = []

@@ -11,7 +11,7 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, Codes, count_labels
 from riskad.decisions.anomaly_rate import FEWEST, RateEstimate
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.cross_calibration import held_out_scores
+from riskad.decisions.cross_calibration import held_out_scores, quietly
 from riskad.decisions.label_check import LabelCheck, compare_labels
 from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.folds import N_SPLITS
@@ -61,7 +61,7 @@ def estimate_prior(
     >>> y = np.zeros(2120, dtype=int)
     >>> y[:100], y[-20:] = 1, -1               # of the other 2,000 rows 10 % are anomalies
     >>> print(estimate_prior(X, y))
-    10.1% (95% interval 3.0% to 13.5%)
+    10.0% (95% interval 2.8% to 13.5%)
     """
     X, codes, groups = check_rows_and_labels(X, y)
     labels = count_labels(codes)
@@ -152,5 +152,6 @@ def _cross_fit(
             f"estimator must have fit(X, y) and score_samples(X), got {estimator!r}. Detectors of "
             "riskad do, and pipelines that end in one."
         )
-    fitted = -np.asarray(clone(estimator).fit(X, codes).score_samples(X), dtype=float)
+    with quietly():
+        fitted = -np.asarray(clone(estimator).fit(X, codes).score_samples(X), dtype=float)
     return held_out_scores(estimator, X, codes, fitted, groups, random_state=seed), fitted

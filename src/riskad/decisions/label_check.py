@@ -116,7 +116,8 @@ def compare_labels(
     if (codes == NORMAL).sum() >= FEWEST_COMPARED:
         normal, column = _normals_differ(features, codes, likely.probabilities(scores), rate, rng)
         name = column if names is None else str(names[column])
-    anomaly = _anomalies_apart(features, codes, scores, rate, rng)
+    flagged = line.probabilities(scores) > (codes[labelled] == ANOMALY).mean()
+    anomaly = _anomalies_apart(features, codes, scores, flagged, rng)
     return LabelCheck(normal, anomaly, name, _verdict(normal, anomaly, name, significance / 2))
 
 
@@ -205,18 +206,20 @@ def _draws(
 
 
 def _anomalies_apart(
-    features: Any, codes: Codes, scores: np.ndarray, rate: RateEstimate, rng: np.random.Generator
+    features: Any, codes: Codes, scores: np.ndarray, flagged: np.ndarray, rng: np.random.Generator
 ) -> float | None:
     """p-value of the labelled anomalies being neighbours of each other too often.
 
-    The unlabelled rows hold about m = pi n_u anomalies. If labelled anomalies are like these, the
-    nearest of all n_n - 1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m),
-    and normal rows in between make this rarer still. The distribution of the count of labelled
-    neighbours is found by permuting labels over the anomalies and the m most anomalous unlabelled
-    rows. None if the unlabelled rows may hold no anomalies.
+    m of the unlabelled rows explain how many more of them are flagged than of the labelled normal
+    rows. Rows of a type that is absent mislead this count less than the anomaly rate: they are
+    flagged as well. If labelled anomalies are like these m, the nearest of all n_n - 1 + m others
+    is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal rows in between make
+    this rarer still. The distribution of the count of labelled neighbours is found by permuting
+    labels over the anomalies and the m most anomalous unlabelled rows. None if m is 0.
     """
     n, u = (np.flatnonzero(codes == kind) for kind in (ANOMALY, UNLABELLED))
-    m = round(rate.value * len(u))
+    share, false, true = (flagged[codes == kind].mean() for kind in KINDS)
+    m = round(min(max((share - false) / max(true - false, 1e-12), 0.0), 1.0) * len(u))
     if m < 1:
         return None
     count = (_nearest(features, n, np.concatenate([n, u])) < len(n)).sum()

@@ -95,6 +95,7 @@ def check_labels(
     *,
     estimate: RateEstimate | None = None,
     estimator: Any = None,
+    scores: np.ndarray | None = None,
     names: Any = None,
     significance: float = 0.05,
     random_state: int | None = None,
@@ -113,6 +114,9 @@ def check_labels(
         As in `estimate_prior`.
     estimate : RateEstimate, optional
         The rate of these rows; computed if not given.
+    scores : array, optional
+        Anomaly scores by fits that have not seen the row, if there are any, instead of those of an
+        `estimator`; NaN for rows to leave out.
     names : sequence of str, optional
         Names of the columns for the verdict; by default those of a frame, or numbers.
     significance : float in (0, 1), default=0.05
@@ -129,10 +133,11 @@ def check_labels(
         reason = f"this takes 2 labelled rows of each kind and unlabelled rows; there are {labels}"
         return LabelCheck(None, None, None, f"not checked: {reason}.")
     names = getattr(X, "columns", None) if names is None else names
-    estimator = estimator or _default_scorer()
-    scores, fitted = _cross_fit(estimator, X, codes, groups, random_state)
+    if scores is None:
+        scorer = estimator or _default_scorer()
+        scores, _ = _cross_fit(scorer, X, codes, groups, random_state)
     if estimate is None:
-        estimate = Calibration.of(scores, codes, fitted, 0.0, random_state=random_state).rate
+        estimate = Calibration.of(scores, codes, scores, 0.0, random_state=random_state).rate
     assert estimate is not None  # there are unlabelled rows
     return compare_labels(
         X, codes, scores, estimate, names=names, significance=significance, seed=random_state or 0

@@ -48,17 +48,6 @@ from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.decisions.score_line import ScoreLine, intercepts
 from riskad.storage.fields import SHARE, Fields, State, Text, require
 
-__all__ = [
-    "ASSUMPTIONS",
-    "LABEL_SOURCES",
-    "SURPRISE",
-    "RateEstimate",
-    "check_label_source",
-    "estimate_rate",
-    "given_rate",
-    "random_p_value",
-]
-
 LABEL_SOURCES = ("random", "chosen", "unknown")
 """How rows were chosen for labelling."""
 GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE = (

@@ -41,8 +41,6 @@ from riskad.storage.fields import (
     require,
 )
 
-__all__ = ["Calibration"]
-
 _MOST = 20_000  # scores that are kept; more are reduced to quantiles
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
 _MOST_NORMAL = 500  # unlabelled rows that stand in for normal ones

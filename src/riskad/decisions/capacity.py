@@ -36,8 +36,6 @@ from scipy.special import expit, logit
 from riskad.core.checks import InputError
 from riskad.metrics.estimates import Estimate
 
-__all__ = ["ExpectedCost", "Found", "FoundCurve", "LabelledScores", "Review", "round_counts"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 _DRAWS = 1000

@@ -36,8 +36,6 @@ from riskad.metrics.folds import N_SPLITS, Split, as_groups, cross_splits
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
 
-__all__ = ["calibrate", "cross_scores", "held_out_scores", "on_scale"]
-
 _MOST = 20_000  # unlabelled rows that folds score
 
 

@@ -37,8 +37,6 @@ from riskad.decisions.anomaly_rate import RateEstimate
 from riskad.decisions.score_line import ScoreLine
 from riskad.metrics.ranking import Auc, like_interval
 
-__all__ = ["LabelCheck", "LabelWeights", "auc_with_weights", "compare_labels", "weigh_labelled"]
-
 FEWEST_COMPARED = 20  # labelled normal rows
 _CHECK_ROWS = 5_000  # of the unlabelled rows; enough to show a relevant difference
 _RESAMPLES = 300

@@ -25,7 +25,7 @@ from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_labels
-from riskad.decisions.rates import PRIOR_ALONE
+from riskad.decisions.anomaly_rate import PRIOR_ALONE
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.detectors.shallow import ShallowRAD
 from riskad.tables.preparation import TablePreparer

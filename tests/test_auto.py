@@ -21,7 +21,6 @@ from support.contract import TranslatesScore, as_codes
 import riskad
 from riskad import AutoRAD, InputError, explain_rows
 from riskad.core.labels import read_codes
-from riskad.decisions.ranking_metrics import Auc
 from riskad.detectors import forest
 from riskad.detectors.auto import budget, detector, members
 from riskad.detectors.auto.budget import Clock, Sizes, rows_to_distil, rows_to_learn_from
@@ -31,6 +30,7 @@ from riskad.detectors.auto.samples import to_learn_from
 from riskad.detectors.auto.views import EncodedRows, Views
 from riskad.detectors.features.native import native_columns
 from riskad.detectors.pretrained import labelled_rows_read
+from riskad.metrics.ranking import Auc
 
 
 def ring(n_rows=600, n_normal=40, n_anomaly=10, seed=0):

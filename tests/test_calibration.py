@@ -14,12 +14,13 @@ from sklearn.preprocessing import StandardScaler
 import riskad
 from riskad import InputError, ShallowRAD, calibrate
 from riskad.core.labels import read_codes
+from riskad.decisions.anomaly_rate import given_rate
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.cross_calibration import _folds, on_scale
-from riskad.decisions.probability_metrics import brier_score
-from riskad.decisions.ranking_metrics import auc_with_interval
-from riskad.decisions.rates import given_rate
+from riskad.decisions.cross_calibration import on_scale
 from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, RiskZero
+from riskad.metrics.folds import cross_splits
+from riskad.metrics.probabilities import brier_score
+from riskad.metrics.ranking import auc_with_interval
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +70,9 @@ def test_scores_beyond_all_shared_ones_keep_their_order():
 
 def test_the_only_row_of_a_kind_is_in_every_fit():
     codes = np.repeat([1, -1, 0], [7, 1, 20])
-    held = np.concatenate(list(_folds(codes, 5, 0)))
+    held = np.concatenate([held for _, held in cross_splits(codes)])
     assert sorted(held) == [*range(7), *range(8, 28)]
-    assert not list(_folds(np.repeat([-1, 0], [1, 9]), 5, 0))
+    assert not list(cross_splits(np.repeat([-1, 0], [1, 9])))
 
 
 def test_the_auc_and_the_rate_come_from_the_same_folds(model, rows):

@@ -36,12 +36,7 @@ from riskad.app.threshold import change_threshold
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.capacity import LabelledScores, Review, round_counts
-from riskad.decisions.curves import precision_recall_with_interval, roc_with_interval
-from riskad.decisions.estimates import Estimate
-from riskad.decisions.ranking_metrics import Auc, average_precision_with_interval
-from riskad.decisions.rates import (
+from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
     CHOSEN,
     PRIOR_ALONE,
@@ -49,8 +44,12 @@ from riskad.decisions.rates import (
     UNKNOWN,
     RateEstimate,
 )
-from riskad.decisions.row_groups import GroupEffect
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.capacity import LabelledScores, Review, round_counts
 from riskad.decisions.thresholds import Capacity, parse_threshold
+from riskad.metrics.curves import precision_recall_with_interval, roc_with_interval
+from riskad.metrics.estimates import Estimate
+from riskad.metrics.ranking import Auc, GroupEffect, average_precision_with_interval
 from riskad.storage.records import to_plain
 
 # --- anomalies found ---------------------------------------------------------------------

@@ -13,7 +13,7 @@ from riskad.app.spec import FitSpec
 from riskad.app.suggest import suggest_table
 from riskad.cli.main import cli
 from riskad.core.labels import read_codes
-from riskad.decisions.rates import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE
+from riskad.decisions.anomaly_rate import ANOMALIES_ALONE, CHOSEN, PRIOR_ALONE
 
 FRAUD = FitSpec(label="status", normal=[], anomaly=["fraud"])
 
@@ -76,9 +76,7 @@ def test_what_a_person_reads_agrees(found, tmp_path):
     assert run.exit_code == 0, run.output
     said = " ".join(run.output.split())
     rate = fit.report.rate
-    assert (
-        f"{fit.report.flagged:,} of {fit.report.labels.unlabelled:,} unlabelled" in said
-    )
+    assert f"{fit.report.flagged:,} of {fit.report.labels.unlabelled:,} unlabelled" in said
     assert f"rate of anomalies like the labelled ones {rate[0]:.1%}" in said
     assert "mark ten ordinary rows as normal (key n in riskad label)" in said
     assert "assumed" not in said

@@ -22,10 +22,9 @@ from riskad.app.bounds import bounds_of
 from riskad.core.label_parsing import from_deepsad, from_pyod
 from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_unlabelled
-from riskad.decisions.held_out import out_of_fold_scores
-from riskad.decisions.ranking_metrics import auc_with_interval
-from riskad.decisions.search import evaluate_nested
 from riskad.detectors.features import LearnedFeatures, NeighbourDistances
+from riskad.metrics.ranking import auc_with_interval
+from riskad.metrics.search import evaluate_nested, out_of_fold_scores
 from riskad.rows.memory import RowBlocks
 from riskad.rows.parquet import ParquetRows
 from riskad.rows.parted import PartedRows
@@ -146,10 +145,10 @@ DOORS = {
     "estimate_prior": lambda model, X, y: riskad.estimate_prior(X, y),
     "check_labels": lambda model, X, y: check_labels(X, y),
     "suggest_rows": lambda model, X, y: riskad.suggest_rows(model, X, 5, y=y),
-    "labelled_auc": lambda model, X, y: riskad.decisions.search.labelled_auc(model, X, y),
-    "RiskScorer": lambda model, X, y: riskad.decisions.search.RiskScorer(risk="pu")(model, X, y),
+    "labelled_auc": lambda model, X, y: riskad.metrics.search.labelled_auc(model, X, y),
+    "RiskScorer": lambda model, X, y: riskad.metrics.search.RiskScorer(risk="pu")(model, X, y),
     "RADSearchCV": lambda model, X, y: riskad.RADSearchCV(model, {"lam": [0.1]}).fit(X, y),
-    "evaluate_nested": lambda model, X, y: riskad.decisions.search.evaluate_nested(model, X, y),
+    "evaluate_nested": lambda model, X, y: riskad.metrics.search.evaluate_nested(model, X, y),
     "out_of_fold_scores": lambda model, X, y: out_of_fold_scores(model, X, y),
     "auc_with_interval": lambda model, X, y: auc_with_interval(y, X[:, 0]),
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),

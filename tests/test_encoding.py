@@ -192,7 +192,7 @@ def test_decisions_take_a_table():
     values = riskad.calibrate(model.fit(table, y), table, y).p_values(table)
     assert ((values > 0) & (values <= 1)).all()
     assert len(riskad.suggest_rows(model, table, 5, y=y).rows) == 5
-    held_out = riskad.decisions.held_out.out_of_fold_scores(model, table, y)
+    held_out = riskad.metrics.search.out_of_fold_scores(model, table, y)
     assert np.isfinite(held_out[y != 0]).all()
     search = riskad.RADSearchCV(model, {"min_leaf": [0.1]}, n_repeats=1).fit(table, y)
     assert search.best_estimator_.schema_.levels.keys() == {4, 5}

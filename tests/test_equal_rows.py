@@ -11,16 +11,21 @@ from scipy import sparse
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad import AutoRAD, BoostedRAD, PNUStratifiedKFold, RADSearchCV, ShallowRAD, calibrate
+from riskad import (
+    AutoRAD,
+    BoostedRAD,
+    PNUStratifiedKFold,
+    RADSearchCV,
+    ShallowRAD,
+    calibrate,
+)
 from riskad.app.fit import fit_table
 from riskad.app.look import look_table
 from riskad.app.spec import FitSpec
 from riskad.core.labels import UNLABELLED
 from riskad.core.risks import get_risk
-from riskad.decisions.anomaly_rate import cross_fit
-from riskad.decisions.held_out import out_of_fold_scores
-from riskad.decisions.search import evaluate_nested
 from riskad.detectors.linear.lambda_search import held_out_folds
+from riskad.metrics.search import evaluate_nested, out_of_fold_scores
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.memory import RowBlocks
@@ -190,9 +195,8 @@ def known_copies(seen):
     [
         lambda X, y: out_of_fold_scores(Watched(), X, y),
         lambda X, y: evaluate_nested(Watched(), X, y),
-        lambda X, y: cross_fit(X, y, Watched(), 0),
     ],
-    ids=["out of fold", "nested", "rate"],
+    ids=["out of fold", "nested"],
 )
 def test_no_fit_scores_a_row_of_which_it_has_seen_a_copy(judge):
     X, y, _ = overlapping()

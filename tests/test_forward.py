@@ -14,7 +14,7 @@ from riskad import InputError
 from riskad.app.fit import fit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.decisions.forward import forward_splits, periods_of
+from riskad.metrics.folds import forward_splits, periods_of
 
 LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 

@@ -11,8 +11,8 @@ from riskad.app.fit import fit_table
 from riskad.app.fit_warnings import _not_drawn_at_random
 from riskad.app.spec import FitSpec
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.label_weights import _weighted_auc, auc_with_weights, weigh_labelled
-from riskad.decisions.ranking_metrics import Auc, auc_with_interval
+from riskad.decisions.label_check import _weighted_auc, auc_with_weights, weigh_labelled
+from riskad.metrics.ranking import Auc, auc_with_interval
 
 
 def table(rng, n=1500):

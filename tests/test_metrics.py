@@ -24,15 +24,20 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import read_codes
-from riskad.decisions.held_out import labelled_folds, out_of_fold_scores
-from riskad.decisions.probability_metrics import brier_score, log_score, reliability
-from riskad.decisions.ranking_metrics import (
+from riskad.detectors.shallow import ShallowRAD
+from riskad.metrics.folds import labelled_folds
+from riskad.metrics.probabilities import (
+    brier_score,
+    log_score,
+    reliability,
+    unlabelled_precision_recall,
+)
+from riskad.metrics.ranking import (
     auc_with_interval,
     average_precision_with_interval,
     precision_at_k_with_interval,
 )
-from riskad.decisions.unlabelled_metrics import unlabelled_precision_recall
-from riskad.detectors.shallow import ShallowRAD
+from riskad.metrics.search import out_of_fold_scores
 
 # --- AUC --------------------------------------------------------------------------------------
 
@@ -158,55 +163,6 @@ def test_a_confidence_that_is_no_share_is_refused(confidence):
 def test_other_labels_are_refused():
     with pytest.raises(InputError, match="must hold only"):
         auc_with_interval(["ok", "fraud"], [0.0, 1.0])
-
-
-# --- DeLong -----------------------------------------------------------------------------------
-
-
-def slow_delong_variance(anomalies, normals):
-    """Straight from the definition, pair by pair."""
-    wins = np.array([[(x > z) + 0.5 * (x == z) for z in normals] for x in anomalies])
-    V10, V01 = wins.mean(axis=1), wins.mean(axis=0)
-    return V10.var(ddof=1) / len(V10) + V01.var(ddof=1) / len(V01)
-
-
-@pytest.mark.parametrize("levels", [4, 10**6])
-def test_delong_is_that_of_the_definition(levels):
-    rng = np.random.default_rng(levels)
-    y = np.repeat([1, -1], [25, 12])
-    scores = rng.integers(0, levels, 37) + 0.4 * levels * (y == -1)
-    found = auc_with_interval(y, scores, interval="delong")
-    assert_allclose(found.value, roc_auc_score(y == -1, scores), atol=1e-14)
-    V = slow_delong_variance(scores[y == -1], scores[y == 1])
-    theta = found.value
-    spread = norm.ppf(0.975) * V**0.5 / (theta * (1 - theta))
-    middle = np.log(theta / (1 - theta))
-    ends = 1 / (1 + np.exp(-middle + spread)), 1 / (1 + np.exp(-middle - spread))
-    assert_allclose((found.low, found.high), ends, rtol=1e-12)
-
-
-@pytest.mark.parametrize(("n", "m", "spread"), [(200, 40, 1.0), (60, 60, 3.0)])
-def test_delong_covers_whatever_the_shape_of_the_scores(n, m, spread):
-    rng = np.random.default_rng(n)
-    auc = norm.cdf(1.5 / (1 + spread**2) ** 0.5)
-    y = np.repeat([1, -1], [n, m])
-    covered = 0
-    for _ in range(300):
-        scores = np.exp(rng.standard_normal(n + m) * np.where(y == -1, spread, 1) + 1.5 * (y == -1))
-        found = auc_with_interval(y, scores, interval="delong")
-        covered += found.low <= auc <= found.high
-    assert 0.91 <= covered / 300 <= 0.99
-
-
-@pytest.mark.parametrize("y", [[1, 1, 1, -1, -1], [1, 1, 1, -1]])
-def test_delong_is_refused_where_it_would_be_a_point(y):
-    with pytest.raises(InputError, match=r"would be a point. Take interval='score'"):
-        auc_with_interval(y, np.arange(len(y)), interval="delong")
-
-
-def test_an_unknown_interval_is_refused():
-    with pytest.raises(InputError, match="Did you mean 'delong'"):
-        auc_with_interval([1, -1], [0.0, 1.0], interval="de long")
 
 
 # --- average precision and precision at k -----------------------------------------------------

@@ -28,9 +28,9 @@ from riskad.app.report.wording import quality_lines
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
-from riskad.decisions.curves import precision_recall_with_interval, roc_with_interval
-from riskad.decisions.ranking_metrics import Auc, auc_with_interval
 from riskad.detectors.shallow import ShallowRAD
+from riskad.metrics.curves import precision_recall_with_interval, roc_with_interval
+from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.tables.preparation import TablePreparer
 
 

@@ -14,8 +14,7 @@ from riskad.app.fit import fit_table, make_detector_of
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.labels import read_codes
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.rates import (
+from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
     LABEL_SOURCES,
     PRIOR_ALONE,
@@ -27,6 +26,7 @@ from riskad.decisions.rates import (
     given_rate,
     random_p_value,
 )
+from riskad.decisions.calibration import Calibration
 from riskad.decisions.score_line import ScoreLine, intercepts
 from riskad.decisions.thresholds import Cost, Likely
 from riskad.detectors.auto.held_out import HeldOut
@@ -254,24 +254,6 @@ def overlapping(rng, shift=1.0, n=1000, labels=60, rate=0.1):
     labelled = pick(rng, np.ones(n), labels)
     y = np.where(labelled, np.where(anomalous, -1, 1), 0)
     return Calibration.of(s, read_codes(y), s, 0.0, label_source="random"), s, anomalous, y
-
-
-def test_expected_precision_covers_what_is_found():
-    rng = np.random.default_rng(7)
-    inside = []
-    for shift in (0.5, 1.0, 2.5):
-        for _ in range(25):
-            found, s, anomalous, y = overlapping(rng, shift)
-            if not found.knows_probabilities:
-                continue
-            at = Likely().of(found)
-            flagged = (y == 0) & (s > at)
-            expected = found.expected_precision(at)
-            inside.append(expected.low <= anomalous[flagged].mean() <= expected.high)
-            top = found.expected_precision(k=int(flagged.sum()))
-            assert top.value == pytest.approx(expected.value, abs=0.02)
-    assert np.mean(inside) >= 0.9
-    assert found.expected_precision(np.inf) is None
 
 
 def test_probabilities_are_no_worse_than_the_rate_for_all():

@@ -14,9 +14,9 @@ from riskad.app.model_files import load, read_header, save
 from riskad.app.refit import refit_spec, refit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.decisions.auc_difference import auc_difference
 from riskad.labelling.journal import Answer, Journal
 from riskad.labelling.row_hashes import hash_rows
+from riskad.metrics.ranking import auc_difference
 from riskad.storage.records import to_plain
 
 LATER = "2126-01-01T00:00:00+00:00"
@@ -267,7 +267,9 @@ def test_a_label_that_was_changed_later_is_no_new_one(folder):
     write_journal(place / "j.jsonl", table, flipped(fraud, range(40, 60)), when=EARLIER)
     write_journal(place / "j.jsonl", table, words(fraud, range(40, 90)), when=LATER)
     call = ["refit", place / "old.riskad", place / "cards.csv", "-o", place / "new.riskad"]
-    found = json.loads(run(*call, "--journal", place / "j.jsonl", "--json").stdout)["before"]["comparison"]
+    found = json.loads(run(*call, "--journal", place / "j.jsonl", "--json").stdout)["before"][
+        "comparison"
+    ]
     assert found["difference"]["n_normal"] + found["difference"]["n_anomaly"] == 30
 
 

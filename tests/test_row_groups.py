@@ -12,11 +12,10 @@ from riskad import AutoRAD, ForestRAD, InputError, PNUStratifiedKFold, ShallowRA
 from riskad.app.fit import fit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.decisions.held_out import labelled_folds
-from riskad.decisions.ranking_metrics import auc_with_interval
-from riskad.decisions.row_groups import as_groups, deal_groups, has_others
-from riskad.decisions.search import labelled_auc
 from riskad.detectors.auto.held_out import folds_to_hold_out
+from riskad.metrics.folds import as_groups, cross_splits, deal_groups, labelled_folds
+from riskad.metrics.ranking import auc_with_interval
+from riskad.metrics.search import labelled_auc
 
 LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 
@@ -143,10 +142,9 @@ def test_members_never_see_the_unlabelled_rows_of_a_held_out_group():
 
 def test_a_group_without_which_a_kind_is_missing_stays():
     y = np.array([-1, -1, 1, 1, 0, 0, 1])
-    assert_array_equal(
-        has_others(y, np.array([0, 0, 0, 1, 2, 3, 4])),
-        [False, False, False, True, True, True, True],
-    )
+    groups = np.array([0, 0, 0, 1, 2, 3, 4])  # without the first there is no anomaly left
+    held = np.concatenate([held for _, held in cross_splits(y, groups=groups)])
+    assert_array_equal(np.sort(held), [3, 4, 5, 6])
 
 
 # --- quality that does not leak ---------------------------------------------------------------
@@ -243,14 +241,6 @@ def test_a_perfect_ranking_of_few_groups_is_not_taken_for_certain():
     groups = auc_with_interval(y, scores, groups=np.where(y == -1, np.arange(440) % 2, 2))
     assert rows.value == groups.value == 1
     assert groups.low < 0.6 < 0.9 < rows.low
-
-
-def test_delong_counts_groups_too():
-    y, scores, groups = grouped_scores(np.random.default_rng(1), 30, 8, 1.0)
-    rows, told = (
-        auc_with_interval(y, scores, interval="delong", groups=each) for each in (None, groups)
-    )
-    assert told.high - told.low > 2 * (rows.high - rows.low)
 
 
 # --- command line -----------------------------------------------------------------------------

@@ -15,9 +15,9 @@ import riskad
 from riskad import InputError, PNUStratifiedKFold, RADSearchCV, ShallowRAD
 from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
-from riskad.decisions import selection as room
-from riskad.decisions.ranking_metrics import auc_of_folds, auc_with_interval
-from riskad.decisions.search import RiskScorer, evaluate_nested, labelled_auc
+from riskad.metrics import linear_search as room
+from riskad.metrics.ranking import auc_of_folds, auc_with_interval
+from riskad.metrics.search import RiskScorer, evaluate_nested, labelled_auc
 
 
 def codes(n_normal, n_anomaly, n_unlabelled, seed=0):
@@ -197,8 +197,7 @@ def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
     folds = np.array(list(PNUStratifiedKFold(3).folds(y)))
     candidates = [room.Candidate(0.1, 0.8, 0.3), room.Candidate(0.4, 0.5, 0.05)]
     Z = np.column_stack([X, np.ones(len(X))])
-    rows = room._WeightedRows(Z, y, np.ones(len(y)), None)
-    found = room.solve_together(rows, LOSSES[loss], candidates, folds)
+    found = room.solve_together(Z, y, np.ones(len(y)), LOSSES[loss], candidates, folds)
     for fold, thetas in zip(folds, found, strict=True):
         for (a, prior, lam), theta in zip(candidates, thetas, strict=True):
             alone = ShallowRAD(loss, a=a, prior=prior, lam=lam, scale=False)

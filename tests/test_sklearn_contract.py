@@ -20,10 +20,10 @@ from support.contract import TranslatesScore, as_codes
 
 import riskad
 from riskad.core.checks import InputError
-from riskad.decisions.search import labelled_auc
 from riskad.detectors.base import Detector
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
+from riskad.metrics.search import labelled_auc
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning"),

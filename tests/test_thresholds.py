@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from riskad import InputError
 from riskad.core.risks import RISKS, get_risk
+from riskad.decisions.anomaly_rate import given_rate
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.rates import given_rate
 from riskad.decisions.thresholds import (
     THRESHOLDS,
     AnomalyRate,

@@ -2,8 +2,8 @@
 
 `label-choice`: 100 of the 418 collected tables (`experiments.datasets.load_collected`), which took
 no part in the choice of the prior of the anomaly rate and of other settings of
-`riskad.decisions.rates`. Half of the rows of each are there to fit, the others to test. Of the
-former 30 or 100 are labelled, but never more than half of the anomalies:
+`riskad.decisions.anomaly_rate`. Half of the rows of each are there to fit, the others to test. Of
+the former 30 or 100 are labelled, but never more than half of the anomalies:
 
 - random: drawn by chance;
 - kinds: 30 % anomalies and 70 % normal rows, each drawn by chance among their kind;
@@ -36,6 +36,7 @@ from experiments.runner import RESULTS, Cell, Experiment, Skipped
 from experiments.summaries import COLLECTED, Row, commits, grid, group, json_page, mean, ok_rows
 from experiments.tables import write_text
 from riskad import AutoRAD
+from riskad.app.review import review_rows
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, read_codes
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
@@ -257,7 +258,8 @@ def run_law(cell: Cell) -> dict[str, Any]:
     decided, scores, free = model.calibration_, model.anomaly_score(new), y == UNLABELLED
     threshold, auc = model.anomaly_threshold, float(roc_auc_score(new_truth, scores))
     flagged = model.anomaly_score(X[free]) > threshold
-    expected = decided.expected_precision(threshold)
+    review = review_rows(decided, decided.unlabelled, decided.n_unlabelled)
+    expected = review.at(int(flagged.sum())).precision if review and flagged.any() else None
     p, p_values = decided.anomaly_probability(scores), decided.p_values(scores)
     selected = select_at_fdr(p_values, _FDR, len(decided.normals)).selected
     true_rate, normal = float(truth[free].mean()), ~new_truth

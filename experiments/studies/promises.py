@@ -14,7 +14,7 @@ with the truth. Scores of normal rows are standard normal, those of anomalies
 - half stand out: 4 higher for every second of them, like normal rows otherwise;
 - steps: 1.2 higher, and rounded to halves, so that many rows tie.
 
-The interval of the straight line of `Calibration.expected_precision` is counted at 50 rows.
+The interval of a straight line (`_line_interval`) is counted at 50 rows.
 
 `p-values`: each draw has 60 labelled normals, 8 labelled anomalies and 250 unlabelled rows of a
 Gaussian table, of which the share pi_n are anomalies. `ShallowRAD` is fitted and calibrated, and
@@ -42,7 +42,8 @@ from riskad.app.review import review_rows
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
-from riskad.decisions.probability_metrics import brier_score, log_score
+from riskad.decisions.score_line import intercepts
+from riskad.metrics.probabilities import brier_score, log_score
 
 # --- probabilities -------------------------------------------------------------------------
 
@@ -155,6 +156,7 @@ def _reliability_diagram(points: Mapping[str, Sequence[Mapping[str, float]]]) ->
 
 _ROWS, _LABELLED = 2_000, 0.1
 _KS, _K_OF_LINE = (5, 10, 20, 50, 100, 200, 500), 50
+_LINE_DRAWS = 300
 _SHIFTS = {"hard": 0.5, "middling": 1.2, "easy": 2.5}
 _SHIFTS |= {"heavy tails": 1.5, "wide": 1.0, "half stand out": 4.0, "steps": 1.2}
 
@@ -183,17 +185,31 @@ def run_looking(cell: Cell) -> dict[str, Any]:
     true = truth[~labelled][np.argsort(scores[~labelled])]
     counted = np.cumsum(true[::-1])
     promises = [review.at(k).found for k in _KS]
-    line = calibration.expected_precision(k=_K_OF_LINE)
     precision = review.average_precision()
     return {
         "counted": [int(counted[k - 1]) for k in _KS],
         "said": [float(each.value) for each in promises],
         "low": [float(each.low) for each in promises],
         "high": [float(each.high) for each in promises],
-        "line": None if line is None else [_K_OF_LINE * line.low, _K_OF_LINE * line.high],
+        "line": _line_interval(calibration, _K_OF_LINE),
         "average_precision": [precision.value, precision.low, precision.high],
         "true_average_precision": float(average_precision_score(true, calibration.unlabelled)),
     }
+
+
+def _line_interval(calibration: Calibration, k: int) -> list[float]:
+    """Ends of the number of anomalies among the k highest scores, if log odds are a line in them.
+
+    Rates, lines and the kinds of these rows are drawn as far as the labels allow them.
+    """
+    rng, line = np.random.default_rng(0), calibration.line
+    slopes = line.draws(_LINE_DRAWS, rng)
+    rates = rng.permutation(calibration.likely_rates(_LINE_DRAWS))
+    scores = calibration.unlabelled
+    drawn = intercepts(slopes, rates, scores)
+    means = expit(drawn[:, None] + slopes[:, None] * scores[-k:]).mean(axis=1)
+    low, high = np.quantile(rng.binomial(k, means), [0.025, 0.975])
+    return [float(low), float(high)]
 
 
 def looking_figures(rows: Sequence[Row]) -> dict[str, Any]:

@@ -27,15 +27,14 @@ import numpy as np
 
 from experiments.datasets import PAPER_SETS, make_split
 from experiments.runner import Cell, Experiment, seed_of
+from experiments.studies.rate_methods import METHODS, estimate_by
 from experiments.summaries import DATA, Row, commits, grid, group, json_page, mean, rounded
 from riskad import InputError
-from riskad.app.anomaly_rate import estimate_prior
 from riskad.core.bounds import deviation, estimation_error
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes, LabelCounts
 from riskad.core.losses import LOSSES
 from riskad.core.risks import Risk, get_risk
 from riskad.core.score_classes import LinearClass
-from riskad.decisions.anomaly_rate import METHODS, PriorEstimate
 
 # --- bounds --------------------------------------------------------------------------------
 
@@ -160,10 +159,9 @@ def run_mixture(cell: Cell) -> dict[str, Any]:
     """Return the estimate from one draw; draws of different rates share nothing."""
     X, y = draw_mixture(cell["rate"], seed_of(0, "mixture", str(cell["rate"]), cell["trial"]))
     start = time.perf_counter()
-    estimate = estimate_prior(X, y, method=cell["method"])
-    low, high = map(float, estimate.interval)
+    estimate, low, high = estimate_by(cell["method"], X, y)
     seconds = time.perf_counter() - start
-    return {"estimate": float(estimate.pi_n), "low": low, "high": high, "seconds": seconds}
+    return {"estimate": estimate, "low": low, "high": high, "seconds": seconds}
 
 
 def mixture_figures(rows: Sequence[Row]) -> dict[str, Any]:
@@ -195,18 +193,13 @@ def run_prior(cell: Cell) -> dict[str, Any]:
     rate = float((round(split.anomaly_rate * n_rows) - tested - labelled) / unlabelled.sum())
     metrics = {"rate": rate, "n_anomaly": int(labelled), "error fixed": abs(_FIXED - rate)}
     for method in METHODS:
-        estimate = _estimate_or_auto(split.X_train, split.y_train, method)
-        metrics[f"error {method}"] = float(abs(estimate.pi_n - rate))
-        metrics[f"covered {method}"] = float(estimate.interval[0] <= rate <= estimate.interval[1])
+        try:
+            estimate, low, high = estimate_by(method, split.X_train, split.y_train)
+        except InputError:  # labels are too few for the method
+            estimate, low, high = estimate_by("auto", split.X_train, split.y_train)
+        metrics[f"error {method}"] = abs(estimate - rate)
+        metrics[f"covered {method}"] = float(low <= rate <= high)
     return metrics
-
-
-def _estimate_or_auto(X: np.ndarray, y: np.ndarray, method: str) -> PriorEstimate:
-    """What "auto" says where labels are too few for the method."""
-    try:
-        return estimate_prior(X, y, method=method)
-    except InputError:
-        return estimate_prior(X, y)
 
 
 def prior_figures(rows: Sequence[Row]) -> dict[str, Any]:

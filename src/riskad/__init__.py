@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from riskad.core.masking import mask_labels
     from riskad.decisions.cross_calibration import calibrate
     from riskad.decisions.drift import drift_report
-    from riskad.decisions.search import RADSearchCV
-    from riskad.decisions.selection import PNUStratifiedKFold
     from riskad.decisions.suggest import suggest_rows
     from riskad.deep.deep_sad import DeepSAD
     from riskad.deep.risk_detectors import NNPU, DeepRAD
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from riskad.detectors.shallow import ShallowRAD
     from riskad.detectors.streaming import StreamingRAD
     from riskad.labelling.notebook import label
+    from riskad.metrics.folds import PNUStratifiedKFold
+    from riskad.metrics.search import RADSearchCV
     from riskad.rows.parquet import ParquetRows
     from riskad.tables.preparation import TablePreparer
     from riskad.tables.reading import read_table
@@ -84,10 +84,10 @@ _MODULE_OF = {
     "ForestRAD": "detectors.forest",
     "InputError": "core.checks",
     "NNPU": "deep.risk_detectors",
-    "PNUStratifiedKFold": "decisions.selection",
+    "PNUStratifiedKFold": "metrics.folds",
     "ParquetRows": "rows.parquet",
     "PretrainedRAD": "detectors.pretrained",
-    "RADSearchCV": "decisions.search",
+    "RADSearchCV": "metrics.search",
     "ShallowRAD": "detectors.shallow",
     "StreamingRAD": "detectors.streaming",
     "TablePreparer": "tables.preparation",

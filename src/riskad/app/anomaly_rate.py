@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskad.decisions.anomaly_rate import PriorEstimate, find_anomaly_rate
+import numpy as np
+from sklearn.base import clone
+
+from riskad.core.checks import InputError
+from riskad.core.labels import ANOMALY, Codes, count_labels
+from riskad.decisions.anomaly_rate import FEWEST, RateEstimate
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.cross_calibration import held_out_scores, quietly
 from riskad.decisions.label_check import LabelCheck, compare_labels
-from riskad.decisions.rates import RateEstimate
 from riskad.detectors.shallow import ShallowRAD
+from riskad.metrics.folds import N_SPLITS
+from riskad.metrics.search import check_rows_and_labels
 
 __all__ = ["check_labels", "estimate_prior"]
 
@@ -16,13 +24,14 @@ def estimate_prior(
     X: Any,
     y: Any,
     *,
-    method: str = "auto",
     label_source: Any = "unknown",
     estimator: Any = None,
-    confidence: float = 0.95,
     random_state: int | None = None,
-) -> PriorEstimate:
+) -> RateEstimate:
     """Estimate the share of anomalies among the unlabelled rows, with an interval.
+
+    It is the estimate of a calibrated detector (`riskad.decisions.anomaly_rate`), for any labels
+    and any way of choosing them.
 
     Parameters
     ----------
@@ -30,32 +39,19 @@ def estimate_prior(
         All rows.
     y : array of shape (n_rows,)
         +1 normal, -1 anomaly, 0 unlabelled.
-    method : {"auto", "em", "divergence", "shift", "pu", "nu"}, default="auto"
-        "auto" is the estimate of `AutoRAD`, for any labels and any way of choosing them
-        (`riskad.decisions.rates`). The others assume that labelled rows of each kind are like those
-        among the unlabelled ones: "em" finds the most likely rate given calibrated scores (Saerens,
-        Latinne and Decaestecker, 2002); "divergence" the mixture of labelled rows closest to the
-        unlabelled rows in Pearson divergence (du Plessis and Sugiyama, 2014); "shift" compares how
-        often a row is flagged (Lipton, Wang and Smola, 2018). "pu" and "nu" need no labelled
-        anomalies or no labelled normal rows: they find the largest share that the known kind can
-        have among the unlabelled rows (Blanchard, Lee and Scott, 2010), which is right only if some
-        region contains only the known kind.
     label_source : str or array of str, default="unknown"
-        For "auto", how rows were chosen for labelling: "random", "chosen" or "unknown", or one of
-        these for each row.
+        How rows were chosen for labelling: "random", "chosen" or "unknown", or a word for each row.
     estimator : detector, optional
         Computes the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
-        cloned for each fold. By default a `ShallowRAD`. For "pu" and "nu" the unlabelled rows are
-        used as the missing kind.
-    confidence : float in (0, 1), default=0.95
-        Confidence level of the interval.
+        cloned for each fold. By default a `ShallowRAD`. If no normal row is labelled, the
+        unlabelled rows are used as such.
     random_state : int, optional
-        Seed for folds and resamples. None means 0: the same data gives the same estimate.
+        Seed of the folds. None means 0: the same data gives the same estimate.
 
     Returns
     -------
-    PriorEstimate
-        The rate `pi_n`, its `interval`, and `pi_p`, which detectors take as `prior`.
+    RateEstimate
+        The rate `pi_n` with its `interval`; detectors take 1 - pi_n as `prior`.
 
     Examples
     --------
@@ -65,36 +61,41 @@ def estimate_prior(
     >>> y = np.zeros(2120, dtype=int)
     >>> y[:100], y[-20:] = 1, -1               # of the other 2,000 rows 10 % are anomalies
     >>> print(estimate_prior(X, y))
-    anomaly rate 10.1% (95% interval 3.0% to 13.5%), from 100 normal, 20 anomalous and 2,000 \
-unlabelled rows
+    10.0% (95% interval 2.8% to 13.5%)
     """
-    return find_anomaly_rate(
-        X,
-        y,
-        estimator or _default_scorer(),
-        one_kind_scorer=estimator or _one_kind_scorer(),
-        method=method,
-        label_source=label_source,
-        confidence=confidence,
-        seed=random_state or 0,
+    X, codes, groups = check_rows_and_labels(X, y)
+    labels = count_labels(codes)
+    if labels.unlabelled < N_SPLITS:
+        raise InputError(
+            f"the anomaly rate is that of the unlabelled rows, and there are too few: got {labels}."
+            " Mark the rows that nobody checked with 0."
+        )
+    held_out = fitted = np.full(len(codes), np.nan)
+    learned = codes
+    if min(labels.normal, labels.anomaly) >= FEWEST:
+        estimator = estimator or _default_scorer()
+    elif labels.anomaly >= FEWEST:
+        # Separates anomalies from all other rows; Theorem 1 gives no lambda here.
+        estimator = estimator or ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
+        learned = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int8)
+    else:
+        estimator = None  # labels are only counted
+    if estimator is not None:
+        held_out, fitted = _cross_fit(estimator, X, learned, groups, random_state)
+    calibration = Calibration.of(
+        held_out, codes, fitted, 0.0, random_state=random_state, label_source=label_source
     )
-
-
-def _default_scorer() -> ShallowRAD:
-    return ShallowRAD(lam="tight", tol=1e-3)
-
-
-def _one_kind_scorer() -> ShallowRAD:
-    """Separates labelled rows of one kind from unlabelled ones; Theorem 1 gives no lambda here."""
-    return ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
+    assert calibration.rate is not None  # there are unlabelled rows
+    return calibration.rate
 
 
 def check_labels(
     X: Any,
     y: Any,
     *,
-    estimate: PriorEstimate | RateEstimate | None = None,
+    estimate: RateEstimate | None = None,
     estimator: Any = None,
+    scores: np.ndarray | None = None,
     names: Any = None,
     significance: float = 0.05,
     random_state: int | None = None,
@@ -111,8 +112,11 @@ def check_labels(
     ----------
     X, y, estimator, random_state
         As in `estimate_prior`.
-    estimate : PriorEstimate or RateEstimate, optional
+    estimate : RateEstimate, optional
         The rate of these rows; computed if not given.
+    scores : array, optional
+        Anomaly scores by fits that have not seen the row, if there are any, instead of those of an
+        `estimator`; NaN for rows to leave out.
     names : sequence of str, optional
         Names of the columns for the verdict; by default those of a frame, or numbers.
     significance : float in (0, 1), default=0.05
@@ -123,12 +127,36 @@ def check_labels(
     LabelCheck
         p-values of both tests, and the verdict in words.
     """
+    X, codes, groups = check_rows_and_labels(X, y)
+    labels = count_labels(codes)
+    if min(labels.normal, labels.anomaly) < FEWEST or labels.unlabelled < N_SPLITS:
+        reason = f"this takes 2 labelled rows of each kind and unlabelled rows; there are {labels}"
+        return LabelCheck(None, None, None, f"not checked: {reason}.")
+    names = getattr(X, "columns", None) if names is None else names
+    if scores is None:
+        scorer = estimator or _default_scorer()
+        scores, _ = _cross_fit(scorer, X, codes, groups, random_state)
+    if estimate is None:
+        estimate = Calibration.of(scores, codes, scores, 0.0, random_state=random_state).rate
+    assert estimate is not None  # there are unlabelled rows
     return compare_labels(
-        X,
-        y,
-        estimator or _default_scorer(),
-        estimate=estimate,
-        names=names,
-        significance=significance,
-        seed=random_state or 0,
+        X, codes, scores, estimate, names=names, significance=significance, seed=random_state or 0
     )
+
+
+def _default_scorer() -> ShallowRAD:
+    return ShallowRAD(lam="tight", tol=1e-3)
+
+
+def _cross_fit(
+    estimator: Any, X: Any, codes: Codes, groups: np.ndarray | None, seed: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Anomaly scores by fits that have not seen the row, and by the fit to all rows."""
+    if not (hasattr(estimator, "fit") and hasattr(estimator, "score_samples")):
+        raise InputError(
+            f"estimator must have fit(X, y) and score_samples(X), got {estimator!r}. Detectors of "
+            "riskad do, and pipelines that end in one."
+        )
+    with quietly():
+        fitted = -np.asarray(clone(estimator).fit(X, codes).score_samples(X), dtype=float)
+    return held_out_scores(estimator, X, codes, fitted, groups, random_state=seed), fitted

@@ -19,7 +19,7 @@ from riskad.app.fit import FitReport, fit_table
 from riskad.app.model_files import load, save
 from riskad.app.score import ScoreReport, score_table
 from riskad.core.labels import ANOMALY, NORMAL
-from riskad.decisions.ranking_metrics import Auc, auc_with_interval
+from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.tables.reading import read_table
 from riskad.tables.writing import write_table
 

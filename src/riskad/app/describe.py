@@ -28,8 +28,8 @@ from riskad.app.review import review_rows, review_table
 from riskad.app.score import score_table
 from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.detectors.description import SelfDescribing
+from riskad.metrics.ranking import auc_with_interval
 from riskad.tables.preparation import TablePreparer
 
 __all__ = ["describe_fit", "describe_model", "describe_table"]

@@ -12,11 +12,10 @@ from sklearn.pipeline import make_pipeline
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.cross_calibration import cross_scores, cross_splits
-from riskad.decisions.held_out import labelled_folds
-from riskad.decisions.label_weights import auc_with_weights, weigh_labelled
-from riskad.decisions.ranking_metrics import Auc, auc_with_interval
-from riskad.decisions.row_groups import as_groups, count_independent
+from riskad.decisions.cross_calibration import cross_scores
+from riskad.decisions.label_check import auc_with_weights, weigh_labelled
+from riskad.metrics.folds import as_groups, count_independent, cross_splits, labelled_folds
+from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.rows.equal_rows import repeats_label
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
@@ -88,7 +87,7 @@ def find_evidence(
     """Return what labelled rows show that a fit has not seen.
 
     If they were chosen, or score as if they were, the interval of the AUC includes that of rows
-    weighted towards the unlabelled ones (`riskad.decisions.label_weights`).
+    weighted towards the unlabelled ones (`riskad.decisions.label_check`).
 
     Parameters
     ----------

@@ -44,9 +44,9 @@ from riskad.app.review import count_groups, review_rows, review_table
 from riskad.app.spec import LABEL_SAMPLING, FitSpec
 from riskad.core.checks import DataWarning, InputError, enumerate_names
 from riskad.core.labels import UNLABELLED, Codes
+from riskad.decisions.anomaly_rate import check_label_source
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.drift import remember_unlabelled
-from riskad.decisions.rates import check_label_source
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.rows.engine import Engine

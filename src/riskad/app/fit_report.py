@@ -19,8 +19,8 @@ from riskad.app.results import Suspect
 from riskad.app.review import ReviewReport
 from riskad.app.spec import FitSpec
 from riskad.core.labels import LabelCounts
-from riskad.decisions.ranking_metrics import Auc
-from riskad.decisions.rates import RateEstimate
+from riskad.decisions.anomaly_rate import RateEstimate
+from riskad.metrics.ranking import Auc
 from riskad.storage.records import Count, about
 
 __all__ = ["FitReport", "ModelBefore"]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.anomaly_rate import check_labels
 from riskad.app.evidence import Evidence
 from riskad.app.noticed import no_warnings
 from riskad.core.checks import enumerate_names
-from riskad.core.labels import ANOMALY, NORMAL, LabelCounts, count_labels
+from riskad.core.labels import ANOMALY, NORMAL, Codes, LabelCounts, count_labels
+from riskad.decisions.anomaly_rate import FEWEST, GIVEN, SURPRISE
 from riskad.decisions.label_check import FEWEST_COMPARED
-from riskad.decisions.rates import GIVEN, SURPRISE
 from riskad.tables.data_checks import check_data
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
@@ -146,14 +148,25 @@ def _unlike_the_unlabelled(
     """Report if labelled rows are clearly not like unlabelled ones of their kind."""
     if count_labels(kept.codes).normal < FEWEST_COMPARED:
         return []
+    scores = evidence.held_out
+    if scores is not None and not _scores_all_kinds(scores, kept.codes):
+        scores = None  # other fits are made, and score them
     with no_warnings():
         check = check_labels(
             preparer.matrix(kept.parsed),
             kept.codes,
             estimate=evidence.calibration.rate,
+            scores=scores,
             names=list(preparer.encoder_.get_feature_names_out()),
             significance=SURPRISE,
             random_state=seed,
         )
     p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
     return [check.verdict] if p_values and min(p_values) <= SURPRISE / 2 else []
+
+
+def _scores_all_kinds(scores: NDArray[np.float64], codes: Codes) -> bool:
+    """Whether enough rows of each kind were held out from the fits that score them."""
+    counts = count_labels(codes[~np.isnan(scores)])
+    enough = min(counts.normal, counts.unlabelled) >= FEWEST_COMPARED
+    return enough and counts.anomaly >= FEWEST

@@ -15,8 +15,7 @@ from riskad.app.evidence import FEWEST_FOR_AUC
 from riskad.app.noticed import no_warnings
 from riskad.app.results import steps_of
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
-from riskad.decisions.auc_difference import AucDifference, auc_difference
-from riskad.decisions.ranking_metrics import Auc
+from riskad.metrics.ranking import Auc, AucDifference, auc_difference
 from riskad.tables.labelled import FrameTable, LabelColumn
 
 __all__ = ["Comparison", "Judged", "Judging", "compare_models", "judged_since"]

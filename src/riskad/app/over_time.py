@@ -16,8 +16,8 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.cross_calibration import cross_scores
-from riskad.decisions.forward import forward_splits, periods_of
-from riskad.decisions.ranking_metrics import Auc, auc_with_interval
+from riskad.metrics.folds import forward_splits, periods_of
+from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.rows.equal_rows import repeats_label
 from riskad.tables.cells import check_columns
 from riskad.tables.formats.moments import to_seconds

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from riskad.core.labels import UNLABELLED, Codes
+from riskad.decisions.anomaly_rate import RateEstimate
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.capacity import ExpectedCost, Found, FoundCurve, LabelledScores, Review
-from riskad.decisions.estimates import Estimate
-from riskad.decisions.rates import RateEstimate
-from riskad.decisions.row_groups import GroupEffect, Judged
 from riskad.decisions.thresholds import Cost, parse_threshold
+from riskad.metrics.estimates import Estimate
+from riskad.metrics.ranking import FoldScores, GroupEffect
 
 __all__ = [
     "ReviewReport",
@@ -146,7 +146,7 @@ def _effect_on_ranks(calibration: Calibration, groups: NDArray[np.intp]) -> floa
     if len(groups) != len(calibration.codes):  # some were not held out: assume groups all alike
         sizes = np.unique(groups, return_counts=True)[1]
         return float((sizes**2).sum() / sizes.sum())
-    part = Judged(calibration.codes, calibration.scores, groups)
+    part = FoldScores(calibration.codes, calibration.scores, groups)
     return float(GroupEffect.on_auc([part]).variance)
 
 

@@ -67,7 +67,7 @@ def _check_capacity(capacity: str) -> None:
 
 
 def _check_rate(rate: float) -> None:
-    from riskad.decisions.rates import given_rate
+    from riskad.decisions.anomaly_rate import given_rate
 
     given_rate(rate)
 

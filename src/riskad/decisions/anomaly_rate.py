@@ -1,303 +1,424 @@
-r"""The anomaly rate of the unlabelled rows, with an interval, from normal rows, anomalies and
-unlabelled rows.
+r"""The anomaly rate of the unlabelled rows, given how rows were chosen for labelling.
 
-If labelled rows are like those of their kind among the unlabelled rows, the unlabelled rows are a
-mixture,
+y is 1 for a labelled anomaly and 0 for a labelled normal row. q(s) is the probability of being an
+anomaly, by the line through their held-out scores (`riskad.decisions.score_line`). mean_L and
+mean_U are means over the labelled and over the unlabelled rows, all scored by fits that have not
+seen them. pi is the rate. Three assumptions about labelling lead to three likelihoods of pi:
 
-    p_u = pi_p p_p + pi_n p_n,    pi_p = 1 - pi_n,
+- **Labelled rows are a random sample.** Their share of anomalies is right on average, and scores
+  improve it: mean_U q + mean_L (y - q), the difference estimator of survey sampling. It has the
+  error of the share if scores carry no information, and that of the residuals y - q if they do.
+  Overlapping kinds cannot bias it. It counts as a share among N rows, N from its variance.
+- **The chance of a label depended on the kind**: anomalies were labelled more often, say. Then
+  labelled rows of each kind are like those among the unlabelled rows. These are a mixture: for any
+  function q, mean_U q = (1 - pi) mean_normal q + pi mean_anomaly q, up to the errors of the means.
+  And not many more are anomalies than score as high as the labelled ones (`_bound`).
+- **The chance of a label depended on the row's content**: a rule found the row, or it was
+  suggested. Then rows with the same score are alike, labelled or not, and pi is mean_U q.
 
-and so are the scores s that a detector gives to rows it has not seen (`riskad.decisions.mixture`).
-`riskad.decisions.label_check` tests this assumption.
+**Anomalies are rare, and that is knowledge.** The rates of real tables are the prior of pi, a Beta
+distribution that counts as some 18 labelled rows (`PRIOR`). Where kinds overlap and labels were
+chosen, nothing else tells the rate: the posterior is then close to the prior. Anomalies alone give
+an upper bound by their scores (`_bound`), and the prior does the rest; without labelled anomalies
+there is little more than the prior.
+
+If nobody said how rows were chosen, each assumption has a prior probability, and three things tell
+them apart. (1) Ranks: those of a random sample differ from ranks of unlabelled rows by chance alone
+(`random_p_value`); of chosen rows, both standardised differences have the variance 1 + n / 25.
+(2) The share of anomalies: in a random sample it is pi up to chance, among chosen rows anything.
+(3) Ranks of normal rows: where the kind alone decided, labelled ones rank no higher than unlabelled
+rows but by chance; where content did, their standardised difference has the variance 1 + n / 5. The
+estimate is the median of the posterior over all assumptions, and the interval has its quantiles.
+
+The prior and the probabilities of the assumptions were chosen on real tables by how far estimates
+are from the truth in four ways of labelling; `results/decisions` has figures for other tables.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
-from scipy.stats import t
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
+from scipy.special import expit, gammaln, logit
+from scipy.stats import norm, rankdata
 
-from riskad.core.checks import DataWarning, InputError, check_choice, check_in_interval
-from riskad.core.labels import (
-    ANOMALY,
-    NORMAL,
-    UNLABELLED,
-    Codes,
-    LabelCounts,
-    check_codes,
-    check_rows_match,
-    count_labels,
+from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.decisions.score_line import ScoreLine, intercepts
+from riskad.storage.fields import SHARE, Fields, State, Text, require
+
+LABEL_SOURCES = ("random", "chosen", "unknown")
+"""How rows were chosen for labelling."""
+GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE = (
+    "given",
+    "by labelled rows as a random sample",
+    "by labelled rows, which may be a random sample or chosen, and by the rates of other tables",
+    "by labelled rows that were chosen, and by the rates of other tables",
+    "by labelled anomalies, which set an upper limit, and by the rates of other tables",
+    "by the rates of other tables alone, since these labels do not tell it",
 )
-from riskad.decisions.held_out import fold_fits
-from riskad.decisions.mixture import (
-    Floats,
-    Found,
-    Histograms,
-    find_rate,
-)
-from riskad.decisions.rates import FEWEST, check_label_source, estimate_rate
-from riskad.decisions.row_groups import count_independent, deal_groups
-from riskad.rows.equal_rows import group_equal_rows
-from riskad.rows.table import as_table
+ASSUMPTIONS = (GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE)
+"""What a rate can be based on."""
 
-__all__ = ["METHODS", "N_SPLITS", "PriorEstimate", "check_table", "cross_fit", "find_anomaly_rate"]
+PRIOR = (1.7, 16.5)
+"""Beta distribution of the rate: its mean is 9 %, and 95 % lie between 1 % and 25 %."""
+_BELIEFS = {"random": (1.0, 0.0, 0.0), "chosen": (0.0, 0.6, 0.4), "unknown": (0.2, 0.52, 0.28)}
+"""Probabilities of the three assumptions."""
 
-
-METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
-
-N_SPLITS = 5
-_FEW = 3  # labelled rows of a kind; the scores of so few may lie anywhere
-_CANNOT_TELL = 0.5  # width of an interval that is almost uninformative
-_CUTS = np.arange(3, 11) / 10
+SURPRISE = 0.01
+"""The p-value below which labelled rows do not count as a random sample."""
+FEWEST = 2  # labelled rows of a kind, for a line through scores
+FEWEST_UNLABELLED = 5
+_MORE_THAN_CHANCE = 1 / 25  # variance of the ranks of a chosen row beyond that of a random one
+_NORMALS_BY_CONTENT = 1 / 5  # the same for normal rows, if content decided which were labelled
+_TRUSTED = 5  # labelled anomalies at which half of the apparent gain from scores counts
+_CUTS = np.arange(3, 11) / 10  # shares of the labelled anomalies that the bound looks at
+_PURE, _PURE_ERROR = 0.5, 0.35  # log of the rate over the bound where anomalies stand apart
+_DRAWS, _MOST_SCORES = 300, 2_000
+_LOG_ODDS = np.linspace(-9, 4, 521)
+_RATES = expit(_LOG_ODDS)
+_LOG_PRIOR = PRIOR[0] * np.log(_RATES) + PRIOR[1] * np.log1p(-_RATES)  # by log odds
+_LOG_PRIOR -= np.log(np.exp(_LOG_PRIOR).sum())
 
 
 @dataclass(frozen=True)
-class PriorEstimate:
-    """Shares of normal rows and of anomalies among the unlabelled rows; `interval` is for pi_n.
+class RateEstimate:
+    """The share of anomalies among the unlabelled rows, with its interval and its basis.
 
-    `pi_p` is the `prior` of detectors; `diagnostics` holds intermediate results of the method.
+    Examples
+    --------
+    >>> rate = RateEstimate(0.05, 0.02, 0.09, "by labelled rows as a random sample")
+    >>> print(rate)
+    5.0% (95% interval 2.0% to 9.0%)
+    >>> value, low, high = rate
     """
 
-    pi_p: float
-    pi_n: float
-    interval: tuple[float, float]
-    method: str
-    diagnostics: dict[str, float]
-    labels: LabelCounts
+    value: float
+    low: float
+    high: float
+    assumption: str
     confidence: float = 0.95
 
+    _state_fields: ClassVar[Fields] = dict.fromkeys(
+        ("value", "low", "high", "confidence"), SHARE
+    ) | {"assumption": Text(choices=ASSUMPTIONS)}
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        right = state["low"] <= state["value"] <= state["high"]
+        require(right, "rate: not within its interval")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Both ends of the interval."""
+        return self.low, self.high
+
+    @property
+    def pi_n(self) -> float:
+        """The rate, under the name that all estimates of it share."""
+        return self.value
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.value, self.low, self.high))
+
     def __str__(self) -> str:
-        low, high = self.interval
-        how = "" if self.method == "auto" else f"by {self.method} "
-        normal = f"{self.labels.normal:,} normal" if self.method != "nu" else ""
-        anomalous = f"{self.labels.anomaly:,} anomalous" if self.method != "pu" else ""
-        return (
-            f"anomaly rate {_percent(self.pi_n)} ({100 * self.confidence:g}% interval "
-            f"{_percent(low)} to {_percent(high)}), {how}from "
-            f"{', '.join(filter(None, (normal, anomalous)))} and "
-            f"{self.labels.unlabelled:,} unlabelled rows"
+        if self.low == self.high:
+            return f"{self.value:.1%} ({self.assumption})"
+        low, high = f"{self.low:.1%}", f"{self.high:.1%}"
+        return f"{self.value:.1%} ({self.confidence:.0%} interval {low} to {high})"
+
+    def quantiles(self, size: int) -> np.ndarray:
+        """`size` rates that are compatible with the labelled rows, evenly spaced in probability.
+
+        They spread around the estimate as far as the interval, each side by its own end. Angles
+        arcsin(sqrt(rate)) have about the same spread near 0 and elsewhere. An interval may reach 0,
+        where log odds would be infinite.
+        """
+        noise = norm.ppf((np.arange(size) + 0.5) / size)
+        z = float(norm.ppf(0.5 + self.confidence / 2))
+        value, low, high = np.arcsin(np.sqrt([self.value, self.low, self.high]))
+        angles = value + np.where(noise < 0, value - low, high - value) / z * noise
+        return np.asarray(np.sin(np.clip(angles, 0, np.pi / 2)) ** 2)
+
+
+def given_rate(pi_n: Any) -> RateEstimate:
+    """A known rate, or an estimate of another kind with its interval.
+
+    Examples
+    --------
+    >>> given_rate(0.03)
+    RateEstimate(value=0.03, low=0.03, high=0.03, assumption='given', confidence=0.95)
+    """
+    if isinstance(pi_n, RateEstimate):
+        return pi_n
+    value = check_in_interval(
+        "the anomaly rate",
+        getattr(pi_n, "pi_n", pi_n),
+        0,
+        1,
+        "0.03 is 3 % of the unlabelled rows.",
+        closed=True,
+    )
+    low, high = getattr(pi_n, "interval", (value, value))
+    return RateEstimate(value, min(float(low), value), max(float(high), value), GIVEN)
+
+
+def check_label_source(source: Any, n_rows: int) -> str | np.ndarray:
+    """How rows were chosen for labelling: one word for all rows, or one for each row.
+
+    Rows marked "random" were drawn at random; any other word ("suggested", "found by a rule") means
+    that they were chosen. Words at unlabelled rows are ignored.
+    """
+    if isinstance(source, str):
+        return check_choice("label_source", source, LABEL_SOURCES)
+    words = np.asarray(source).astype(str)
+    if words.shape != (n_rows,):
+        raise InputError(
+            f"label_source needs one word for each of {n_rows:,} rows, got {words.size:,}. Or say "
+            f"one of {', '.join(LABEL_SOURCES)} of all of them."
         )
+    return words
 
 
-def _percent(share: float) -> str:
-    return f"{share:.1%}"
+# --- the posterior --------------------------------------------------------------------------------
 
 
-def find_anomaly_rate(
-    X: Any,
-    y: Any,
-    scorer: Any,
-    *,
-    one_kind_scorer: Any = None,
-    method: str = "auto",
-    label_source: Any = "unknown",
-    confidence: float = 0.95,
+@dataclass(frozen=True)
+class _Rows:
+    """Labelled rows, and scores of unlabelled rows; all by fits that have not seen them."""
+
+    scores: np.ndarray
+    anomalous: np.ndarray
+    unlabelled: np.ndarray
+    n_unlabelled: int
+    by_chance: np.ndarray
+    """Which of the labelled rows were drawn at random."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Numbers of labelled normal rows and anomalies."""
+        m = int(self.anomalous.sum())
+        return len(self.anomalous) - m, m
+
+    @property
+    def separates(self) -> bool:
+        """Whether a line through the scores of both kinds can be used."""
+        return min(self.counts) >= FEWEST and len(self.unlabelled) >= FEWEST_UNLABELLED
+
+
+def estimate_rate(
+    scores: np.ndarray,
+    anomalous: np.ndarray,
+    unlabelled: np.ndarray,
+    n_unlabelled: int,
+    source: str | np.ndarray = "unknown",
     seed: int = 0,
-) -> PriorEstimate:
-    """Estimate the share of anomalies among unlabelled rows from the scores of a detector.
+    confidence: float = 0.95,
+) -> RateEstimate | None:
+    """The anomaly rate of the unlabelled rows; None if there are none.
 
     Parameters
     ----------
-    X, y, method, label_source, confidence
-        As in `riskad.estimate_prior`.
-    scorer : detector
-        Computes the scores: any estimator with `fit(X, y)` and `score_samples` (high = normal);
-        cloned for each fold.
-    one_kind_scorer : detector, optional
-        The same for "pu" and "nu", where unlabelled rows replace the kind that has no labels; by
-        default `scorer`.
-    seed : int, default=0
-        Seed of folds and resamples.
+    scores, anomalous
+        Held-out anomaly scores of the labelled rows, and which of them are anomalies.
+    unlabelled, n_unlabelled
+        Held-out anomaly scores of unlabelled rows, all or some, and the number of unlabelled rows.
+        Without scores, labels are only counted.
+    source
+        How the rows were chosen for labelling (`LABEL_SOURCES`), or a word for each row.
+    seed
+        Seed of random draws.
+    confidence
+        Probability of the interval.
 
     Returns
     -------
-    PriorEstimate
-        The rate with its interval.
+    RateEstimate or None
+        The median of the posterior, and its quantiles as an interval, which is never a point.
     """
-    check_choice("method", method, METHODS)
-    confidence = check_in_interval("confidence", confidence, 0, 1)
-    X, codes = check_table(X, y)
-    labels = count_labels(codes)
-    _check_kinds(method, labels)
-    one_kind = scorer if one_kind_scorer is None else one_kind_scorer
-    if method in ("pu", "nu"):
-        found = _from_one_kind(X, codes, method, one_kind, confidence, seed)
-    elif method == "auto":
-        found = _as_a_fit_does(X, codes, scorer, one_kind, label_source, confidence, seed)
-    else:
-        scores = cross_fit(X, codes, scorer, seed)
-        found = find_rate(Histograms.of(scores, codes), method, confidence, seed)
-    pi_n, (low, high), diagnostics = found
-    _warn_if_vague(labels, high - low)
-    return PriorEstimate(1 - pi_n, pi_n, (low, high), method, diagnostics, labels, confidence)
+    if not n_unlabelled:
+        return None
+    anomalous = np.asarray(anomalous, dtype=bool)
+    by_chance = np.ones(len(scores), dtype=bool)
+    if not isinstance(source, str):
+        by_chance = np.asarray(source) == "random"
+        # Chosen rows beside random ones improve the line through scores; random ones are counted.
+        source = "random" if by_chance.any() else "chosen"
+        by_chance = by_chance if by_chance.any() else ~by_chance
+    rows = _Rows(scores, anomalous, _thinned(unlabelled), n_unlabelled, by_chance)
+    n, m = rows.counts
+    if not m + n or (source == "chosen" and not rows.separates and m < FEWEST):
+        return _summary(np.zeros_like(_RATES), PRIOR_ALONE, confidence)
+    if not n and source != "random":
+        informative = m >= FEWEST and len(rows.unlabelled) >= FEWEST_UNLABELLED
+        bound = _bound(rows) if informative else np.zeros_like(_RATES)
+        return _summary(bound, ANOMALIES_ALONE if informative else PRIOR_ALONE, confidence)
+    log_likelihood = _over_assumptions(rows, _BELIEFS[source], np.random.default_rng(seed))
+    basis = {"random": RANDOM, "chosen": CHOSEN, "unknown": UNKNOWN if m else PRIOR_ALONE}
+    return _summary(log_likelihood, basis[source], confidence)
 
 
-def check_table(X: Any, y: Any) -> tuple[Any, Codes]:
-    """Rows as a table that can be indexed, and their label codes."""
-    X, codes = as_table(X), check_codes(y)
-    check_rows_match(X, codes)
-    return X.tocsr() if sparse.issparse(X) else X, codes
+def _summary(log_likelihood: np.ndarray, assumption: str, confidence: float) -> RateEstimate:
+    """The median of the posterior, and the quantiles between which it has this probability."""
+    log_posterior = log_likelihood + _LOG_PRIOR
+    weights = np.exp(log_posterior - log_posterior.max())
+    share = (np.cumsum(weights) - weights / 2) / weights.sum()
+    levels = [0.5 - confidence / 2, 0.5, 0.5 + confidence / 2]
+    low, value, high = expit(np.interp(levels, share, _LOG_ODDS))
+    return RateEstimate(float(value), float(low), float(high), assumption, confidence)
 
 
-def _check_kinds(method: str, labels: LabelCounts) -> None:
-    needed = {"normal rows": (labels.normal, "nu"), "anomalies": (labels.anomaly, "pu")}
-    needed = {} if method == "auto" else needed
-    for name, (count, instead) in needed.items():
-        if method != instead and count < 2:
-            other = f", or do without: method={instead!r}" if method not in ("pu", "nu") else ""
-            raise InputError(
-                f"method={method!r} needs at least 2 labelled {name}, got {labels}. Label more"
-                f"{other}."
-            )
-    if labels.unlabelled < N_SPLITS:
-        raise InputError(
-            f"the anomaly rate is that of the unlabelled rows, and there are too few: got {labels}."
-            " Mark the rows that nobody checked with 0."
-        )
+def _over_assumptions(
+    rows: _Rows, beliefs: tuple[float, float, float], rng: np.random.Generator
+) -> np.ndarray:
+    """Log likelihood of each rate, over the assumptions about labelling by their probabilities."""
+    value, size = _difference_estimate(rows)
+    anomalies = min(max(value * size, 0.25), size - 0.25)
+    parts = [_log_binomial(anomalies, size)]
+    if beliefs[0] < 1:
+        chosen = -np.log1p(size)  # any number of anomalies among the labelled rows is as likely
+        if not rows.separates:
+            parts += [np.full_like(_RATES, chosen)] * 2
+        else:
+            n = len(rows.scores)
+            squares = sum(d**2 for d in _rank_deviations(rows.scores, rows.unlabelled))
+            spread = 1 + _MORE_THAN_CHANCE * n
+            parts[0] -= squares / 2
+            chosen -= squares / (2 * spread) + np.log(spread)
+            higher, _ = _rank_deviations(rows.scores[~rows.anomalous], rows.unlabelled)
+            by_content = 1 + _NORMALS_BY_CONTENT * rows.counts[0]
+            by_kind = chosen - max(higher, 0.0) ** 2 / 2
+            by_score = chosen - higher**2 / (2 * by_content) - np.log(by_content) / 2
+            parts += [by_kind + _alike_by_kind(rows), by_score + _alike_by_score(rows, rng)]
+    weighted = [
+        np.log(belief) + part for belief, part in zip(beliefs, parts, strict=False) if belief
+    ]
+    return np.asarray(np.logaddexp.reduce(weighted))
 
 
-def _warn_if_vague(labels: LabelCounts, width: float) -> None:
-    counts = {"anomalies": labels.anomaly, "normal rows": labels.normal}
-    few = [f"{count} labelled {kind}" for kind, count in counts.items() if 0 < count <= _FEW]
-    if few or width >= _CANNOT_TELL:
-        because = f" from {' and '.join(few)}" if few else ""
-        warnings.warn(
-            f"the data says little about the anomaly rate{because}: the interval is "
-            f"{100 * width:.0f} points wide. Label more rows, or trust what else you know of it.",
-            DataWarning,
-            stacklevel=4,
-        )
+def _log_binomial(k: float, n: float) -> np.ndarray:
+    """Log probability of k anomalies among n rows, at each rate; k and n need not be whole."""
+    ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return np.asarray(ways + k * np.log(_RATES) + (n - k) * np.log1p(-_RATES))
 
 
-def cross_fit(X: Any, codes: Codes, estimator: Any, seed: int) -> Floats:
-    """Anomaly scores of all rows, each by a fit that has not seen it, of labelled spread 1.
+def random_p_value(labelled: np.ndarray, unlabelled: np.ndarray) -> float:
+    """p-value of labelled rows being a random sample, by the ranks of held-out scores.
 
-    Every kind of row is divided evenly among the folds. Scores of each fold have their own scale;
-    the unlabelled rows are then the same mixture of the two kinds in each fold and in all together.
+    Over a random sample, the two deviations of `_rank_deviations` are nearly normal and
+    uncorrelated, and the sum of their squares is chi-squared with two degrees of freedom (Lepage,
+    1971). It detects rows that score higher than others, and rows that were chosen from the middle
+    or from both ends.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).permutation(1000)
+    >>> bool(random_p_value(rows[:50], rows[50:]) > 0.05)
+    True
+    >>> bool(random_p_value(np.arange(900, 950), rows) < 0.001)
+    True
     """
-    if not (hasattr(estimator, "fit") and hasattr(estimator, "score_samples")):
-        raise InputError(
-            f"estimator must have fit(X, y) and score_samples(X), got {estimator!r}. Detectors of "
-            "riskad do, and pipelines that end in one."
-        )
-    scores = np.empty(len(codes))
-    with warnings.catch_warnings():
-        # If a fold lacks something by chance, the user need not know.
-        warnings.simplefilter("ignore", DataWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        groups = group_equal_rows(X, codes)
-        for fitted, held in fold_fits(estimator, X, codes, _folds(codes, seed, groups)):
-            scores[held] = -fitted.score_samples(_safe_indexing(X, held))
-    if np.ptp(scores) == 0:
-        raise InputError(
-            f"all rows have the same score by {estimator!r}, which tells nothing about the anomaly "
-            "rate. Give columns that vary, or another estimator."
-        )
-    known = scores[codes != UNLABELLED]
-    return (scores - known.mean()) / (known.std() or 1.0)
+    if not len(labelled) or not len(unlabelled):
+        return 1.0
+    place, spread = _rank_deviations(labelled, unlabelled)
+    return float(np.exp(-(place**2 + spread**2) / 2))
 
 
-def _folds(
-    codes: Codes, seed: int, groups: NDArray[np.intp] | None = None
-) -> Iterator[NDArray[Any]]:
-    """Row numbers to hold out, fold by fold; rows of a group together."""
-    rng = np.random.default_rng(seed)
-    kinds = np.unique(codes)
-    n_splits = min(N_SPLITS, *(count_independent(codes, kind, groups) for kind in kinds))
-    if n_splits < 2:  # all rows of a kind are copies of one
-        groups, n_splits = None, min(N_SPLITS, *(int((codes == kind).sum()) for kind in kinds))
-    if groups is not None:
-        fold = deal_groups(codes, groups, n_splits, rng)
-    else:
-        fold = np.empty(len(codes), dtype=int)
-        for rows in (np.flatnonzero(codes == kind) for kind in kinds):
-            fold[rng.permutation(rows)] = np.arange(len(rows)) % n_splits
-    for k in range(n_splits):
-        yield np.flatnonzero(fold == k)
+def _rank_deviations(labelled: np.ndarray, unlabelled: np.ndarray) -> tuple[float, float]:
+    """How far ranks of labelled rows are from those of a random sample, in standard errors.
 
-
-def _as_a_fit_does(
-    X: Any,
-    codes: Codes,
-    scorer: Any,
-    one_kind_scorer: Any,
-    label_source: Any,
-    confidence: float,
-    seed: int,
-) -> Found:
-    """The rate by held-out scores, however rows were chosen (`riskad.decisions.rates`)."""
-    n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
-    labelled = codes != UNLABELLED
-    scores = np.zeros(len(codes))
-    if min(n, m) >= FEWEST:
-        scores = cross_fit(X, codes, scorer, seed)
-    elif m >= FEWEST:
-        rows, found, _ = _one_kind_scores(X, codes, ANOMALY, one_kind_scorer, seed)
-        scores[rows] = found
-        labelled = codes == ANOMALY
-    unlabelled = scores[codes == UNLABELLED] if scores.any() else np.empty(0)
-    source = check_label_source(label_source, len(codes))
-    rate = estimate_rate(
-        scores[labelled],
-        codes[labelled] == ANOMALY,
-        unlabelled,
-        int((codes == UNLABELLED).sum()),
-        source if isinstance(source, str) else source[labelled],
-        seed,
-        confidence,
-    )
-    assert rate is not None  # there are unlabelled rows
-    return rate.value, rate.interval, {}
-
-
-def _one_kind_scores(
-    X: Any, codes: Codes, kind: int, scorer: Any, seed: int
-) -> tuple[NDArray[Any], Floats, NDArray[Any]]:
-    """Rows of one kind and unlabelled rows, their scores, and which are of the kind."""
-    rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
-    stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
-    return rows, cross_fit(_safe_indexing(X, rows), stand_in, scorer, seed), stand_in == kind
-
-
-def _from_one_kind(
-    X: Any, codes: Codes, method: str, scorer: Any, confidence: float, seed: int
-) -> Found:
-    """The rate from normal and unlabelled rows ("pu"), or from anomalies and unlabelled rows
-    ("nu").
+    Ranks r among all rows, between 0 and 1, have mean 1/2, and their squared distances from it have
+    mean 1/12.
     """
-    kind = NORMAL if method == "pu" else ANOMALY
-    _, scores, of_kind = _one_kind_scores(X, codes, kind, scorer, seed)
-    likeness = -kind * scores
-    shares, region = _largest_share(likeness[of_kind], likeness[~of_kind], confidence)
-    low, pi_n, high = map(float, 1 - shares[::-1] if method == "pu" else shares)
-    return pi_n, (low, high), {"region": region}
+    n, total = len(labelled), len(labelled) + len(unlabelled)
+    r = (rankdata(np.concatenate([labelled, unlabelled]))[:n] - 0.5) / total - 0.5
+    error = np.sqrt(1 / n - 1 / total)
+    place = r.mean() / (error / np.sqrt(12))
+    spread = (r**2 - 1 / 12).mean() / (error / np.sqrt(180))
+    return float(place), float(spread)
 
 
-def _largest_share(known: Floats, unlabelled: Floats, confidence: float) -> tuple[Floats, float]:
-    """The largest share pi_k that the known kind can have among the unlabelled rows: low, estimate,
-    high.
+def _thinned(scores: np.ndarray) -> np.ndarray:
+    ordered = np.sort(scores)
+    if len(ordered) <= _MOST_SCORES:
+        return ordered
+    return ordered[np.linspace(0, len(ordered) - 1, _MOST_SCORES).round().astype(int)]
 
-    In any region C the unlabelled rows have at least the rows of the known kind, U(C) >= pi_k K(C),
-    so that pi_k <= U(C) / K(C), with equality if the other kind has no rows there. C is where rows
-    look most like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of
-    the other kind, pi_k is the smallest ratio, and lies between the smallest lower and the smallest
-    upper limit of all; the limits hold together (Bonferroni). The estimate is the ratio with the
-    smallest upper limit; its K(C) is also returned.
+
+# --- likelihoods ----------------------------------------------------------------------------------
+
+
+def _difference_estimate(rows: _Rows) -> tuple[float, float]:
+    """The difference estimator over rows drawn at random, and the rows that it is worth.
+
+    The variance is that of the residuals over the labelled and over the unlabelled rows. Residuals
+    may look smaller than y - mean y by chance: only m / (m + 5) of the reduction counts for m
+    labelled anomalies.
     """
-    n_k, n_u = len(known), len(unlabelled)
-    cuts = np.quantile(known, 1 - _CUTS, method="lower")
-    K, U = ((rows[:, None] >= cuts).mean(axis=0) for rows in (known, unlabelled))
-    U = np.maximum(U, 1 / n_u)
-    error = np.sqrt((1 - K) / (K * n_k) + (1 - U) / (U * n_u))  # of log U / K
-    margin = np.exp(t.ppf(1 - (1 - confidence) / (2 * len(_CUTS)), n_k - 1) * error)
-    ratio = U / K
-    best = int(np.argmin(ratio * margin))
-    shares = [(ratio / margin).min(), ratio[best], (ratio * margin).min()]
-    return np.minimum(shares, 1), float(K[best])
+    y = rows.anomalous[rows.by_chance].astype(float)
+    n, m = len(y), float(y.sum())
+    value, ratio = m / n, 1.0
+    if rows.separates:
+        line = ScoreLine.through(rows.scores, rows.anomalous)
+        line = line.at_rate((m + 0.5) / (n + 1), rows.scores[rows.by_chance])
+        q = line.probabilities(rows.scores[rows.by_chance])
+        value += float(line.probabilities(rows.unlabelled).mean() - q.mean())
+        left = np.mean((y - q) ** 2) * n / max(n - 2, 1) / max(y.var(), 1e-12)
+        ratio = 1 - max(0.0, 1 - float(left)) * m / (m + _TRUSTED)
+    return value, 1 / ratio / (1 / n + 1 / rows.n_unlabelled)
+
+
+def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> np.ndarray:
+    """Log likelihood of rates near mean_U q, as far as labelled rows determine the line."""
+    line = ScoreLine.through(rows.scores, rows.anomalous)
+    slopes = line.draws(_DRAWS, rng)
+    n, m = rows.counts
+    shares = rng.beta(m + 0.5, n + 0.5, _DRAWS)
+    drawn = intercepts(slopes, shares, rows.scores)
+    means = expit(drawn[:, None] + slopes[:, None] * rows.unlabelled).mean(axis=1)
+    log_odds = logit(np.clip(means, 1e-6, 1 - 1e-6))
+    distance = (_LOG_ODDS - np.median(log_odds)) / np.hypot(log_odds.std(), 0.1)
+    return np.asarray(-(distance**2) / 2)
+
+
+def _alike_by_kind(rows: _Rows) -> np.ndarray:
+    """Log likelihood of rates at which the unlabelled rows are a mixture of the labelled kinds.
+
+    A few rows of a kind may look alike by chance: the variance of each kind is increased by that of
+    all labelled rows, counted as two rows; and the errors have Student's distribution. The bound
+    says nothing of how rows were chosen: over the prior its mean is 1.
+    """
+    line = ScoreLine.through(rows.scores, rows.anomalous)
+    bound = _bound(rows)
+    bound = bound - np.log((np.exp(bound + _LOG_PRIOR)).sum())
+    if line.steepest <= 0:
+        return np.asarray(bound)
+    steep = replace(line, slope=line.steepest).at_rate(0.3, rows.scores)
+    q = steep.probabilities(rows.scores)
+    kinds = [q[~rows.anomalous], q[rows.anomalous], steep.probabilities(rows.unlabelled)]
+    spread = [(len(k) * float(k.var()) + 2 * float(q.var())) / (len(k) + 1) / len(k) for k in kinds]
+    normal, anomaly, mixed = (float(kind.mean()) for kind in kinds)
+    distance = mixed - (1 - _RATES) * normal - _RATES * anomaly
+    variance = (1 - _RATES) ** 2 * spread[0] + _RATES**2 * spread[1] + spread[2]
+    freedom = max(rows.counts[1] - 1, 1)
+    return np.asarray(bound - (freedom + 1) / 2 * np.log1p(distance**2 / variance / freedom))
+
+
+def _bound(rows: _Rows) -> np.ndarray:
+    """Log likelihood of rates that scores allow: no more anomalies than rows that score as high.
+
+    If the share K of the labelled anomalies and U of the unlabelled rows exceed a score, then
+    pi K <= U, with equality if no normal row does. The score is the one with the smallest upper
+    limit of U / K among those with K = 0.3, 0.4, ..., 1. Where anomalies stand apart the rate
+    is about exp(0.5) U / K on real tables, because labelled anomalies that were held out score a
+    little lower than others, with an error of 0.35 in log pi besides that of counting.
+    """
+    anomalies, unlabelled = rows.scores[rows.anomalous], rows.unlabelled
+    cuts = np.quantile(anomalies, 1 - _CUTS, method="lower")
+    K, U = ((kind[:, None] >= cuts).mean(axis=0) for kind in (anomalies, unlabelled))
+    U = np.maximum(U, 1 / len(unlabelled))
+    error = np.sqrt((1 - K) / (K * len(anomalies)) + (1 - U) / (U * len(unlabelled)))
+    best = int(np.argmin(np.log(U / K) + error))
+    limit = np.log(U[best] / K[best]) + _PURE
+    return np.asarray(norm.logcdf((limit - np.log(_RATES)) / np.hypot(_PURE_ERROR, error[best])))

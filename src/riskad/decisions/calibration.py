@@ -1,8 +1,7 @@
 """The basis of decisions: scores of labelled rows by fits that have not seen them, and scores of
-the unlabelled rows, with the anomaly rate (`riskad.decisions.rates`) and the line through them
-(`riskad.decisions.score_line`). `riskad.decisions.cross_calibration` computes it for any detector.
-
-(`riskad.AutoRAD` computes its own in `fit`.)
+the unlabelled rows, with the anomaly rate (`riskad.decisions.anomaly_rate`) and the line through
+them (`riskad.decisions.score_line`). `riskad.decisions.cross_calibration` computes it for any
+detector; `riskad.AutoRAD` computes its own in `fit`.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
-from riskad.decisions.estimates import Estimate
-from riskad.decisions.rates import (
+from riskad.decisions.anomaly_rate import (
     FEWEST,
     FEWEST_UNLABELLED,
     LABEL_SOURCES,
@@ -29,7 +25,8 @@ from riskad.decisions.rates import (
     given_rate,
     random_p_value,
 )
-from riskad.decisions.score_line import ScoreLine, intercepts
+from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
+from riskad.decisions.score_line import ScoreLine
 from riskad.storage.fields import (
     COUNT,
     NUMBER,
@@ -44,12 +41,9 @@ from riskad.storage.fields import (
     require,
 )
 
-__all__ = ["Calibration"]
-
 _MOST = 20_000  # scores that are kept; more are reduced to quantiles
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
 _MOST_NORMAL = 500  # unlabelled rows that stand in for normal ones
-_DRAWS = 300
 _FARTHEST = 1e150  # of a stored score: its square is a number
 
 
@@ -75,7 +69,7 @@ class Calibration:
     held_unlabelled: np.ndarray = field(default_factory=lambda: np.empty(0))
     """Scores of unlabelled rows, each by a fit that has not seen it, in ascending order."""
     label_source: str = "unknown"
-    """How rows were chosen for labelling (`riskad.decisions.rates`)."""
+    """How rows were chosen for labelling (`riskad.decisions.anomaly_rate`)."""
     random_p_value: float | None = None
     """p-value of the labelled rows being a random sample, by their scores; None without scores."""
     weights: np.ndarray | None = None
@@ -276,52 +270,11 @@ class Calibration:
             )
         return line.at_rate(self.pi_n, over)
 
-    def expected_precision(
-        self, threshold: float | None = None, *, k: int | None = None
-    ) -> Estimate | None:
-        """Expected share of anomalies among unlabelled rows above a threshold, or in the top k.
-
-        The interval is for the share among these particular rows. It covers the rates, the lines
-        and the kinds of these rows that are compatible with the labels.
-
-        Returns
-        -------
-        Estimate or None
-            None if there are no such rows.
-        """
-        unlabelled = self.unlabelled
-        if k is None:
-            above = unlabelled[unlabelled > threshold]
-            k = round(len(above) * self.n_unlabelled / max(len(unlabelled), 1))
-        else:
-            above = unlabelled[-max(1, round(k * len(unlabelled) / max(self.n_unlabelled, 1))) :]
-        if not len(above) or k < 1:
-            return None
-        line, rng = self.line, np.random.default_rng(0)
-        compared = _thinned(self._compared, _MOST_HELD)
-        slopes = line.draws(_DRAWS, rng)
-        found = intercepts(slopes, self._drawn_rates(rng), compared)
-        above = _thinned(above, _MOST_HELD)
-        means = expit(found[:, None] + slopes[:, None] * above).mean(axis=1)
-        found_among = rng.binomial(k, means) / k
-        low, high = np.quantile(found_among, [0.025, 0.975])
-        value = float(line.probabilities(above).mean())
-        n, m = len(self.normals), len(self.anomalies)
-        return Estimate(value, min(float(low), value), max(float(high), value), n, m)
-
     def likely_rates(self, size: int) -> np.ndarray:
         """Rates that are compatible with the labelled rows, evenly spaced in probability."""
         assert self.rate is not None  # pi_n was asked for
-        return self._possible(self.rate.quantiles(size))
-
-    def _drawn_rates(self, rng: np.random.Generator) -> np.ndarray:
-        assert self.rate is not None  # pi_n was asked for
-        return self._possible(self.rate.draws(_DRAWS, rng))
-
-    def _possible(self, rates: np.ndarray) -> np.ndarray:
-        """Rates that are neither 0 nor 1, which no number of rows can establish."""
         least = 1 / (self.n_unlabelled + 2)
-        return np.clip(rates, least, 1 - least)
+        return np.clip(self.rate.quantiles(size), least, 1 - least)
 
 
 def _word_for(words: np.ndarray) -> str:

@@ -34,9 +34,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from riskad.core.checks import InputError
-from riskad.decisions.estimates import Estimate
-
-__all__ = ["ExpectedCost", "Found", "FoundCurve", "LabelledScores", "Review", "round_counts"]
+from riskad.metrics.estimates import Estimate
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -17,29 +17,25 @@ Simulations (`experiments/studies`) show how close the level is.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 
-from riskad.core.checks import InputError
+from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import NORMAL, UNLABELLED, check_codes, check_rows_match
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import DensityRatio, check_normals
-from riskad.decisions.held_out import quietly
-from riskad.decisions.row_groups import as_groups, has_others
-from riskad.decisions.selection import PNUStratifiedKFold
+from riskad.metrics.folds import N_SPLITS, Split, as_groups, cross_splits
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
 
-__all__ = ["calibrate", "cross_calibrate", "cross_scores", "cross_splits", "on_scale"]
-
-Split: TypeAlias = tuple[np.ndarray, np.ndarray]
-
-_SPLITS = 5
 _MOST = 20_000  # unlabelled rows that folds score
 
 
@@ -50,7 +46,7 @@ def calibrate(
     *,
     pi_n: Any = None,
     weighted: bool = False,
-    n_splits: int = _SPLITS,
+    n_splits: int = N_SPLITS,
     random_state: int | None = None,
     groups: Any = None,
     label_source: Any = "unknown",
@@ -82,7 +78,7 @@ def calibrate(
         blank group (None, NaN) is a group of its own. Copies of a row are one group in any case.
     label_source : str or array of str, default="unknown"
         How rows were chosen for labelling, which affects the anomaly rate: "random", "chosen" or
-        "unknown", or a word for each row (`riskad.decisions.rates`).
+        "unknown", or a word for each row (`riskad.decisions.anomaly_rate`).
 
     Returns
     -------
@@ -113,20 +109,10 @@ def calibrate(
     check_rows_match(X, codes)
     fitted = -model.score_samples(X)
     zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
-    calibration = cross_calibrate(
-        model,
-        X,
-        codes,
-        fitted,
-        zero,
-        pi_n=pi_n,
-        n_splits=n_splits,
-        random_state=random_state,
-        groups=group_equal_rows(
-            X, codes, None if groups is None else as_groups(groups, len(codes))
-        ),
-        label_source=label_source,
-    )
+    groups = None if groups is None else as_groups(groups, len(codes))
+    groups = group_equal_rows(X, codes, groups)
+    held_out = held_out_scores(model, X, codes, fitted, groups, n_splits, random_state)
+    calibration = Calibration.of(held_out, codes, fitted, zero, pi_n, random_state, label_source)
     if weighted:
         rows = model[:-1].transform(X) if hasattr(model, "steps") else X
         rows = detector._check_rows(rows, reset=False)  # as p-values of new rows see them
@@ -136,27 +122,32 @@ def calibrate(
     return model
 
 
-def cross_calibrate(
+def held_out_scores(
     template: Any,
     X: Any,
     codes: np.ndarray,
     fitted: np.ndarray,
-    zero: float,
-    *,
-    pi_n: Any = None,
-    n_splits: int = _SPLITS,
+    groups: np.ndarray | None,
+    n_splits: int = N_SPLITS,
     random_state: int | None = None,
-    groups: np.ndarray | None = None,
-    label_source: Any = "unknown",
-) -> Calibration:
-    """The calibration of a fit, given its anomaly scores and threshold.
+) -> np.ndarray:
+    """Anomaly scores by fits that have not seen the row, on the scale of `fitted`; else NaN.
 
-    `template` is cloned and fitted to folds, if that is not the fitted model itself.
+    Copies of a row count as one: all but the first have NaN.
     """
     splits = cross_splits(codes, n_splits, random_state, groups)
-    held_out = cross_scores(template, X, codes, fitted, splits, random_state)
-    held_out[repeats_label(codes, number_copies(X, codes))] = np.nan  # copies count as one row
-    return Calibration.of(held_out, codes, fitted, zero, pi_n, random_state, label_source)
+    scores = cross_scores(template, X, codes, fitted, splits, random_state)
+    scores[repeats_label(codes, number_copies(X, codes))] = np.nan
+    return scores
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Suppress warnings about what a part of the rows lacks by chance, such as varying values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def cross_scores(
@@ -182,43 +173,12 @@ def cross_scores(
     return held_out
 
 
-def cross_splits(
-    codes: np.ndarray,
-    n_splits: int = _SPLITS,
-    random_state: int | None = None,
-    groups: np.ndarray | None = None,
-) -> Iterator[Split]:
-    """Rows to train on and to hold out, fold by fold; rows of a group stay together.
-
-    Groups are numbers (`riskad.decisions.row_groups.as_groups`).
-    """
-    for held in _folds(codes, n_splits, random_state, groups):
-        yield np.setdiff1d(np.arange(len(codes)), held, assume_unique=True), held
-
-
 def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
     """The labelled rows, and enough of the unlabelled rows to estimate their distribution."""
     unlabelled = np.flatnonzero(codes == UNLABELLED)
     if len(unlabelled) > _MOST:
         unlabelled = np.random.default_rng(seed or 0).choice(unlabelled, _MOST, replace=False)
     return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
-
-
-def _folds(
-    codes: np.ndarray, n_splits: int, seed: int | None, groups: np.ndarray | None = None
-) -> Iterator[np.ndarray]:
-    """Rows to hold out, without the only row or group of a kind, since every fit needs it."""
-    if groups is not None:
-        several = has_others(codes, groups)
-    else:
-        kinds, counts = np.unique(codes, return_counts=True)
-        several = np.isin(codes, kinds[counts > 1])
-    if not (several & (codes != UNLABELLED)).any():
-        return
-    for fold in PNUStratifiedKFold(n_splits, random_state=seed).folds(codes, groups):
-        held = np.flatnonzero(fold & several)
-        if len(held):
-            yield held
 
 
 def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
@@ -258,7 +218,7 @@ def with_weights(
     )
     n = normals.shape[0]
     weights = np.empty(n)
-    for train, held in KFold(min(_SPLITS, n), shuffle=True, random_state=seed or 0).split(weights):
+    for train, held in KFold(min(N_SPLITS, n), shuffle=True, random_state=seed or 0).split(weights):
         weights[held] = DensityRatio.between(normals[train], unlabelled, likely)(normals[held])
     return replace(
         calibration, weights=weights, ratio=DensityRatio.between(normals, unlabelled, likely)

@@ -26,7 +26,7 @@ from scipy.stats import false_discovery_control, fisher_exact, kstwo
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.decisions.rates import estimate_rate
+from riskad.decisions.anomaly_rate import estimate_rate
 from riskad.storage.fields import COUNT, Array, Fields, State, require
 
 __all__ = [

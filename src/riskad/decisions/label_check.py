@@ -1,52 +1,65 @@
-"""Do labelled rows resemble those of their kind among the unlabelled rows?"""
+r"""Do labelled rows resemble the unlabelled ones, and what if they do not?
+
+`compare_labels` tests whether labelled rows are like those of their kind among the unlabelled rows.
+
+`weigh_labelled` is for rows that were labelled because of their content (found by a rule,
+suggested, or because they looked odd): preferred contents x are then too frequent among the
+labelled rows. With
+
+    w(x) = P(unlabelled | x) / P(labelled | x),
+
+up to a factor, the weighted labelled rows are spread as the unlabelled ones are. P is estimated by
+logistic regression on the standardised columns and their absolute values, by fits that have not
+seen the row. The penalty is the one that predicts best, and w lies within 1/5 and 5. n rows are
+then worth (sum w)^2 / sum w^2.
+
+If the chance of a label depended on the kind instead (anomalies were labelled more often), an AUC
+needs no weights. It is unknown which was the case, and weights increase the uncertainty: so the
+estimate is unchanged, and its interval is extended to that of the weighted one
+(`results/decisions/selected.json` has the bias and the coverage of both). If many unlabelled rows
+are like hardly any labelled one, no weights can show how these are ranked (`beyond`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.stats import rankdata
 from sklearn.utils import _safe_indexing, check_array
 
 from riskad.core.checks import check_in_interval
-from riskad.core.labels import (
-    ANOMALY,
-    KINDS,
-    UNLABELLED,
-    Codes,
-    count_labels,
-)
-from riskad.decisions.anomaly_rate import (
-    N_SPLITS,
-    PriorEstimate,
-    check_table,
-    cross_fit,
-    find_anomaly_rate,
-)
-from riskad.decisions.mixture import (
-    RESAMPLES,
-    Floats,
-    Histograms,
-    log_ratio,
-    shift,
-)
-from riskad.decisions.rates import RateEstimate
-
-__all__ = ["LabelCheck", "compare_labels"]
-
+from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, Codes
+from riskad.decisions.anomaly_rate import RateEstimate
+from riskad.decisions.score_line import ScoreLine
+from riskad.metrics.ranking import Auc, like_interval
 
 FEWEST_COMPARED = 20  # labelled normal rows
 _CHECK_ROWS = 5_000  # of the unlabelled rows; enough to show a relevant difference
+_RESAMPLES = 300
+
+_PENALTIES = (1e-3, 1e-2, 1e-1)  # of scikit-learn's C
+_SPLITS = 5
+_LARGEST = 5.0  # w; a row that represents more others is not reliable
+_FARTHEST = 4.0  # standard deviations; values are clipped here
+_FEWEST = 20  # labelled rows that are compared
+_CLEARLY = 2.0  # gain in log likelihood, of labelled rows, over a constant
+_MOST_ROWS, _MOST_COLUMNS = 2_000, 100
+_TAIL = 0.02  # of the labelled rows, beyond which an unlabelled one is unlike them
+
+
+# --- a test of both kinds ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """Whether labelled rows look like their kind among the unlabelled rows; a p-value of None was
-    not computed.
+    """Whether labelled rows look like their kind among the unlabelled rows.
 
-    `column` is where labelled normal rows differ most from those among the unlabelled rows.
+    A p-value of None was not computed. `column` is where labelled normal rows differ most from
+    those among the unlabelled rows.
     """
 
     normal_p_value: float | None
@@ -60,10 +73,10 @@ class LabelCheck:
 
 def compare_labels(
     X: Any,
-    y: Any,
-    scorer: Any,
+    codes: Codes,
+    scores: np.ndarray,
+    rate: RateEstimate,
     *,
-    estimate: PriorEstimate | RateEstimate | None = None,
     names: Any = None,
     significance: float = 0.05,
     seed: int = 0,
@@ -72,12 +85,16 @@ def compare_labels(
 
     Parameters
     ----------
-    X, y, scorer, seed
-        As in `riskad.decisions.anomaly_rate.find_anomaly_rate`.
-    estimate : PriorEstimate or RateEstimate, optional
-        The rate of these rows; computed if not given.
+    X, codes
+        Rows, and their label codes; at least 2 labelled ones of each kind.
+    scores
+        Anomaly scores by fits that have not seen the row; rows with NaN are left out.
+    rate
+        The anomaly rate of the unlabelled rows.
     names, significance
         As in `riskad.app.anomaly_rate.check_labels`.
+    seed
+        Seed of the sample of rows and of the resamples.
 
     Returns
     -------
@@ -85,47 +102,21 @@ def compare_labels(
         p-values of both tests, and the verdict in words.
     """
     significance = check_in_interval("significance", significance, 0, 1)
-    X, codes = check_table(X, y)
-    labels = count_labels(codes)
-    if min(labels.normal, labels.anomaly) < 2 or labels.unlabelled < N_SPLITS:
-        reason = f"this takes 2 labelled rows of each kind and unlabelled rows; there are {labels}"
-        return LabelCheck(None, None, None, f"not checked: {reason}.")
-    if estimate is None:
-        estimate = find_anomaly_rate(X, codes, scorer, seed=seed)
-    scores = cross_fit(X, codes, scorer, seed)
     rng = np.random.default_rng(seed)
-    rows = _sample(codes, rng)
-    features = _standardised(_safe_indexing(X, rows))
-    sample = _Sample(features, codes[rows], scores[rows], estimate)
-    normal, column = None, None
-    if labels.normal >= FEWEST_COMPARED:
-        normal, column = _normals_differ(sample, rng)
-    anomaly = _anomalies_apart(sample, rng)
-    names = getattr(X, "columns", None) if names is None else names
-    name = column if names is None or column is None else str(names[column])
+    kinds = [rng.permutation(np.flatnonzero((codes == k) & ~np.isnan(scores))) for k in KINDS]
+    # In random order, so that ties between neighbours cause no bias.
+    rows = rng.permutation(np.concatenate([own[:_CHECK_ROWS] for own in kinds]))
+    features, codes, scores = _standardised(_safe_indexing(X, rows)), codes[rows], scores[rows]
+    labelled = codes != UNLABELLED
+    line = ScoreLine.through(scores[labelled], codes[labelled] == ANOMALY)
+    likely = line.at_rate(min(max(rate.value, 1e-6), 1 - 1e-6), scores[~labelled])
+    normal, name = None, None
+    if (codes == NORMAL).sum() >= FEWEST_COMPARED:
+        normal, column = _normals_differ(features, codes, likely.probabilities(scores), rate, rng)
+        name = column if names is None else str(names[column])
+    flagged = line.probabilities(scores) > (codes[labelled] == ANOMALY).mean()
+    anomaly = _anomalies_apart(features, codes, scores, flagged, rng)
     return LabelCheck(normal, anomaly, name, _verdict(normal, anomaly, name, significance / 2))
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """Labelled rows and some of the unlabelled rows, with standardised features and held-out
-    scores.
-    """
-
-    features: Any
-    codes: Codes
-    scores: Floats
-    estimate: PriorEstimate | RateEstimate
-
-    @property
-    def h(self) -> Histograms:
-        return Histograms.of(self.scores, self.codes)
-
-
-def _sample(codes: Codes, rng: np.random.Generator) -> NDArray[Any]:
-    """Some rows of each kind, in random order: ties between neighbours then cause no bias."""
-    kinds = [rng.permutation(np.flatnonzero(codes == kind)) for kind in np.unique(codes)]
-    return rng.permutation(np.concatenate([rows[:_CHECK_ROWS] for rows in kinds]))
 
 
 def _standardised(X: Any) -> Any:
@@ -149,12 +140,13 @@ def _with_squares(features: Any) -> Any:
     return np.hstack([bounded, bounded**2])
 
 
-def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, int]:
+def _normals_differ(
+    features: Any, codes: Codes, likely: np.ndarray, rate: RateEstimate, rng: np.random.Generator
+) -> tuple[float, int]:
     """p-value of the labelled normal rows being like those among the unlabelled rows, and the
     column that differs most.
 
-    With any weight w(s), here proportional to the posterior of being normal, and phi a column or
-    its square,
+    With any weight w(s), here the probability of being normal, and phi a column or its square,
 
         D(pi) = mean_u w phi - (1 - pi) mean_p w phi - pi mean_n w phi
 
@@ -165,43 +157,36 @@ def _normals_differ(sample: _Sample, rng: np.random.Generator) -> tuple[float, i
     A rare level of a category is in one labelled row or in none: the effect of one row is added to
     the squared error, since a single row would otherwise be a large distance.
     """
-    pi_n = sample.estimate.pi_n
-    w = 1 / (1 - pi_n + pi_n * np.exp(np.interp(sample.scores, sample.h.s, log_ratio(sample.h))))
-    phi = _times(_with_squares(sample.features), w)
-    kinds = [(sample.codes == kind).astype(float) for kind in KINDS]
+    w = 1 - likely
+    phi = _with_squares(features)
+    phi = (sparse.diags_array(w) @ phi).tocsr() if sparse.issparse(phi) else phi * w[:, None]
+    kinds = [(codes == kind).astype(float) for kind in KINDS]
     counts = [kind.sum() for kind in kinds]
     means = np.stack([(phi.T @ kind) / n for kind, n in zip(kinds, counts, strict=True)])
-    posterior = (1 - pi_n) * w
-    pools = [kinds[0], kinds[1] + kinds[0] * posterior, kinds[2] + kinds[0] * (1 - posterior)]
+    pools = [kinds[0], kinds[1] + kinds[0] * w, kinds[2] + kinds[0] * likely]
 
-    def sides(pi: float) -> Floats:
+    def sides(pi: float) -> np.ndarray:
         return np.array([1, pi - 1, -pi])
 
-    variances, noise = _draws(phi, pools, counts, sides(pi_n), rng)
-    one_row = abs(phi).max(axis=0) * (1 - pi_n) / counts[1]
+    variances, noise = _draws(phi, pools, counts, sides(rate.value), rng)
+    one_row = abs(phi).max(axis=0) * (1 - rate.value) / counts[1]
     one_row = np.ravel(one_row.toarray() if sparse.issparse(one_row) else one_row)
     error = np.sqrt(variances + one_row**2)
     error = np.where(variances > 0, error, np.inf)  # a constant column never differs
-    distances = [np.abs(sides(pi) @ means) / error for pi in _through(sample.estimate)]
-    nearest = min(distances, key=lambda distance: distance.max())
-    column = int(nearest.argmax()) % sample.features.shape[1]
-    return _p_value(nearest.max(), (np.abs(noise) / error).max(axis=1)), column
-
-
-def _through(estimate: PriorEstimate | RateEstimate) -> Floats:
-    return np.append(np.linspace(*estimate.interval, 21), estimate.pi_n)
-
-
-def _times(features: Any, w: Floats) -> Any:
-    """Each row times its weight."""
-    if sparse.issparse(features):
-        return (sparse.diags_array(w) @ features).tocsr()
-    return features * w[:, None]
+    rates = np.append(np.linspace(*rate.interval, 21), rate.value)
+    distances = [np.abs(sides(pi) @ means) / error for pi in rates]
+    least = min(distances, key=lambda distance: distance.max())
+    column = int(least.argmax()) % features.shape[1]
+    return _p_value(least.max(), (np.abs(noise) / error).max(axis=1)), column
 
 
 def _draws(
-    phi: Any, pools: list[Floats], counts: list[float], sides: Floats, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
+    phi: Any,
+    pools: list[np.ndarray],
+    counts: list[float],
+    sides: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
     """Variance of sum_k side_k mean_k phi for each column, and draws of its error.
 
     Each kind is resampled from its pool: its labelled rows, and the unlabelled rows with their
@@ -209,34 +194,36 @@ def _draws(
     of them has.
     """
     square = phi.multiply(phi) if sparse.issparse(phi) else phi**2
-    variance, weights = np.zeros(phi.shape[1]), np.zeros((RESAMPLES, phi.shape[0]))
+    variance, weights = np.zeros(phi.shape[1]), np.zeros((_RESAMPLES, phi.shape[0]))
     for pool, n, side in zip(pools, counts, sides, strict=True):
         share = pool / pool.sum()
         spread = np.maximum(square.T @ share - (phi.T @ share) ** 2, 0)
         variance += side**2 * spread / n
-        weights += side * (rng.multinomial(int(n), share, RESAMPLES) / n - share)
+        weights += side * (rng.multinomial(int(n), share, _RESAMPLES) / n - share)
     return variance, np.asarray((phi.T @ weights.T).T)
 
 
-def _anomalies_apart(sample: _Sample, rng: np.random.Generator) -> float | None:
+def _anomalies_apart(
+    features: Any, codes: Codes, scores: np.ndarray, flagged: np.ndarray, rng: np.random.Generator
+) -> float | None:
     """p-value of the labelled anomalies being neighbours of each other too often.
 
-    The unlabelled rows hold m = pi_n n_u anomalies, estimated by "shift", which rows of an absent
-    type mislead least: they are flagged as well. If labelled anomalies are like these, the nearest
-    of all n_n - 1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and
-    normal rows in between make this rarer still. The distribution of the count of labelled
-    neighbours is found by permuting labels over the anomalies and the m most anomalous unlabelled
-    rows. None if the unlabelled rows may hold no anomalies.
+    m of the unlabelled rows explain how many more of them are flagged than of the labelled normal
+    rows. Rows of a type that is absent mislead this count less than the anomaly rate: they are
+    flagged as well. If labelled anomalies are like these m, the nearest of all n_n - 1 + m others
+    is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal rows in between make
+    this rarer still. The distribution of the count of labelled neighbours is found by permuting
+    labels over the anomalies and the m most anomalous unlabelled rows. None if m is 0.
     """
-    n, u = (np.flatnonzero(sample.codes == kind) for kind in (ANOMALY, UNLABELLED))
-    m = round(shift(sample.h, 0.5)[0] * len(u))
+    n, u = (np.flatnonzero(codes == kind) for kind in (ANOMALY, UNLABELLED))
+    share, false, true = (flagged[codes == kind].mean() for kind in KINDS)
+    m = round(min(max((share - false) / max(true - false, 1e-12), 0.0), 1.0) * len(u))
     if m < 1:
         return None
-    count = (_nearest(sample.features, n, np.concatenate([n, u])) < len(n)).sum()
-    suspects = u[np.argsort(-sample.scores[u])[:m]]
-    both = np.concatenate([n, suspects])
-    neighbour = _nearest(sample.features, both, both)
-    labelled = np.zeros((RESAMPLES, len(both)), dtype=bool)
+    count = (_nearest(features, n, np.concatenate([n, u])) < len(n)).sum()
+    both = np.concatenate([n, u[np.argsort(-scores[u])[:m]]])
+    neighbour = _nearest(features, both, both)
+    labelled = np.zeros((_RESAMPLES, len(both)), dtype=bool)
     labelled[:, : len(n)] = True
     labelled = rng.permuted(labelled, axis=1)
     return _p_value(count, (labelled & labelled[:, neighbour]).sum(axis=1))
@@ -280,3 +267,125 @@ def _verdict(
         "no sign that labelled rows differ from unlabelled rows of their kind "
         f"(normal rows: {normals}; anomalies: {seen})."
     )
+
+
+# --- weights of labelled rows ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LabelWeights:
+    """How labelled rows differ from unlabelled ones, by their columns."""
+
+    weights: np.ndarray
+    """w of each labelled row, in their order."""
+    clear: bool
+    """Whether they differ clearly."""
+    beyond: float
+    """The share of unlabelled rows that are less like labelled ones than 98 % of these are."""
+
+
+def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | None:
+    """Compare labelled rows with unlabelled ones.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, n_columns)
+        All rows, as numbers.
+    codes : array of shape (n_rows,)
+        +1 normal, -1 anomaly, 0 unlabelled.
+    seed : int
+        Seed of the folds, and of the sample of rows and columns if there are very many.
+
+    Returns
+    -------
+    LabelWeights or None
+        None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, codes = rng.normal(size=(500, 2)), np.zeros(500, dtype=int)
+    >>> codes[np.argsort(-X[:, 0])[:50]] = 1
+    >>> found = weigh_labelled(X, codes)
+    >>> found.clear, found.beyond > 0.8
+    (True, True)
+    """
+    labelled, others = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or min(len(labelled), len(others)) < _FEWEST:
+        return None
+    rng = np.random.default_rng(seed)
+    if len(others) > _MOST_ROWS:
+        others = rng.choice(others, _MOST_ROWS, replace=False)
+    rows = np.concatenate([labelled, others])
+    columns = np.sort(rng.permutation(X.shape[1])[:_MOST_COLUMNS])
+    is_labelled = np.arange(len(rows)) < len(labelled)
+    odds, gain = _cross_fitted(_features(X[np.ix_(rows, columns)]), is_labelled, seed)
+    own = odds[is_labelled]
+    w = np.exp(np.clip(np.median(own) - own, -np.log(_LARGEST), np.log(_LARGEST)))
+    beyond = float((odds[~is_labelled] < np.quantile(own, _TAIL)).mean())
+    return LabelWeights(w, gain > _CLEARLY, beyond)
+
+
+def _features(X: np.ndarray) -> np.ndarray:
+    X = np.asarray(X, dtype=float)
+    spread = X.std(axis=0)
+    Z = np.nan_to_num((X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+    Z = np.clip(Z, -_FARTHEST, _FARTHEST)
+    return np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
+
+
+def _cross_fitted(F: np.ndarray, labelled: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
+    """Log odds of a label, row by row, and their gain in log likelihood over a constant."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+
+    n = int(labelled.sum())
+    weight = np.where(labelled, 1.0, n / (len(labelled) - n))  # both sides count as n rows
+    folds = list(StratifiedKFold(_SPLITS, shuffle=True, random_state=seed).split(F, labelled))
+    best, gain = np.zeros(len(F)), 0.0
+    for C in _PENALTIES:
+        odds = np.empty(len(F))
+        for train, held in folds:
+            fit = LogisticRegression(C=C, tol=1e-3).fit(F[train], labelled[train], weight[train])
+            odds[held] = fit.decision_function(F[held])
+        loss = weight @ np.logaddexp(0, np.where(labelled, -odds, odds))
+        own = float(weight.sum() * np.log(2) - loss)
+        if own > gain:
+            best, gain = odds, own
+    return best, gain
+
+
+def auc_with_weights(
+    auc: Auc, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray
+) -> tuple[Auc, Auc]:
+    """Return the AUC with its interval extended, and the weighted one.
+
+    Parameters
+    ----------
+    auc
+        AUC by the labelled rows.
+    scores, codes
+        Held-out anomaly scores of labelled rows, and +1 or -1 for each.
+    weights
+        w of each row.
+    """
+    anomalous = codes == ANOMALY
+    gap = _weighted_auc(scores, anomalous, weights) - _weighted_auc(
+        scores, anomalous, np.ones_like(weights)
+    )
+    value = min(max(auc.value + gap, 0.0), 1.0)
+    worth = [
+        w.sum() ** 2 / (w**2).sum() / len(w) for w in (weights[anomalous], weights[~anomalous])
+    ]
+    weighted = like_interval(auc, value, worth[0] * auc.n_anomaly, worth[1] * auc.n_normal)
+    ends = min(auc.low, weighted.low), max(auc.high, weighted.high)
+    return replace(auc, low=ends[0], high=ends[1]), weighted
+
+
+def _weighted_auc(scores: np.ndarray, anomalous: np.ndarray, weights: np.ndarray) -> float:
+    """The weight of pairs in which the anomaly is above; ties count half."""
+    place = rankdata(scores, method="dense") - 1
+    normal = np.bincount(place, weights * ~anomalous)
+    below = np.cumsum(normal) - normal / 2
+    anomaly = np.bincount(place, weights * anomalous)
+    return float(anomaly @ below / (anomaly.sum() * normal.sum()))

@@ -24,8 +24,6 @@ from typing import Self
 import numpy as np
 from scipy.special import expit, logit, xlogy
 
-__all__ = ["ScoreLine", "expected_f1", "intercepts"]
-
 _WEAK = 1 / 2.5**2
 _SHRINKAGE = 3.0
 _STEPS, _MOST_SCORES = 50, 2_000

@@ -41,8 +41,6 @@ from riskad.core.labels import UNLABELLED, check_codes, check_rows_match
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table, as_table
 
-__all__ = ["BORDERLINE", "LIKELY", "UNLIKE", "Suggestion", "suggest_rows"]
-
 Floats: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.intp]
 

@@ -30,9 +30,9 @@ from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import UnlabelledSummary
-from riskad.decisions.search import labelled_auc
 from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
+from riskad.metrics.search import labelled_auc
 from riskad.rows.arrays import on_host_array, to_numpy
 from riskad.rows.source import RowSource
 from riskad.rows.sources import as_rows, sampled, unpacked

@@ -14,14 +14,13 @@ from riskad.core.labels import count_labels
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, Risk, get_risk
-from riskad.decisions.row_groups import count_independent
-from riskad.decisions.selection import PNUStratifiedKFold
 from riskad.detectors.boosting import Boosting, one_fit_at_a_time, rows_that_count
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.tree_arrays import Trees, from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.tree_shapley import shapley_values
 from riskad.detectors.trees import TREES, FrameDetector, check_trees
+from riskad.metrics.folds import PNUStratifiedKFold, count_independent
 from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.memory import RowBlocks

@@ -27,11 +27,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
-from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.detectors.auto.detector import AutoRAD
 from riskad.detectors.tree_arrays import Trees, from_sklearn
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.trees import TREES, FrameDetector, check_encoder
+from riskad.metrics.ranking import auc_with_interval
 from riskad.rows.encoding import fit_encoder
 from riskad.storage.fields import (
     COUNT,

@@ -12,7 +12,6 @@ from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import Risk
-from riskad.decisions.selection import Selection
 from riskad.detectors.base import Detector, check_weight
 from riskad.detectors.linear.candidates import SELECT_RULES, check_select, select_candidate
 from riskad.detectors.linear.description import HasLinearScores
@@ -38,6 +37,7 @@ from riskad.detectors.linear.training_rows import (
     linear_model,
     tensor_rows,
 )
+from riskad.metrics.linear_search import Selection
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.linear import LinearModel
 from riskad.rows.memory import RowBlocks
@@ -102,7 +102,8 @@ class ShallowRAD(HasLinearScores, Detector):
         A name of `riskad.solvers.SOLVERS`.
     select : None or "cv", default=None
         "cv" chooses a, prior and lam together. It compares candidates around the given a and prior
-        and the tight lambda by how they rank held-out labelled rows (`riskad.decisions.selection`).
+        and the tight lambda by how they rank held-out labelled rows
+        (`riskad.metrics.linear_search`).
         Ties and small gains go to the given a and prior and the tight lambda. With fewer than 4
         labelled anomalies, the unbiased pu risk of held-out rows, which needs none, replaces the
         ranking. Requires risk="rad" and penalty="l2"; `riskad.RADSearchCV` can search any setting.

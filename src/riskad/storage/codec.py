@@ -56,7 +56,7 @@ __all__ = [
 OURS = {
     "AnomalyRate": "riskad.decisions.thresholds",
     "AnomalyRateEncoder": "riskad.rows.encoding",
-    "Auc": "riskad.decisions.ranking_metrics",
+    "Auc": "riskad.metrics.ranking",
     "AutoRAD": "riskad.detectors.auto",
     "BesideGroup": "riskad.tables.kinds.derived",
     "BestF": "riskad.decisions.thresholds",
@@ -90,9 +90,9 @@ OURS = {
     "PretrainedRAD": "riskad.detectors.pretrained",
     "PrincipalComponents": "riskad.detectors.features.components",
     "RandomWaves": "riskad.detectors.linear.feature_maps",
-    "RateEstimate": "riskad.decisions.rates",
+    "RateEstimate": "riskad.decisions.anomaly_rate",
     "RiskZero": "riskad.decisions.thresholds",
-    "Selection": "riskad.decisions.selection",
+    "Selection": "riskad.metrics.linear_search",
     "ShallowRAD": "riskad.detectors.shallow",
     "ShareByGroup": "riskad.tables.groups",
     "Shifts": "riskad.tables.shifts",
@@ -150,7 +150,7 @@ def register(cls: type) -> type:
 def to_tree(model: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """A fitted model as a tree and its arrays.
 
-    >>> from riskad.decisions.ranking_metrics import Auc
+    >>> from riskad.metrics.ranking import Auc
     >>> to_tree(Auc(0.9, 0.8, 1.0, n_normal=20, n_anomaly=4))
     ({'$type': ['Auc', {'value': 0.9, 'low': 0.8, 'high': 1.0, 'n_normal': 20, 'n_anomaly': 4, \
 'confidence': 0.95}]}, {})

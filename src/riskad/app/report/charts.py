@@ -14,8 +14,8 @@ import numpy as np
 
 from riskad.app.quality import KindScores, ScoreDistribution
 from riskad.app.review import ReviewReport
-from riskad.decisions.curves import Curve
-from riskad.decisions.probability_metrics import Reliability
+from riskad.metrics.curves import Curve
+from riskad.metrics.probabilities import Reliability
 
 if TYPE_CHECKING:
     from riskad.app.look import ColumnLook

@@ -10,10 +10,7 @@ import math
 
 from riskad.app.review import ReviewReport
 from riskad.core.labels import LabelCounts
-from riskad.decisions.capacity import ExpectedCost, Found
-from riskad.decisions.estimates import Estimate
-from riskad.decisions.ranking_metrics import Auc
-from riskad.decisions.rates import (
+from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
     CHOSEN,
     GIVEN,
@@ -22,6 +19,9 @@ from riskad.decisions.rates import (
     UNKNOWN,
     RateEstimate,
 )
+from riskad.decisions.capacity import ExpectedCost, Found
+from riskad.metrics.estimates import Estimate
+from riskad.metrics.ranking import Auc
 
 NOT_KNOWN = "not known"
 """What a table shows in place of a number whose interval says nothing."""

@@ -12,9 +12,8 @@ from sklearn.utils import ClassifierTags
 
 from riskad.core.checks import DataWarning, MissingLibrary, check_in_interval
 from riskad.core.labels import ANOMALY
-from riskad.decisions.held_out import quietly
-from riskad.decisions.rates import check_label_source, given_rate
-from riskad.decisions.row_groups import as_groups
+from riskad.decisions.anomaly_rate import check_label_source, given_rate
+from riskad.decisions.cross_calibration import quietly
 from riskad.decisions.thresholds import Likely, Threshold
 from riskad.detectors.auto.budget import MOST_READ, Clock, rows_to_learn_from
 from riskad.detectors.auto.deciding import calibrated
@@ -54,6 +53,7 @@ from riskad.detectors.auto.views import VIEWS, EncodedRows, Views
 from riskad.detectors.features.native import native_columns
 from riskad.detectors.pretrained import PretrainedRAD
 from riskad.detectors.trees import FrameDetector, check_encoder
+from riskad.metrics.folds import as_groups
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
@@ -117,7 +117,7 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
         uses all processors. The model does not depend on it.
     anomaly_rate : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
-        (`riskad.decisions.rates`).
+        (`riskad.decisions.anomaly_rate`).
     random_state : int, optional
         Seed. None means 0: the same data and budget give the same model.
 
@@ -277,7 +277,7 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
             (`riskad.rows.equal_rows`).
         label_source : str or array of str, default="unknown"
             How rows were chosen for labelling: "random", "chosen" or "unknown", or one of these for
-            each row. It affects the anomaly rate (`riskad.decisions.rates`), not the ranking.
+            each row. It affects the anomaly rate (`riskad.decisions.anomaly_rate`) alone.
         sample_weight : array of shape (n_rows,), optional
             Weight of each row in the fits of members that minimise a risk; only ratios of weights
             matter. A row with weight 0 is ignored. Features, the network, AUC and anomaly rate

@@ -11,12 +11,11 @@ from sklearn.utils.validation import has_fit_parameter
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.decisions.cross_calibration import on_scale
-from riskad.decisions.held_out import labelled_folds
-from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
-from riskad.decisions.row_groups import GroupEffect, Judged
 from riskad.detectors.auto.members import MEMBERS
 from riskad.detectors.auto.novelty import NOVELTY, with_novelty
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled
+from riskad.metrics.folds import labelled_folds
+from riskad.metrics.ranking import Auc, FoldScores, GroupEffect, auc_of_folds, auc_value
 
 __all__ = [
     "HeldOut",
@@ -108,17 +107,20 @@ class HeldOut:
     def _auc(self, scores: Sequence[np.ndarray], folds: Sequence[int]) -> Auc:
         """The AUC over the labelled rows of some folds."""
         judged = [self._judged(i, part) for i, part in zip(folds, scores, strict=True)]
-        values = [auc_with_interval(part.codes, part.scores).value for part in judged]
+        values = [
+            auc_value(part.scores[part.codes == ANOMALY], part.scores[part.codes == NORMAL])
+            for part in judged
+        ]
         n, m = (sum(int((p.codes == kind).sum()) for p in judged) for kind in (NORMAL, ANOMALY))
         effect = None if self.groups is None else GroupEffect.on_auc(judged)
         return auc_of_folds(values, self.n_splits, n, m, effect=effect)
 
-    def _judged(self, fold: int, scores: np.ndarray) -> Judged:
+    def _judged(self, fold: int, scores: np.ndarray) -> FoldScores:
         held = self.folds[fold]
         known = (self.codes[held] != UNLABELLED) & self._counts(held)
         places = held[known]
         groups = places if self.groups is None else self.groups[places]
-        return Judged(self.codes[places], -scores[known], groups)
+        return FoldScores(self.codes[places], -scores[known], groups)
 
 
 def folds_to_hold_out(

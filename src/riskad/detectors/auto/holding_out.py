@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.decisions.ranking_metrics import Auc
 from riskad.detectors.auto.budget import Clock
 from riskad.detectors.auto.held_out import HeldOut, fold_scores, folds_to_hold_out
 from riskad.detectors.auto.members import MEMBERS, LabelsGiven
@@ -19,6 +18,7 @@ from riskad.detectors.auto.samples import COMPARED, taken
 from riskad.detectors.auto.unseen_kinds import Kinds, hold_kinds_out, novelty_untested
 from riskad.detectors.auto.views import EncodedRows, Views
 from riskad.detectors.pretrained import PretrainedRAD
+from riskad.metrics.ranking import Auc
 from riskad.rows.engine import Threads, usable_cpus
 
 __all__ = ["Given", "HoldsOut"]

@@ -13,7 +13,6 @@ import numpy as np
 from riskad.core.checks import InputError, enumerate_names, lookup
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import get_loss
-from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.detectors.auto.budget import MOST_READ, MOST_ROWS, Sizes
 from riskad.detectors.auto.novelty import NOVELTY, Novelty
 from riskad.detectors.auto.samples import COMPARED, with_labelled
@@ -23,6 +22,7 @@ from riskad.detectors.forest import ForestRAD
 from riskad.detectors.labelled_trees import Growth, LabelledTrees
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD
 from riskad.detectors.shallow import ShallowRAD
+from riskad.metrics.linear_search import FEWEST_FOR_AUC, Candidate, choose
 
 __all__ = [
     "MEMBERS",
@@ -231,7 +231,7 @@ def _kernel(labels: LabelsGiven, seed: int) -> ShallowRAD:
 
 
 def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
-    """a, prior and lambda of the kernel member, by `riskad.decisions.selection`."""
+    """a, prior and lambda of the kernel member, by `riskad.metrics.linear_search`."""
     chosen = _KERNEL_CHOICES[0]
     kinds = {int(code) for code in np.unique(codes)}
     if kinds == {NORMAL, ANOMALY, UNLABELLED} and all(

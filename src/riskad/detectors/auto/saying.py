@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskad.decisions.ranking_metrics import Auc
 from riskad.detectors.auto.budget import Clock
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.description import SelfDescribing
+from riskad.metrics.ranking import Auc
 
 __all__ = ["SaysWhatItIs", "say_late"]
 

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from riskad.core.labels import ANOMALY, NORMAL
-from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
-from riskad.decisions.row_groups import whole_groups
 from riskad.detectors.auto.held_out import fold_scores
 from riskad.detectors.auto.members import LabelsGiven
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.auto.views import Views
+from riskad.metrics.folds import whole_groups
+from riskad.metrics.ranking import Auc, auc_of_folds, auc_with_interval
 
 __all__ = [
     "CHOICES",

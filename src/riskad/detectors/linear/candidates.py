@@ -8,9 +8,9 @@ import numpy as np
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.risks import Risk
-from riskad.decisions.selection import Candidate, Selection, choose
 from riskad.detectors.linear.lambda_search import safe_lambda
 from riskad.detectors.linear.training_rows import sample_in_memory
+from riskad.metrics.linear_search import Candidate, Selection, choose
 from riskad.rows.linear import LinearModel, RowSpace, sparse_to_dense
 
 __all__ = ["SELECT_RULES", "candidates_around", "check_select", "select_candidate"]
@@ -69,7 +69,7 @@ def select_candidate(model: LinearModel, risk: Risk, seed: int) -> Selection:
     Returns
     -------
     Selection
-        A `riskad.decisions.selection.Selection`.
+        A `riskad.metrics.linear_search.Selection`.
     """
     top, tight = (safe_lambda(model, risk, "l2", tight=tight) for tight in (False, True))
     n_rows = _ROWS if model.n_parameters <= _WIDE else _WIDE

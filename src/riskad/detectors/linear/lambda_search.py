@@ -13,11 +13,10 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.objective import Objective
 from riskad.core.regularization import Reach, measure_reach, theorem_lambda
 from riskad.core.risks import Risk
-from riskad.decisions.held_out import labelled_folds
-from riskad.decisions.ranking_metrics import auc_with_interval
-from riskad.decisions.row_groups import count_independent, whole_groups
 from riskad.detectors.linear.settings import SolverSettings
 from riskad.detectors.linear.training_rows import sample_in_memory
+from riskad.metrics.folds import count_independent, labelled_folds, whole_groups
+from riskad.metrics.ranking import auc_value
 from riskad.rows.arrays import to_numpy
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.linear import LinearModel, sparse_to_dense
@@ -305,4 +304,4 @@ def _held_out_auc(f: np.ndarray, y: np.ndarray, kinds: set[int]) -> float:
         y = np.where(y == UNLABELLED, NORMAL, y)
     if ANOMALY not in kinds:
         y = np.where(y == UNLABELLED, ANOMALY, y)
-    return auc_with_interval(y, -f).value
+    return auc_value(-f[y == ANOMALY], -f[y == NORMAL])

@@ -1,4 +1,4 @@
-"""A number estimated from labelled rows, with its interval, and shared helpers."""
+"""A number estimated from labelled rows, with its interval, and what all such estimates need."""
 
 from __future__ import annotations
 
@@ -6,22 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import beta, norm
+from scipy.stats import beta
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
 from riskad.storage.fields import COUNT, NUMBER, SHARE, Fields
-
-__all__ = [
-    "Estimate",
-    "codes_and_scores",
-    "normal_quantile",
-    "rate_interval_of",
-    "rate_of",
-    "scores_by_kind",
-    "share_above",
-    "share_interval",
-]
 
 
 @dataclass(frozen=True)
@@ -61,10 +50,22 @@ class Estimate:
         return format(self)
 
 
+def codes_and_scores(y: Any, anomaly_scores: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Label codes and scores of the same rows; messages name `what` needs them."""
+    codes = check_codes(y)
+    scores = np.asarray(anomaly_scores, dtype=float)
+    if scores.shape != codes.shape:
+        raise InputError(
+            f"{what} needs a score for each label, got {len(codes)} labels and "
+            f"{scores.size} scores."
+        )
+    return codes, scores
+
+
 def scores_by_kind(
     y: Any, anomaly_scores: Any, confidence: float, what: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the labelled anomalies and of the labelled normal rows, checked."""
+    """Scores of the labelled anomalies and of the labelled normal rows, at least one of each."""
     check_in_interval("confidence", confidence, 0, 1)
     codes, scores = codes_and_scores(y, anomaly_scores, what)
     anomalies, normals = scores[codes == ANOMALY], scores[codes == NORMAL]
@@ -76,37 +77,14 @@ def scores_by_kind(
     return anomalies, normals
 
 
-def codes_and_scores(y: Any, anomaly_scores: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Label codes and scores, one of each for each row; messages name `what` needs them."""
-    codes = check_codes(y)
-    scores = np.asarray(anomaly_scores, dtype=float)
-    if scores.shape != codes.shape:
-        raise InputError(
-            f"{what} needs a score for each label, got {len(codes)} labels and "
-            f"{scores.size} scores."
-        )
-    return codes, scores
-
-
-def normal_quantile(confidence: float) -> float:
-    """The z within which a standard normal number lies with probability `confidence`."""
-    return float(norm.ppf(0.5 + confidence / 2))
-
-
-def rate_of(pi_n: Any) -> float:
-    """The anomaly rate from a number or an estimate."""
-    value = getattr(pi_n, "pi_n", pi_n)
-    return check_in_interval(
-        "pi_n", value, 0, 1, "It is the share of anomalies among the unlabelled rows."
-    )
-
-
-def rate_interval_of(pi_n: Any) -> tuple[float, float]:
-    """The interval of an estimate of the anomaly rate; a number counts as known."""
-    if not hasattr(pi_n, "interval"):
-        return rate_of(pi_n), rate_of(pi_n)
-    low, high = pi_n.interval
-    return float(low), float(high)
+def rate_with_interval(pi_n: Any, default: float | None = None) -> tuple[float, float, float]:
+    """An anomaly rate and its interval, from a number, which counts as exact, or an estimate."""
+    if pi_n is None and default is not None:
+        return default, default, default
+    meaning = "It is the share of anomalies among the unlabelled rows."
+    value = check_in_interval("pi_n", getattr(pi_n, "pi_n", pi_n), 0, 1, meaning)
+    low, high = getattr(pi_n, "interval", (value, value))
+    return value, float(low), float(high)
 
 
 def share_above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
@@ -115,7 +93,7 @@ def share_above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def share_interval(hits: float, n: float, confidence: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval for a share; hits need not be an integer."""
+    """Clopper and Pearson's interval of a share; neither hits nor n need be whole numbers."""
     tail = (1 - confidence) / 2
     low = 0.0 if hits <= 0 else float(beta.ppf(tail, hits, n - hits + 1))
     high = 1.0 if hits >= n else float(beta.ppf(1 - tail, hits + 1, n - hits))

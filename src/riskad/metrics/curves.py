@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from riskad.decisions.estimates import (
-    rate_interval_of,
-    rate_of,
+from riskad.metrics.estimates import (
+    rate_with_interval,
     scores_by_kind,
     share_above,
     share_interval,
@@ -37,7 +36,7 @@ def roc_with_interval(
 
     The interval of TPR is the exact one (Clopper-Pearson) of a share of the anomalies. Of many
     thresholds about `points` are used, as quantiles of each kind. With groups, `effect` rows are
-    worth as much as one row without a group (`riskad.decisions.row_groups.GroupEffect`).
+    worth as much as one row without a group (`riskad.metrics.ranking.GroupEffect`).
 
     Examples
     --------
@@ -75,7 +74,7 @@ def precision_recall_with_interval(
     """
     anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "a precision")
     m, n = len(anomalies), len(normals)
-    rates = (m / (m + n),) * 3 if pi_n is None else (rate_of(pi_n), *rate_interval_of(pi_n))
+    rate, least, most = rate_with_interval(pi_n, default=m / (m + n))
     t = _curve_thresholds(anomalies, normals, points)
     t = t[share_above(anomalies, t) > 0]
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
@@ -85,9 +84,8 @@ def precision_recall_with_interval(
     def precision(rate: float, TPR: np.ndarray, FPR: np.ndarray) -> np.ndarray:
         return rate * TPR / (rate * TPR + (1 - rate) * FPR)
 
-    value = precision(rates[0], TPR, FPR)
-    low, high = precision(rates[1], TPR_low, FPR_high), precision(rates[2], TPR_high, FPR_low)
-    return Curve(t, TPR, value, low, high)
+    low, high = precision(least, TPR_low, FPR_high), precision(most, TPR_high, FPR_low)
+    return Curve(t, TPR, precision(rate, TPR, FPR), low, high)
 
 
 def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray, points: int) -> np.ndarray:
@@ -97,9 +95,7 @@ def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray, points: int) -
     return np.append(np.inf, np.unique(np.concatenate(kinds))[::-1])
 
 
-def _share_intervals(
-    shares: np.ndarray, n: float, confidence: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals of shares of n rows; n need not be an integer."""
+def _share_intervals(shares: np.ndarray, n: float, confidence: float) -> np.ndarray:
+    """Lower and upper ends of intervals of shares of n rows; n need not be an integer."""
     pairs = np.array([share_interval(share * n, n, confidence) for share in shares])
-    return pairs[:, 0], pairs[:, 1]
+    return pairs.T

@@ -1,8 +1,9 @@
-"""Choosing and judging any detector with scikit-learn's tools.
+"""Choosing and judging any detector by cross-validation.
 
-`riskad.PNUStratifiedKFold` can be used as `cv=`, and the scorers here as `scoring=`. `RADSearchCV`
-combines them with the cautious rule of `riskad.decisions.selection`, and `evaluate_nested` measures
-a detector that chooses its own settings.
+`PNUStratifiedKFold` (`riskad.metrics.folds`) can be used as scikit-learn's `cv=`, and the scorers
+here as `scoring=`. `RADSearchCV` combines them with the cautious rule of
+`riskad.metrics.linear_search`, and `evaluate_nested` measures a detector that chooses its own
+settings.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, check_codes, check_rows_match
 from riskad.core.losses import Loss
 from riskad.core.risks import get_risk
-from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
-from riskad.decisions.row_groups import count_independent
-from riskad.decisions.selection import FEWEST_FOR_AUC, PNUStratifiedKFold, best_place
+from riskad.metrics.folds import (
+    PNUStratifiedKFold,
+    count_independent,
+    labelled_folds,
+    whole_groups,
+)
+from riskad.metrics.linear_search import FEWEST_FOR_AUC, best_place
+from riskad.metrics.ranking import Auc, auc_of_folds, auc_with_interval
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.table import as_table
 
-__all__ = ["RADSearchCV", "RiskScorer", "evaluate_nested", "labelled_auc"]
+__all__ = ["RADSearchCV", "RiskScorer", "evaluate_nested", "labelled_auc", "out_of_fold_scores"]
 
 _GRID = {"a": (0.02, 0.1, 0.4), "prior": (0.5, 0.8, 0.95)}
 
@@ -146,10 +152,9 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> RADSearchCV:
         """Compare all candidates, then fit the chosen one to all rows."""
-        X, codes = as_table(X), check_codes(y)
-        check_rows_match(X, codes)
-        n, m = _count_labelled(X, codes)
-        rarer = min(n, m)
+        X, codes, groups = check_rows_and_labels(X, y)
+        m = count_independent(codes, ANOMALY, groups)
+        rarer = min(count_independent(codes, NORMAL, groups), m)
         if rarer < 2:
             self.criterion_, self.cv_results_, self.best_params_ = "none", None, {}
             self.best_estimator_ = clone(self.estimator).fit(X, codes, **fit_params)
@@ -256,16 +261,14 @@ def evaluate_nested(
     Auc
         AUC of a fit to all rows, with its interval.
     """
-    X, codes = as_table(X), check_codes(y)
-    check_rows_match(X, codes)
-    n, m = _count_labelled(X, codes)
-    rarer = min(n, m)
-    if rarer < 2:
+    X, codes, groups = check_rows_and_labels(X, y)
+    n, m = (count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
+    if min(n, m) < 2:
         raise InputError(
             "an AUC on held-out rows needs at least 2 labelled rows of each kind, got "
-            f"{rarer} of the rarer one."
+            f"{min(n, m)} of the rarer one."
         )
-    folds = PNUStratifiedKFold(min(n_splits, rarer), n_repeats, random_state)
+    folds = PNUStratifiedKFold(min(n_splits, n, m), n_repeats, random_state)
     values = []
     for train, held in folds.split(X, codes):
         fitted = clone(model).fit(_safe_indexing(X, train), codes[train])
@@ -273,7 +276,51 @@ def evaluate_nested(
     return auc_of_folds(values, folds.n_splits, n, m, confidence)
 
 
-def _count_labelled(X: Any, codes: np.ndarray) -> tuple[int, int]:
-    """Number of normal rows and of anomalies, copies of a row as one."""
-    groups = group_equal_rows(X, codes)
-    return count_independent(codes, NORMAL, groups), count_independent(codes, ANOMALY, groups)
+def out_of_fold_scores(
+    model: Any, X: Any, y: Any, n_splits: int = 5, random_state: int | None = None
+) -> np.ndarray:
+    """Anomaly scores of the labelled rows, each from a fit that never saw the row.
+
+    scikit-learn's `cross_val_predict` renumbers the three codes before fitting; this function does
+    not. Unlabelled rows are in every training set, except that copies of a row are held out
+    together. The result is NaN for them.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline with `score_samples`
+        Cloned for every fold.
+    X : array, sparse matrix or frame
+        All rows.
+    y : array
+        Codes +1 normal, -1 anomaly, 0 unlabelled.
+    n_splits : int, default=5
+        Number of folds, at most the number of rows of the rarer label.
+    random_state : int, optional
+        Seed of the folds.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        High = anomalous; NaN for unlabelled rows.
+    """
+    X, codes, groups = check_rows_and_labels(X, y)
+    rarer = min(count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
+    folds = labelled_folds(codes, min(n_splits, rarer), random_state, groups) if rarer > 1 else []
+    if not folds:
+        raise InputError(
+            "out-of-fold scores need at least 2 labelled rows of each kind, "
+            f"got {rarer} of the rarer one. Copies of a row count as one."
+        )
+    scores = np.full(len(codes), np.nan)
+    for held in (whole_groups(fold, groups) for fold in folds):
+        train = np.setdiff1d(np.arange(len(codes)), held, assume_unique=True)
+        fitted = clone(model).fit(_safe_indexing(X, train), codes[train])
+        scores[held] = -fitted.score_samples(_safe_indexing(X, held))
+    return np.where(codes == UNLABELLED, np.nan, scores)
+
+
+def check_rows_and_labels(X: Any, y: Any) -> tuple[Any, Codes, np.ndarray | None]:
+    """Rows that can be indexed, their label codes, and their groups if rows have copies."""
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
+    return X, codes, group_equal_rows(X, codes)

@@ -1,16 +1,21 @@
-r"""The anomaly rate of the unlabelled rows from scores alone: a mixture of two known distributions.
+r"""Estimates of the anomaly rate from scores alone, to compare with that of the package.
 
 Scores of rows that the fit has not seen are a mixture,
 
     p_u(s) = (1 - pi_n) p_p(s) + pi_n p_n(s),
 
-if labelled rows are like those of their kind among the unlabelled rows. The methods find pi_n in
-histograms of these scores; the calibration log r(s) = log p_n(s) / p_p(s) is also used for
-probabilities.
+if labelled rows are like those of their kind among the unlabelled rows. "em" finds the most likely
+rate given calibrated scores (Saerens, Latinne and Decaestecker, 2002); "divergence" the mixture of
+labelled rows closest to the unlabelled rows in Pearson divergence (du Plessis and Sugiyama, 2014);
+"shift" compares how often a row is flagged (Lipton, Wang and Smola, 2018). "pu" and "nu" need no
+labelled anomalies or no labelled normal rows: they find the largest share that the labelled kind
+can have among the unlabelled rows (Blanchard, Lee and Scott, 2010), which is right only if some
+region contains only this kind. "auto" is `riskad.estimate_prior`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,21 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import norm, t
+from sklearn.base import clone
 
+from riskad import InputError, ShallowRAD, estimate_prior
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
 
-__all__ = [
-    "RESAMPLES",
-    "Floats",
-    "Found",
-    "Histograms",
-    "calibration_line",
-    "divergence",
-    "em",
-    "find_rate",
-    "log_ratio",
-    "shift",
-]
+METHODS = ("auto", "em", "divergence", "shift", "pu", "nu")
+
+_N_SPLITS, _SEED = 5, 0
+_CUTS = np.arange(3, 11) / 10
 
 Floats: TypeAlias = NDArray[np.float64]
 Found: TypeAlias = tuple[float, tuple[float, float], dict[str, float]]
@@ -83,7 +82,7 @@ class Histograms:
 
 
 def find_rate(h: Histograms, method: str, confidence: float, seed: int) -> Found:
-    """The rate by "em", "divergence" or "shift" (see `riskad.estimate_prior`)."""
+    """The rate by "em", "divergence" or "shift"."""
     if method == "shift":
         return shift(h, confidence)
     estimate = {"em": em, "divergence": divergence}[method]
@@ -223,3 +222,77 @@ def shift(h: Histograms, confidence: float) -> Found:
     seen = {"flagged": float(q), "tpr": float(tpr), "fpr": float(fpr)}
     interval = (min(float(inside[0]), pi_n), max(float(inside[-1]), pi_n))
     return pi_n, interval, seen | _separation(h)
+
+
+def estimate_by(method: str, X: np.ndarray, y: Codes) -> tuple[float, float, float]:
+    """The rate by a method, and both ends of its 95 % interval."""
+    if method == "auto":
+        return tuple(estimate_prior(X, y))  # type: ignore[return-value]
+    n, m = (int((y == kind).sum()) for kind in (NORMAL, ANOMALY))
+    if (n < 2 and method != "nu") or (m < 2 and method != "pu"):
+        raise InputError(
+            f"{method} takes 2 labelled rows of a kind, got {n} normal, {m} anomalies."
+        )
+    if method in ("pu", "nu"):
+        pi_n, (low, high) = _from_one_kind(X, y, method)
+    else:
+        scores = _cross_fit(X, y, ShallowRAD(lam="tight", tol=1e-3))
+        pi_n, (low, high), _ = find_rate(Histograms.of(scores, y), method, 0.95, _SEED)
+    return float(pi_n), float(low), float(high)
+
+
+def _cross_fit(X: np.ndarray, codes: Codes, estimator: Any) -> Floats:
+    """Anomaly scores of all rows, each by a fit that has not seen it, of labelled spread 1."""
+    scores = np.empty(len(codes))
+    for held in _folds(codes):
+        fitted = clone(estimator).fit(np.delete(X, held, axis=0), np.delete(codes, held))
+        scores[held] = -fitted.score_samples(X[held])
+    labelled = scores[codes != UNLABELLED]
+    return (scores - labelled.mean()) / (labelled.std() or 1.0)
+
+
+def _folds(codes: Codes) -> Iterator[NDArray[Any]]:
+    """Row numbers to hold out, fold by fold, with an even share of each kind."""
+    rng = np.random.default_rng(_SEED)
+    kinds = np.unique(codes)
+    n_splits = min(_N_SPLITS, *(int((codes == kind).sum()) for kind in kinds))
+    fold = np.empty(len(codes), dtype=int)
+    for rows in (np.flatnonzero(codes == kind) for kind in kinds):
+        fold[rng.permutation(rows)] = np.arange(len(rows)) % n_splits
+    for k in range(n_splits):
+        yield np.flatnonzero(fold == k)
+
+
+def _from_one_kind(X: np.ndarray, codes: Codes, method: str) -> tuple[float, tuple[float, float]]:
+    """The rate from normal and unlabelled rows ("pu"), or anomalies and unlabelled rows ("nu")."""
+    kind = NORMAL if method == "pu" else ANOMALY
+    rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
+    stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
+    scorer = ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
+    likeness, own = -kind * _cross_fit(X[rows], stand_in, scorer), stand_in == kind
+    shares, _ = _largest_share(likeness[own], likeness[~own], 0.95)
+    low, pi_n, high = map(float, 1 - shares[::-1] if method == "pu" else shares)
+    return pi_n, (low, high)
+
+
+def _largest_share(known: Floats, unlabelled: Floats, confidence: float) -> tuple[Floats, float]:
+    """The largest share pi_k that the known kind can have among the unlabelled rows: low, estimate,
+    high.
+
+    In any region C the unlabelled rows have at least the rows of the known kind, U(C) >= pi_k K(C),
+    so that pi_k <= U(C) / K(C), with equality if the other kind has no rows there. C is where rows
+    look most like the known kind, with K(C) = 0.3, 0.4, ..., 1. If one of these regions is free of
+    the other kind, pi_k is the smallest ratio, and lies between the smallest lower and the smallest
+    upper limit of all; the limits hold together (Bonferroni). The estimate is the ratio with the
+    smallest upper limit; its K(C) is also returned.
+    """
+    n_k, n_u = len(known), len(unlabelled)
+    cuts = np.quantile(known, 1 - _CUTS, method="lower")
+    K, U = ((rows[:, None] >= cuts).mean(axis=0) for rows in (known, unlabelled))
+    U = np.maximum(U, 1 / n_u)
+    error = np.sqrt((1 - K) / (K * n_k) + (1 - U) / (U * n_u))  # of log U / K
+    margin = np.exp(t.ppf(1 - (1 - confidence) / (2 * len(_CUTS)), n_k - 1) * error)
+    ratio = U / K
+    best = int(np.argmin(ratio * margin))
+    shares = [(ratio / margin).min(), ratio[best], (ratio * margin).min()]
+    return np.minimum(shares, 1), float(K[best])

@@ -1,0 +1,250 @@
+"""Quality of probabilities (Brier score, log score, reliability), and precision and recall among
+unlabelled rows, without looking at them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import t
+
+from riskad.core.checks import DataWarning, InputError, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.metrics.estimates import (
+    Estimate,
+    codes_and_scores,
+    rate_with_interval,
+    scores_by_kind,
+    share_interval,
+)
+
+__all__ = [
+    "Reliability",
+    "UnlabelledPrecisionRecall",
+    "brier_score",
+    "log_score",
+    "reliability",
+    "unlabelled_precision_recall",
+]
+
+
+def brier_score(y: Any, probabilities: Any, pi_n: Any = None, confidence: float = 0.95) -> Estimate:
+    """Mean squared error of probabilities of being an anomaly, with an interval.
+
+        pi_n mean_n (1 - p)^2 + (1 - pi_n) mean_p p^2
+
+    over labelled anomalies and normal rows; the lower the better. `pi_n` is the anomaly rate where
+    the probabilities are used, a number or an estimate that has it; None is the share of the
+    labels.
+
+    Examples
+    --------
+    >>> print(brier_score([1, 1, 1, -1, -1, -1], [0.1, 0.2, 0.1, 0.9, 0.6, 0.7], pi_n=0.1))
+    0.027 (95% interval 0.000 to 0.070; 3 normal, 3 anomalies)
+    """
+    return _mean_loss(y, probabilities, pi_n, confidence, np.square)
+
+
+def log_score(y: Any, probabilities: Any, pi_n: Any = None, confidence: float = 0.95) -> Estimate:
+    """Mean negative log-likelihood of probabilities of being an anomaly, with an interval.
+
+        - pi_n mean_n log p - (1 - pi_n) mean_p log(1 - p)
+
+    as in `brier_score`. A wrong probability of 0 or 1 costs as much as one of 1e-12.
+
+    Examples
+    --------
+    >>> print(log_score([1, 1, 1, -1, -1, -1], [0.1, 0.2, 0.1, 0.9, 0.6, 0.7], pi_n=0.1))
+    0.163 (95% interval 0.002 to 0.323; 3 normal, 3 anomalies)
+    """
+    return _mean_loss(
+        y, probabilities, pi_n, confidence, lambda wrong: -np.log(np.maximum(1 - wrong, 1e-12))
+    )
+
+
+def _mean_loss(
+    y: Any,
+    probabilities: Any,
+    pi_n: Any,
+    confidence: float,
+    loss: Callable[[np.ndarray], np.ndarray],
+) -> Estimate:
+    """Mean loss of |truth - p| at an anomaly rate; the interval is Student's, never below 0."""
+    anomalies, normals = _probabilities_by_kind(y, probabilities, confidence)
+    m, n = len(anomalies), len(normals)
+    rate, *_ = rate_with_interval(pi_n, default=m / (m + n))
+    parts = (rate, loss(1 - anomalies)), (1 - rate, loss(normals))
+    value = float(sum(share * each.mean() for share, each in parts))
+    if min(m, n) < 2:
+        return Estimate(value, 0.0, float("inf"), n, m, confidence)
+    variance = sum(share**2 * each.var(ddof=1) / len(each) for share, each in parts)
+    spread = float(t.ppf(0.5 + confidence / 2, min(m, n) - 1) * variance**0.5)
+    return Estimate(value, max(value - spread, 0.0), value + spread, n, m, confidence)
+
+
+def _probabilities_by_kind(
+    y: Any, probabilities: Any, confidence: float
+) -> tuple[np.ndarray, np.ndarray]:
+    anomalies, normals = scores_by_kind(y, probabilities, confidence, "a score of probabilities")
+    for each in (anomalies, normals):
+        if each.min() < 0 or each.max() > 1:
+            raise InputError(
+                "probabilities lie between 0 and 1; scores become probabilities by "
+                "anomaly_probability of a calibrated detector."
+            )
+    return anomalies, normals
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """For bins of probabilities: their mean, and the share of anomalies with its interval."""
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+    """Number of labelled rows in each bin."""
+
+    def __str__(self) -> str:
+        rows = zip(self.predicted, self.observed, self.low, self.high, self.count, strict=True)
+        return "\n".join(
+            f"{p:.3f} said, {o:.3f} seen ({low:.3f} to {high:.3f}; {count} rows)"
+            for p, o, low, high, count in rows
+        )
+
+
+def reliability(
+    y: Any, probabilities: Any, pi_n: Any = None, bins: int = 10, confidence: float = 0.95
+) -> Reliability:
+    """Compare predicted probabilities p with the observed share of anomalies.
+
+    Bins have equal width; empty ones are left out. The interval of a share is the exact one
+    (Clopper-Pearson). `pi_n` as in `brier_score`: odds in a bin are changed by the same factor as
+    the odds of anomalies among all labelled rows.
+
+    Examples
+    --------
+    >>> print(reliability([1, 1, 1, -1, 1, -1], [0.1, 0.1, 0.1, 0.1, 0.7, 0.9], bins=2))
+    0.100 said, 0.250 seen (0.006 to 0.806; 4 rows)
+    0.800 said, 0.500 seen (0.013 to 0.987; 2 rows)
+    """
+    anomalies, normals = _probabilities_by_kind(y, probabilities, confidence)
+    m, n = len(anomalies), len(normals)
+    rate, *_ = rate_with_interval(pi_n, default=m / (m + n))
+    weight = np.array([(1 - rate) / n, rate / m])  # of a normal row and of an anomaly
+    p, kind = np.concatenate([normals, anomalies]), np.repeat([0, 1], [n, m])
+    bin_of = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], p, side="right")
+    rows = []
+    for own in (bin_of == each for each in np.unique(bin_of)):
+        hits, count = int(kind[own].sum()), int(own.sum())
+        shares = hits / count, *share_interval(hits, count, confidence)
+        at_rate = [q * weight[1] / (q * weight[1] + (1 - q) * weight[0]) for q in shares]
+        rows.append((np.average(p[own], weights=weight[kind[own]]), *at_rate, count))
+    return Reliability(*map(np.array, zip(*rows, strict=True)))
+
+
+# --- unlabelled rows -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UnlabelledPrecisionRecall:
+    """Precision and recall of "anomalous if the score is above a threshold" on unlabelled rows."""
+
+    precision: Estimate
+    recall: Estimate
+    flagged: float
+    """Share of the unlabelled rows that score above the threshold."""
+    pi_n: float
+    """The anomaly rate of the unlabelled rows that the precision is computed with."""
+
+    def __str__(self) -> str:
+        return (
+            f"flagged {self.flagged:.1%} of the unlabelled rows; precision {self.precision}; "
+            f"recall {self.recall}"
+        )
+
+
+def unlabelled_precision_recall(
+    y: Any, anomaly_scores: Any, threshold: float, pi_n: Any, confidence: float = 0.95
+) -> UnlabelledPrecisionRecall:
+    r"""Precision and recall among unlabelled rows, from an anomaly rate and labelled anomalies.
+
+    With q the share of unlabelled rows that score above the threshold,
+
+        recall = share of labelled anomalies above it,    precision = pi_n recall / q,
+
+    if labelled anomalies resemble those among the unlabelled rows. No unlabelled row needs a label,
+    but scores of labelled rows must come from fits that never saw them (`out_of_fold_scores`);
+    otherwise both numbers are too optimistic.
+
+    Parameters
+    ----------
+    y : array
+        Codes +1 normal, -1 anomaly, 0 unlabelled.
+    anomaly_scores : array
+        High = anomalous. Labelled normal rows are not used and may be NaN.
+    threshold : float
+        Rows above it are flagged; for a detector this is `-offset_`.
+    pi_n : float or estimate with `.pi_n`
+        Anomaly rate of the unlabelled rows. The `interval` of an estimate widens that of the
+        precision.
+    confidence : float, default=0.95
+        Confidence of each interval: exact (Clopper-Pearson) for the recall; the precision combines
+        the ends of those of recall and rate, which is conservative.
+
+    Returns
+    -------
+    UnlabelledPrecisionRecall
+        Both, each an `Estimate`; `flagged` is q.
+
+    Examples
+    --------
+    >>> y = np.repeat([-1, 0], [4, 10])
+    >>> scores = np.array([3, 3, 3, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0])
+    >>> quality = unlabelled_precision_recall(y, scores, threshold=1, pi_n=0.2)
+    >>> f"{quality.precision.value:.2f} {quality.recall.value:.2f}"
+    '0.75 0.75'
+    """
+    check_in_interval("confidence", confidence, 0, 1)
+    what = "precision and recall among unlabelled rows"
+    codes, scores = codes_and_scores(y, anomaly_scores, what)
+    anomalies, unlabelled = scores[codes == ANOMALY], scores[codes == UNLABELLED]
+    m = len(anomalies)
+    if not m or not len(unlabelled):
+        raise InputError(
+            f"{what} need labelled anomalies and unlabelled rows, got {m} and {len(unlabelled)}."
+        )
+    if np.isnan(anomalies).any() or np.isnan(unlabelled).any():
+        raise InputError(
+            f"{what} need a score for each labelled anomaly and each unlabelled row, and some are "
+            "NaN. out_of_fold_scores scores the labelled rows; take those of the others from a "
+            "fit to all rows."
+        )
+    rate, rate_low, rate_high = rate_with_interval(pi_n)
+    hits, q = float((anomalies > threshold).sum()), float((unlabelled > threshold).mean())
+    recall, (low, high) = hits / m, share_interval(hits, m, confidence)
+    if recall * rate > q:
+        warnings.warn(
+            f"pi_n = {rate:.3g} and a recall of {recall:.2f} would make more anomalies above the "
+            f"threshold than there are rows ({q:.3g} of the unlabelled ones): the rate is too high "
+            "or the labelled anomalies are easier than those among the unlabelled rows.",
+            DataWarning,
+            stacklevel=2,
+        )
+
+    def precision(rate: float, recall: float) -> float:
+        return min(1.0, rate * recall / q) if q > 0 else float("nan")
+
+    n = int((codes == NORMAL).sum())
+    ends = precision(rate_low, low), precision(rate_high, high)
+    return UnlabelledPrecisionRecall(
+        precision=Estimate(precision(rate, recall), *ends, n, m, confidence),
+        recall=Estimate(recall, low, high, n, m, confidence),
+        flagged=q,
+        pi_n=rate,
+    )

@@ -1,0 +1,367 @@
+"""How well scores rank labelled rows, with intervals: AUC, average precision, precision at k.
+
+An AUC is compared with another of the same rows (`auc_difference`), combined from folds
+(`auc_of_folds`), and has an interval that counts groups of similar rows (`GroupEffect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import norm, rankdata, t
+
+from riskad.core.checks import InputError, check_in_interval
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.metrics.estimates import (
+    Estimate,
+    codes_and_scores,
+    rate_with_interval,
+    scores_by_kind,
+    share_above,
+    share_interval,
+)
+from riskad.metrics.folds import as_groups
+
+__all__ = [
+    "Auc",
+    "AucDifference",
+    "auc_difference",
+    "auc_of_folds",
+    "auc_with_interval",
+    "average_precision_with_interval",
+    "precision_at_k_with_interval",
+]
+
+# How many groups the prior guess "rows of a group are all alike" counts as.
+_GUESSED_GROUPS = 3
+
+
+# --- AUC -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Auc(Estimate):
+    """Probability that a random anomaly scores above a random normal row, with its interval."""
+
+
+def auc_value(anomalies: np.ndarray, normals: np.ndarray) -> float:
+    """The AUC of anomaly scores of rows of both kinds, without checks or an interval."""
+    m, n = len(anomalies), len(normals)
+    ranks = rankdata(np.concatenate([anomalies, normals]))
+    return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+
+
+def auc_with_interval(
+    y: Any, anomaly_scores: Any, confidence: float = 0.95, groups: Any = None
+) -> Auc:
+    """AUC over the labelled rows, with an interval.
+
+    The interval is Newcombe's, for few labels: it holds all values theta with
+    |AUC - theta| <= z sqrt(V(theta)), V being the variance of Hanley and McNeil with Newcombe's
+    (2006) balanced count. Unlike an interval around the estimate, it does not shrink to a point if
+    a few anomalies all have the highest scores.
+
+    With `groups`, the group of each row such as its customer, V is multiplied by the effect of
+    similar rows within groups (`GroupEffect`); a row with a blank group is a group of its own.
+
+    Examples
+    --------
+    >>> print(auc_with_interval([1, 1, 1, 1, -1, -1], [0.1, 0.4, 0.2, 0.3, 0.9, 0.8]))
+    1.000 (95% interval 0.472 to 1.000; 4 normal, 2 anomalies)
+    """
+    anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "an AUC")
+    m, n = len(anomalies), len(normals)
+    z = float(norm.ppf(0.5 + confidence / 2))
+    if groups is not None:
+        codes, scores = codes_and_scores(y, anomaly_scores, "an AUC")
+        groups, labelled = as_groups(groups, len(codes)), codes != UNLABELLED
+        part = FoldScores(codes[labelled], scores[labelled], groups[labelled])
+        z *= GroupEffect.on_auc([part]).variance ** 0.5
+    value = auc_value(anomalies, normals)
+    return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
+
+
+def auc_of_folds(
+    values: Any,
+    n_splits: int,
+    n: int,
+    m: int,
+    confidence: float = 0.95,
+    effect: GroupEffect | None = None,
+) -> Auc:
+    r"""AUC of a fit to all rows, from the AUCs of folds over n normal rows and m anomalies.
+
+    Scores of different fits may have different scales, so folds are ranked separately and the value
+    is the mean of `values`. The interval is Newcombe's with
+
+        z = t sqrt(n_splits / (n_splits - 1)),
+
+    t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
+    and differ more from each other and from the fit to all rows if there are fewer labels.
+    One row counts as two here, whose interval already covers nearly everything. With groups, their
+    effect widens the interval, and t counts groups.
+    """
+    confidence = check_in_interval("confidence", confidence, 0, 1)
+    value = float(np.mean(values))
+    rarer = min(n, m) if effect is None else effect.n_groups
+    quantile = float(t.ppf(0.5 + confidence / 2, max(rarer - 1, 1)))
+    z = quantile * (n_splits / (n_splits - 1)) ** 0.5
+    if effect is not None:
+        z *= effect.variance**0.5
+    return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
+
+
+def like_interval(other: Auc, value: float, m: float, n: float) -> Auc:
+    """An AUC with counts m and n, which need not be whole, and an interval of another one's z.
+
+    Examples
+    --------
+    >>> print(like_interval(auc_with_interval([1, 1, 1, -1, -1], [1, 2, 4, 3, 5]), 0.8, 20, 30))
+    0.800 (95% interval 0.643 to 0.894; 3 normal, 2 anomalies)
+    """
+    end = other.low if other.value > 0 else other.high
+    z = abs(other.value - end) / _variance(end, other.n_anomaly, other.n_normal) ** 0.5
+    ends = _score_interval(value, m, n, z)
+    return Auc(value, *ends, other.n_normal, other.n_anomaly, other.confidence)
+
+
+def _variance(theta: float, m: float, n: float) -> float:
+    """Variance of an estimated AUC, by Hanley and McNeil with Newcombe's balanced count."""
+    spread = 1 + ((m + n) / 2 - 1) * ((1 - theta) / (2 - theta) + theta / (1 + theta))
+    return theta * (1 - theta) * spread / (m * n)
+
+
+def _score_interval(value: float, m: float, n: float, z: float) -> tuple[float, float]:
+    def excess(theta: float) -> float:
+        return (value - theta) ** 2 - z**2 * _variance(theta, m, n)
+
+    # Inside the interval excess is negative, also just inside of an estimate of 0 or 1.
+    inside = min(max(value, 1e-12), 1 - 1e-12)
+    low = 0.0 if value == 0 else float(brentq(excess, 0.0, inside))
+    high = 1.0 if value == 1 else float(brentq(excess, inside, 1.0))
+    return low, high
+
+
+# --- two models on the same rows -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AucDifference(Estimate):
+    """How much higher the first AUC is than the second, with its interval."""
+
+    @property
+    def verdict(self) -> str:
+        """One of "better", "worse" and "unclear": whether the interval excludes 0."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "unclear"
+
+
+def auc_difference(
+    y: Any, first: Any, second: Any, confidence: float = 0.95, groups: Any = None
+) -> tuple[AucDifference, Auc, Auc]:
+    r"""Compare two models by the anomaly scores that both give to the same labelled rows.
+
+    With theta_1 and theta_2 the two AUCs, (l_k, u_k) their own intervals and r the correlation of
+    the two estimates by DeLong's (1988) components, the interval is that of Zou and Donner (2008):
+
+        low  = d - sqrt(a^2 + b^2 - 2 r a b),   a = theta_1 - l_1,  b = u_2 - theta_2,
+        high = d + sqrt(a^2 + b^2 - 2 r a b),   a = u_1 - theta_1,  b = theta_2 - l_2.
+
+    Both models make most of their mistakes on the same rows, so r is large and the interval of the
+    difference much narrower than those of the AUCs. If one of them ranks perfectly, its components
+    do not vary and r cannot be estimated: it is set to 0, which is conservative.
+
+    Parameters
+    ----------
+    y
+        Codes +1 normal, -1 anomaly; unlabelled rows (0) are ignored.
+    first, second
+        Anomaly scores of these rows; each model may have its own scale.
+    confidence
+        Probability with which the interval contains the difference.
+    groups
+        Group of each row, if there are groups; see `auc_with_interval`.
+
+    Returns
+    -------
+    tuple of AucDifference, Auc and Auc
+        The first minus the second, and the two AUCs.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([1, -1], [80, 20])
+    >>> second = rng.normal(size=100) - y
+    >>> difference, *_ = auc_difference(y, second - 2 * y, second)
+    >>> print(f"{difference:+.3f}", difference.verdict)
+    +0.094 (95% interval +0.013 to +0.204; 80 normal, 20 anomalies) better
+    """
+    ours = auc_with_interval(y, first, confidence, groups=groups)
+    theirs = auc_with_interval(y, second, confidence, groups=groups)
+    V = [
+        _delong_components(*scores_by_kind(y, scores, confidence, "a difference of AUCs"))
+        for scores in (first, second)
+    ]
+    spread = np.sqrt(_covariance(V[0], V[0]) * _covariance(V[1], V[1]))
+    r = float(np.clip(_covariance(*V) / spread, -1, 1)) if spread > 0 else 0.0
+
+    def joined(a: float, b: float) -> float:
+        return float(np.sqrt(max(a**2 + b**2 - 2 * r * a * b, 0.0)))
+
+    d = ours.value - theirs.value
+    low = max(d - joined(ours.value - ours.low, theirs.high - theirs.value), -1.0)
+    high = min(d + joined(ours.high - ours.value, theirs.value - theirs.low), 1.0)
+    return AucDifference(d, low, high, ours.n_normal, ours.n_anomaly, confidence), ours, theirs
+
+
+def _delong_components(anomalies: np.ndarray, normals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each anomaly the share of normal rows below it; for each normal row, anomalies above."""
+    m, n = len(anomalies), len(normals)
+    # Ranks among all rows minus those within a kind count the rows of the other kind below.
+    ranks = rankdata(np.concatenate([anomalies, normals]))
+    return (ranks[:m] - rankdata(anomalies)) / n, 1 - (ranks[m:] - rankdata(normals)) / m
+
+
+def _covariance(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> float:
+    """Covariance of two AUCs, the sum over both kinds of cov(V, V') / (number of its rows)."""
+    pairs = zip(first, second, strict=True)
+    return float(sum(np.mean((u - u.mean()) * (v - v.mean())) / len(u) for u, v in pairs))
+
+
+# --- groups of similar rows ----------------------------------------------------------------
+
+
+class FoldScores(NamedTuple):
+    """Labelled rows that one fit has scored: their codes, anomaly scores and groups."""
+
+    codes: np.ndarray
+    scores: np.ndarray
+    groups: np.ndarray
+
+
+class GroupEffect(NamedTuple):
+    """How much less information on a number rows in groups carry than rows without groups."""
+
+    variance: float
+    """Factor by which its variance must be multiplied."""
+    n_groups: float
+    """How many groups the rows of the rarer kind count for."""
+
+    @classmethod
+    def on_auc(cls, folds: Sequence[FoldScores]) -> GroupEffect:
+        r"""The effect on the mean AUC of some folds.
+
+        With V_i DeLong's (1988) components, the share of rows of the other kind that row i ranks
+        correctly, A their mean and c_i the number of rows of i's kind in its fold,
+        d_i = (V_i - A) / c_i, the ratio of variances over groups and over rows is (Obuchowski,
+        1997)
+
+            D = sum_g (sum_{i in g} d_i)^2 / sum_i d_i^2.
+
+        Few groups determine D badly, and a perfect ranking not at all. So its largest possible
+        value, if all rows of a group are alike (sum_g c_g^2 / c for c_g rows of a kind), is
+        averaged in as if seen in 3 groups. A result below 1 is raised to 1.
+        """
+        anomalous = [fold.codes == ANOMALY for fold in folds]
+        V = []
+        for fold, own in zip(folds, anomalous, strict=True):
+            V.append(np.empty(len(own)))
+            V[-1][own], V[-1][~own] = _delong_components(fold.scores[own], fold.scores[~own])
+        mean = np.mean([v[own].mean() for v, own in zip(V, anomalous, strict=True)])
+        d = [
+            (v - mean) / np.where(own, own.sum(), (~own).sum())
+            for v, own in zip(V, anomalous, strict=True)
+        ]
+        codes = np.concatenate([fold.codes for fold in folds])
+        return cls._of_components(
+            np.concatenate(d), codes, np.concatenate([fold.groups for fold in folds])
+        )
+
+    @classmethod
+    def on_share(cls, codes: np.ndarray, groups: np.ndarray) -> GroupEffect:
+        """The effect on the share of anomalies among labelled rows: d_i = y_i - mean y."""
+        anomalous = (codes == ANOMALY).astype(float)
+        one_kind = np.full(len(codes), NORMAL)  # all rows of a group may be of one kind
+        return cls._of_components(anomalous - anomalous.mean(), one_kind, groups)
+
+    @classmethod
+    def _of_components(cls, d: np.ndarray, codes: np.ndarray, groups: np.ndarray) -> GroupEffect:
+        at_most, squares, n_groups = {}, {}, np.inf
+        for kind in (NORMAL, ANOMALY):
+            own = codes == kind
+            if own.any():
+                # The mean number of rows in the group of a row: all of them may be alike.
+                sizes = np.unique(groups[own], return_counts=True)[1]
+                at_most[kind] = float(np.sum(sizes**2) / sizes.sum())
+                n_groups = min(n_groups, own.sum() / at_most[kind])
+                squares[kind] = float(np.sum(d[own] ** 2))
+        total = sum(squares.values())
+        if not total > 0:
+            return cls(max(at_most.values()), n_groups)
+        largest = sum(squares[kind] * at_most[kind] for kind in at_most) / total
+        seen = float(np.sum(np.bincount(as_groups(groups, len(groups)), d) ** 2)) / total
+        effect = (n_groups * seen + _GUESSED_GROUPS * largest) / (n_groups + _GUESSED_GROUPS)
+        return cls(max(effect, 1.0), n_groups)
+
+
+# --- precision -----------------------------------------------------------------------------
+
+
+def average_precision_with_interval(
+    y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95, effect: float = 1.0
+) -> Estimate:
+    r"""Average precision over the labelled rows, with an interval.
+
+        AP = mean over anomalies i of  pi_n TPR_i / (pi_n TPR_i + (1 - pi_n) FPR_i)
+
+    where TPR_i and FPR_i are the shares of anomalies and of normal rows that score at least as high
+    as i. Precision depends on how rare anomalies are: `pi_n` is their rate where the scores will
+    be used, a number or an estimate that has it as `.pi_n`; None is their share of the labels.
+
+    AP is a mean over m anomalies of numbers between 0 and 1: its variance is at most that of a
+    share of m. The interval is the exact (Clopper-Pearson) one of this share, which stays wide for
+    few anomalies and does not shrink to a point if all of them have the highest scores. With
+    groups, `effect` rows are worth as much as one row without a group (`GroupEffect`).
+
+    Examples
+    --------
+    >>> print(average_precision_with_interval([1, 1, 1, -1, -1], [0.1, 0.2, 0.8, 0.7, 0.9]))
+    0.833 (95% interval 0.087 to 1.000; 3 normal, 2 anomalies)
+    """
+    anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "an average precision")
+    m, n = len(anomalies), len(normals)
+    rate, *_ = rate_with_interval(pi_n, default=m / (m + n))
+    TPR, FPR = share_above(anomalies, anomalies), share_above(normals, anomalies)
+    value = float(np.mean(rate * TPR / (rate * TPR + (1 - rate) * FPR)))
+    ends = share_interval(value * m / effect, m / effect, confidence)
+    return Estimate(value, *ends, n, m, confidence)
+
+
+def precision_at_k_with_interval(
+    y: Any, anomaly_scores: Any, k: int, confidence: float = 0.95
+) -> Estimate:
+    """Share of anomalies among the k labelled rows with the highest scores, with an interval.
+
+    Rows that tie at the last position count by their share. The interval is the exact
+    (Clopper-Pearson) one of a share of k rows.
+
+    Examples
+    --------
+    >>> print(precision_at_k_with_interval([1, 1, 1, -1, -1], [0.1, 0.2, 0.8, 0.7, 0.9], k=2))
+    0.500 (95% interval 0.013 to 0.987; 3 normal, 2 anomalies)
+    """
+    anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "a precision at k")
+    m, n = len(anomalies), len(normals)
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= m + n:
+        raise InputError(
+            f"k must be a whole number from 1 to {m + n}, the number of labelled rows, got {k!r}."
+        )
+    scores = np.concatenate([anomalies, normals])
+    last = np.sort(scores)[-k]
+    above, level = scores > last, scores == last
+    share = (k - above.sum()) / level.sum()
+    hits = float(above[:m].sum() + share * level[:m].sum())
+    return Estimate(hits / k, *share_interval(hits, k, confidence), n, m, confidence)

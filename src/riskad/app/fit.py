@@ -15,8 +15,8 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.asked import Asked
 from riskad.app.capacity import CapacityPlan, asked_rule, plan_capacity
-from riskad.app.column_effects import ColumnEffect, explain_fit
 from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
+from riskad.app.explain import ColumnEffect, explain_fit
 from riskad.app.fit_rows import check_dense, join_judged, judge, largest, note_of_rows
 from riskad.app.fit_warnings import say_warnings
 from riskad.app.inspect import plain_parameters

@@ -213,7 +213,10 @@ def _regress(sets: Sets, u: Floats, weights: Floats, D: float) -> tuple[Floats, 
     Z, left = sets - share[:, None], u - share * D
     inverse = np.linalg.inv(Z.T @ (weights[:, None] * Z) + 1 / k)
     phi = inverse @ (Z.T @ (weights * left))
-    return D / k + phi, (Z * (weights * (left - Z @ phi))[:, None]) @ inverse
+    moves = (Z * (weights * (left - Z @ phi))[:, None]) @ inverse
+    phi += D / k
+    phi[np.abs(phi) < 1e-12 * np.abs(phi).max()] = 0.0  # rounding, of a column that adds nothing
+    return phi, moves
 
 
 def _find_groups(

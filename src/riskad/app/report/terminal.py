@@ -6,10 +6,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from riskad.app.column_effects import ColumnEffect
 from riskad.app.demo import DemoReport, Quality
 from riskad.app.drift import TableDrift
-from riskad.app.explain import ExplainedRow, ExplainReport
+from riskad.app.explain import ColumnEffect, ExplainedRow, ExplainReport
 from riskad.app.fit import FitReport
 from riskad.app.inspect import ModelReport
 from riskad.app.onnx import ExportReport

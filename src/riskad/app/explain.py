@@ -119,7 +119,12 @@ def explain_table(
         scores = detector.anomaly_score(preparer.features(parsed))
     decision = own_decision(detector)
     results = pl.DataFrame(score_columns(detector, scores, decision))
-    suspects = _worst_rows(frame, results.select(SCORE_COLUMNS), id, rows, named)
+    results = results.select(SCORE_COLUMNS)
+    scored = results if id is None else frame.select(id).hstack(results)
+    number = free_name(scored.columns)
+    ranked = rank(scored.with_row_index(number, 1))
+    chosen = ranked.head(rows) if named is None else ranked.filter(pl.col(number).is_in(named))
+    suspects = suspects_of(chosen, id)
     progress("Finding reasons")
     with no_warnings():
         found = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
@@ -170,17 +175,6 @@ def _no_such_row(names: pl.Series, id: str | None, value: str) -> InputError:
     if close:
         guess = f"Did you mean {' or '.join(map(quoted, close))}?"
     return InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
-
-
-def _worst_rows(
-    frame: pl.DataFrame, results: pl.DataFrame, id: str | None, n: int, named: list[int] | None
-) -> list[Suspect]:
-    """The n rows with the highest scores, or the rows with these numbers."""
-    scored = results if id is None else frame.select(id).hstack(results)
-    number = free_name(scored.columns)
-    ranked = rank(scored.with_row_index(number, 1))
-    chosen = ranked.head(n) if named is None else ranked.filter(pl.col(number).is_in(named))
-    return suspects_of(chosen, id)
 
 
 def explained_rows(

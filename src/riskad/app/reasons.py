@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -198,8 +198,8 @@ def explain_rows(
         of its training rows is used: medians and most frequent texts of a `TablePreparer`, or the
         column means of a detector with `scale=True`.
     random_state
-        Seed for the orders in which columns are compared, if these are sampled. The reasons of a
-        row do not depend on which other rows are explained.
+        Seed for the sets of columns that are compared, if these are drawn. The reasons of a row do
+        not depend on which other rows are explained.
     seconds
         If many mixed rows must be scored, no row but the first is started after this many seconds:
         the reasons are then those of the first rows of X.
@@ -220,7 +220,12 @@ def explain_rows(
     >>> np.allclose(total, model.anomaly_score(X[-20:]), atol=1e-8)
     True
     """
-    rows = _rows_of(model, as_table(X), as_table(background))
+    model = getattr(model, "best_estimator_", model)
+    if not hasattr(model, "score_samples"):
+        raise InputError(f"A {type(model).__name__} gives no scores that could be explained.")
+    reads_tables = isinstance(model, Pipeline) and isinstance(model[0], TablePreparer)
+    read = _rows_of_table if reads_tables else _rows_of_matrix
+    rows = read(model, as_table(X), as_table(background))
     scores, base = rows.score(rows.matrix), float(rows.score(rows.reference[None, :])[0])
     contributions = _own_contributions(rows, scores, base)
     if contributions is not None:
@@ -290,22 +295,16 @@ def _parts_that_count(rows: _Rows, scores: Floats) -> dict[str, list[str]]:
         for place in map(int, np.flatnonzero(rows.owners == j)):
             if part := column.part_of(rows.features[place]):
                 places.setdefault(part, []).append(place)
-        drops = [np.zeros_like(scores)]
-        for features in places.values():
-            drops.append(scores - _score_with_usual(rows, features, len(scores)))
+        drops = np.zeros((1 + len(places), len(scores)))
+        size = max(1, _BATCH_ENTRIES // len(rows.reference))
+        for drop, features in zip(drops[1:], places.values(), strict=True):
+            for start in range(0, len(scores), size):
+                some = slice(start, min(start + size, len(scores)))
+                changed = _dense(rows.matrix[some]).copy()
+                changed[:, features] = rows.reference[features]
+                drop[some] = scores[some] - rows.score(changed)
         parts[column.name] = np.array(["", *places])[np.argmax(drops, axis=0)].tolist()
     return parts
-
-
-def _score_with_usual(rows: _Rows, features: list[int], n: int) -> Floats:
-    """Scores of the first n rows with the usual values of some features."""
-    scores = [np.empty(0)]
-    size = max(1, _BATCH_ENTRIES // len(rows.reference))
-    for start in range(0, n, size):
-        changed = _dense(rows.matrix[start : min(start + size, n)]).copy()
-        changed[:, features] = rows.reference[features]
-        scores.append(rows.score(changed))
-    return np.concatenate(scores)
 
 
 def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> None:
@@ -357,7 +356,7 @@ class _Rows:
     matrix: Matrix
     reference: Floats  # features of the usual row
     owners: NDArray[np.intp]  # of each feature, the column it comes from
-    wrap: Callable[[Matrix], Any] = lambda matrix: matrix
+    frame: Any = None  # the rows as a frame, where the model is to be given one
     described_by: Mapping[str, Column | DerivedColumn] = field(default_factory=dict)
     features: Sequence[str] = ()
 
@@ -370,16 +369,9 @@ class _Rows:
         rows = self.like_matrix(rows)
         if isinstance(self.model, Detector):  # which has checked the rows already
             return -self.model._scores(rows)
-        return -np.asarray(self.model.score_samples(self.wrap(rows)), dtype=np.float64)
-
-
-def _rows_of(model: Any, X: Any, background: Any) -> _Rows:
-    model = getattr(model, "best_estimator_", model)
-    if not hasattr(model, "score_samples"):
-        raise InputError(f"A {type(model).__name__} gives no scores that could be explained.")
-    if isinstance(model, Pipeline) and isinstance(model[0], TablePreparer):
-        return _rows_of_table(model, X, background)
-    return _rows_of_matrix(model, X, background)
+        if self.frame is not None:  # frames of pandas and polars are built in the same way
+            rows = type(self.frame)(dict(zip(self.frame.columns, rows.T, strict=True)))
+        return -np.asarray(self.model.score_samples(rows), dtype=np.float64)
 
 
 def _rows_of_table(model: Pipeline, X: Any, background: Any) -> _Rows:
@@ -429,21 +421,17 @@ def _rows_of_matrix(model: Any, X: Any, background: Any) -> _Rows:
             "of the same columns."
         )
     names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
-    wrap = _Rows.wrap
-    if hasattr(X, "columns"):  # frames of pandas and polars are built in the same way
-
-        def wrap(matrix: Matrix) -> Any:
-            return type(X)(dict(zip(X.columns, matrix.T, strict=True)))
-
+    if names is None:
+        names = [f"x{j}" for j in range(width)]
     return _Rows(
         model=model,
-        columns=tuple(f"x{j}" for j in range(width)) if names is None else tuple(map(str, names)),
+        columns=tuple(map(str, names)),
         values=_cells(matrix, levels),
         usual=tuple(map(plain_value, _cells(reference[None, :], levels)[0])),
         matrix=matrix,
         reference=reference,
         owners=np.arange(width),
-        wrap=wrap,
+        frame=X if hasattr(X, "columns") else None,
     )
 
 

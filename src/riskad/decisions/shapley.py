@@ -20,7 +20,7 @@ is exactly sum_{j in S} phi_j if at most two columns interact at a time.
 - *Very many columns* (k > 1,000; 100 if scores are slow): 250 groups of them change together, and
   those with the largest effects are divided again, until 24 columns stand alone. These and 8 groups
   of all others then share the score as above; columns of a group share its value equally. That
-  takes about 1,500 scores for any width (where columns are 250 or fewer, 3 k at most). It finds
+  takes about 1,500 scores for any width, and up to 4,000 more if scores are not slow. It finds
   columns that stand out; where hundreds matter equally, the values are rough.
 """
 

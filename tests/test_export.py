@@ -269,13 +269,15 @@ def test_trees_that_take_zeros_for_missing_are_refused():
         tree_graph(dump, 2)
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-def test_boosted_trees_over_texts_and_gaps(prepared):
-    pytest.importorskip("lightgbm")
+@pytest.mark.parametrize("kind", ["boosted", "boosted, prepared", "forest, prepared"])
+def test_trees_over_texts_and_gaps(kind):
     table, y = make_table()
     table = as_inputs(table).drop("constant")
-    model = riskad.BoostedRAD(n_rounds=30)
-    model = make_pipeline(TablePreparer(), model) if prepared else model
+    model = riskad.ForestRAD(n_estimators=20)
+    if kind.startswith("boosted"):
+        pytest.importorskip("lightgbm")
+        model = riskad.BoostedRAD(n_rounds=30)
+    model = make_pipeline(TablePreparer(), model) if kind.endswith("prepared") else model
     assert_parity(model.fit(table, y), to_onnx(model), table, tolerance=1e-9)
 
 
@@ -302,12 +304,6 @@ def test_a_forest(gaps, tmp_path):
     new[120:140, :2] = np.nan
     assert_parity(model, to_onnx(model), new, tolerance=1e-9)
     assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
-
-
-def test_a_forest_over_a_table_with_texts():
-    table, y = make_table()
-    model = make_pipeline(TablePreparer(), riskad.ForestRAD(n_estimators=20)).fit(table, y)
-    assert_parity(model, to_onnx(model), as_inputs(table), tolerance=1e-9)
 
 
 def test_a_forest_that_splits_nothing():

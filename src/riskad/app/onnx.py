@@ -32,7 +32,6 @@ from riskad.detectors.description import SelfDescribing
 from riskad.rows.table import TableSchema
 from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.formats.moments import to_seconds
-from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.categories import onnx_codes
 from riskad.tables.preparation import TablePreparer
 
@@ -47,6 +46,7 @@ _TRIAL_BLANKS = 0.1
 # Versions of the operators: the first with trees in doubles (onnxruntime 1.20 and later).
 _OPSETS = {"": 21, "ai.onnx.ml": 5}
 _IR_VERSION = 10
+_SINCE = "seconds since 1970-01-01 00:00 of the clock as written"
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,8 @@ def _steps(model: Any) -> tuple[TablePreparer | None, Any]:
     preparer, detector = None, model
     if isinstance(model, Pipeline):
         if len(model) != 2 or not isinstance(model[0], TablePreparer):
-            steps = ", ".join(type(step).__name__ for _, step in model.steps)
-            raise InputError(
-                f"A pipeline of {steps} cannot be exported. What can be: {EXPORTABLE}."
-            )
+            steps = "A pipeline of " + ", ".join(type(step).__name__ for _, step in model.steps)
+            raise InputError(f"{steps} cannot be exported. What can be: {EXPORTABLE}.")
         preparer, detector = model[0], model[1]
     if not isinstance(detector, SelfDescribing):
         raise InputError(f"A {type(detector).__name__} is no detector that could be exported.")
@@ -160,8 +158,8 @@ class Graph:
 
     def input(self, name: str, kind: int, shape: tuple[int, ...], words: str) -> str:
         """Add an input; `words` describe it."""
-        described = self.onnx.helper.make_tensor_value_info(name, kind, ["rows", *shape], words)
-        self._inputs.append(described)
+        value_info = self.onnx.helper.make_tensor_value_info
+        self._inputs.append(value_info(name, kind, ["rows", *shape], words))
         return name
 
     def number(self, name: str, words: str = "number, NaN if blank") -> str:
@@ -231,45 +229,40 @@ class Graph:
 
 
 def _prepared_rows(g: Graph, preparer: TablePreparer) -> str:
-    """The rows of `TablePreparer.transform`."""
-    cells = {column.name: _cells(g, column) for column in preparer.used()}
-    nodes = [n for c in preparer.used() for n in c.onnx_features(g, cells[c.name])]
+    """The rows of `TablePreparer.transform`; graphs read no dates, so these are seconds."""
+    since = {"time": "seconds since midnight", "duration": "seconds"}
+    cells, nodes = {}, []
+    for column in preparer.used():
+        name, dtype = column.name, column.typed([]).dtype
+        if dtype == pl.String:
+            cells[name] = g.text(name)
+        elif dtype.is_temporal():
+            cells[name] = g.number(name, f"{since.get(column.kind, _SINCE)}, NaN if blank")
+        else:
+            cells[name] = g.number(name)
+        nodes += column.onnx_features(g, cells[name])
     nodes += [node for each in preparer.derived_ for node in each.onnx(g, cells)]
     table = g.node("Concat", *nodes, axis=1)
     return preparer.encoder_.onnx_rows(g, table) if preparer.encode else table
 
 
-def _cells(g: Graph, column: Column) -> str:
-    """Add a column to the inputs; graphs read no dates, so these are seconds."""
-    dtype = column.typed([]).dtype
-    if dtype == pl.String:
-        return g.text(column.name)
-    if not dtype.is_temporal():
-        return g.number(column.name)
-    since = {"time": "seconds since midnight", "duration": "seconds"}
-    words = since.get(column.kind, "seconds since 1970-01-01 00:00 of the clock as written")
-    return g.number(column.name, f"{words}, NaN if blank")
-
-
 def _input_rows(g: Graph, detector: Any) -> str:
     """X for a detector without a preparer; one input per column if it reads texts itself."""
-    types = g.onnx.TensorProto
     shape = getattr(detector, "shape_", (detector.n_features_in_,))
     if len(shape) > 1:
-        sides = " x ".join(map(str, shape))
-        return g.input(
-            "X", types.FLOAT, shape, f"images of {sides}, bytes divided by 255 if unscaled"
-        )
+        words = f"images of {' x '.join(map(str, shape))}, bytes divided by 255 if unscaled"
+        return g.input("X", g.onnx.TensorProto.FLOAT, shape, words)
     schema = getattr(detector, "schema_", TableSchema())
     if schema == TableSchema():
-        return g.input("X", types.DOUBLE, shape, f"rows of {shape[0]} numbers")
-    seconds = "seconds since 1970-01-01 00:00 of the clock as written, or long; NaN if blank"
+        return g.input("X", g.onnx.TensorProto.DOUBLE, shape, f"rows of {shape[0]} numbers")
     nodes = []
     for i, name in enumerate(detector.feature_names_in_):
         if i in schema.levels:
             nodes.append(onnx_codes(g, g.text(name), schema.levels[i]))
+        elif i in schema.dates:
+            nodes.append(g.number(name, f"{_SINCE}, or long; NaN if blank"))
         else:
-            nodes.append(g.number(name, seconds) if i in schema.dates else g.number(name))
+            nodes.append(g.number(name))
     return g.node("Concat", *nodes, axis=1)
 
 

@@ -11,7 +11,6 @@ from sklearn.preprocessing import StandardScaler
 
 import riskad
 from riskad import AutoRAD
-from riskad.app import column_effects
 from riskad.app import explain as explaining
 from riskad.app import fit as fitting
 from riskad.app.demo import make_tables
@@ -91,7 +90,7 @@ def test_columns_are_explained_while_there_is_time(cards, monkeypatch):
     settings = {"feature_map": "nystroem", "lam": 0.01}
     whole = fit_table(cards[0], LABELS, id="card", settings=settings).report
     assert whole.effects_of == "the 20 most suspicious rows"
-    monkeypatch.setattr(column_effects, "_SECONDS", 0.0)
+    monkeypatch.setattr(explaining, "_SECONDS", 0.0)
     fit = fit_table(cards[0], LABELS, id="card", settings=settings)
     said = "1 of the 20 most suspicious rows, for which the time sufficed"
     assert fit.report.effects_of == said
@@ -106,9 +105,9 @@ def test_columns_are_explained_while_there_is_time(cards, monkeypatch):
 def test_what_is_left_of_the_budget_or_a_quarter_of_it_is_for_explaining(
     taken, seconds, monkeypatch
 ):
-    monkeypatch.setattr(column_effects.time, "perf_counter", lambda: 1000.0)
-    monkeypatch.setattr(column_effects, "_LATER", 0.25)  # more in all other tests
-    assert column_effects._seconds_for(AutoRAD(budget=40.0), 1000.0 - taken) == seconds
+    monkeypatch.setattr(explaining.time, "perf_counter", lambda: 1000.0)
+    monkeypatch.setattr(explaining, "_LATER", 0.25)  # more in all other tests
+    assert explaining._seconds_for(AutoRAD(budget=40.0), 1000.0 - taken) == seconds
 
 
 def test_the_report_counts_rightly(fit, cards):
@@ -289,7 +288,7 @@ def test_what_is_suspicious_in_a_column(values, adds, usual, said):
     values = np.array(values)[:, None]
     adds = np.array(adds, dtype=float)[:, None]
     found = Reasons(("x",), values, (usual,), adds, np.zeros_like(adds), 0.0, adds[:, 0])
-    assert column_effects.suspicious_value(found, 0) == said
+    assert explaining.suspicious_value(found, 0) == said
 
 
 def test_a_labelled_ranking_can_be_fitted_again(fit, cards):

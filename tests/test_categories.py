@@ -199,7 +199,8 @@ def test_shares_of_columns_add_up_to_the_score():
 @pytest.mark.parametrize("detector", QUICK, ids=NAMES)
 def test_a_graph_looks_evidence_up(detector, tmp_path):
     pytest.importorskip("onnxruntime")
-    from riskad.app.onnx import TOLERANCE, export
+    from riskad.app.onnx import export
+    from riskad.detectors.description import GRAPH_TOLERANCE
 
     frame, y, _ = payments(800)
     model = detector.fit(frame, y)
@@ -213,7 +214,7 @@ def test_a_graph_looks_evidence_up(detector, tmp_path):
         "shop": frame["shop"].to_numpy().astype(object)[:, None],
     }
     theirs = session.run(None, feeds)[0]
-    np.testing.assert_allclose(theirs, model.anomaly_score(frame), atol=TOLERANCE)
+    np.testing.assert_allclose(theirs, model.anomaly_score(frame), atol=GRAPH_TOLERANCE)
 
 
 @pytest.mark.parametrize("detector", QUICK, ids=NAMES)

@@ -21,7 +21,8 @@ from conftest import PATIENCE
 from support.cards import FIT, LABELLED, SHALLOW, make_cards
 
 import riskad
-from riskad.app import column_effects, demo
+from riskad.app import demo
+from riskad.app import explain as explaining
 from riskad.app.fit import fit_table
 from riskad.app.report.terminal import print_fit
 from riskad.cli import shell
@@ -189,7 +190,7 @@ def test_the_model_is_written_before_its_columns_are_explained(folder, monkeypat
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(column_effects, "explain_rows", interrupted)
+    monkeypatch.setattr(explaining, "explain_rows", interrupted)
     assert run("fit", "cards.csv", *FIT, "--id", "card", "-o", "model.riskad").exit_code != 0
     monkeypatch.undo()
     monkeypatch.chdir(folder)

@@ -37,7 +37,7 @@ def mixed(n=400, seed=0, levels=4):
 def graph_values(encoder, values):
     onnxruntime = pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
-    from riskad.app.onnx_graph import Graph
+    from riskad.app.onnx import Graph
 
     graph = Graph(onnx)
     rows = graph.input("X", onnx.TensorProto.DOUBLE, (values.shape[1],), "")

@@ -9,10 +9,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import riskad
-from riskad.app.onnx import TOLERANCE, export, feeds, to_onnx
-from riskad.app.onnx_graph import Graph
+from riskad.app.onnx import Graph, export, feeds, to_onnx
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
+from riskad.detectors.description import GRAPH_TOLERANCE
 from riskad.detectors.tree_arrays import from_lightgbm
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.tables.preparation import TablePreparer
@@ -27,7 +27,7 @@ def run(proto, given):
     return dict(zip(names, session.run(names, given), strict=True))
 
 
-def assert_parity(model, proto, rows, given=None, tolerance=TOLERANCE):
+def assert_parity(model, proto, rows, given=None, tolerance=GRAPH_TOLERANCE):
     """Scores within the tolerance, flags equal, of a model and its graph."""
     got = run(proto, feeds(proto, rows) if given is None else given)
     ours = -model.score_samples(rows)
@@ -150,8 +150,8 @@ def test_networks_over_tables(kind, settings):
     ours = -model.score_samples(X)
     got = run(proto, {"X": X})
     scale = max(1.0, np.abs(ours).max()) if kind == "DeepSAD" else 1.0
-    np.testing.assert_allclose(got["anomaly_score"], ours, atol=TOLERANCE * scale)
-    clear = np.abs(ours + model.offset_) > TOLERANCE * scale
+    np.testing.assert_allclose(got["anomaly_score"], ours, atol=GRAPH_TOLERANCE * scale)
+    clear = np.abs(ours + model.offset_) > GRAPH_TOLERANCE * scale
     np.testing.assert_array_equal(got["is_anomaly"][clear], (model.predict(X) == -1)[clear])
 
 
@@ -166,7 +166,9 @@ def test_networks_over_images(module, kind):
     brief = {"pretrain_steps": 5} if kind == "DeepSAD" else {}
     model = getattr(riskad, kind)(module, n_steps=10, device="cpu", **brief).fit(X, y)
     got = run(to_onnx(model), {"X": X})["anomaly_score"]
-    np.testing.assert_allclose(got, -model.score_samples(X), atol=TOLERANCE, rtol=TOLERANCE)
+    np.testing.assert_allclose(
+        got, -model.score_samples(X), atol=GRAPH_TOLERANCE, rtol=GRAPH_TOLERANCE
+    )
 
 
 def test_a_network_over_a_table_with_texts():
@@ -176,7 +178,9 @@ def test_a_network_over_a_table_with_texts():
     proto = to_onnx(model)
     rows = as_inputs(table)
     got = run(proto, feeds(proto, rows))["anomaly_score"]
-    np.testing.assert_allclose(got, -model.score_samples(rows), atol=TOLERANCE, rtol=TOLERANCE)
+    np.testing.assert_allclose(
+        got, -model.score_samples(rows), atol=GRAPH_TOLERANCE, rtol=GRAPH_TOLERANCE
+    )
 
 
 def test_a_module_of_ones_own_is_not_known():
@@ -265,13 +269,15 @@ def test_trees_that_take_zeros_for_missing_are_refused():
         tree_graph(dump, 2)
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-def test_boosted_trees_over_texts_and_gaps(prepared):
-    pytest.importorskip("lightgbm")
+@pytest.mark.parametrize("kind", ["boosted", "boosted, prepared", "forest, prepared"])
+def test_trees_over_texts_and_gaps(kind):
     table, y = make_table()
     table = as_inputs(table).drop("constant")
-    model = riskad.BoostedRAD(n_rounds=30)
-    model = make_pipeline(TablePreparer(), model) if prepared else model
+    model = riskad.ForestRAD(n_estimators=20)
+    if kind.startswith("boosted"):
+        pytest.importorskip("lightgbm")
+        model = riskad.BoostedRAD(n_rounds=30)
+    model = make_pipeline(TablePreparer(), model) if kind.endswith("prepared") else model
     assert_parity(model.fit(table, y), to_onnx(model), table, tolerance=1e-9)
 
 
@@ -298,12 +304,6 @@ def test_a_forest(gaps, tmp_path):
     new[120:140, :2] = np.nan
     assert_parity(model, to_onnx(model), new, tolerance=1e-9)
     assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
-
-
-def test_a_forest_over_a_table_with_texts():
-    table, y = make_table()
-    model = make_pipeline(TablePreparer(), riskad.ForestRAD(n_estimators=20)).fit(table, y)
-    assert_parity(model, to_onnx(model), as_inputs(table), tolerance=1e-9)
 
 
 def test_a_forest_that_splits_nothing():

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from conftest import make_contaminated_rows
 
 import riskad
-from riskad.app.onnx import export, feeds, to_onnx
-from riskad.app.onnx_graph import Graph
+from riskad.app.onnx import Graph, export, feeds, to_onnx
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.detectors.auto import members

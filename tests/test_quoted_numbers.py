@@ -782,7 +782,7 @@ NOT_MEASURED = {
     },
     "docs/howto/reasons.md": {
         "2 % of the largest": SETTING,
-        "some 20 ms a row": ROUGH,
+        "some 5 ms a row": ROUGH,
     },
     "docs/howto/refit.md": {
         "with a probability of 2.5 % at most": SETTING,  # half of what an interval of 95 % leaves

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 from sklearn.pipeline import Pipeline
 
@@ -18,8 +17,6 @@ from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD, Fidelity
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.tables.notes import catch_kinds
-
-__all__ = ["CompressReport", "compress_table"]
 
 _TIMED_ROWS = 2_000
 
@@ -100,12 +97,12 @@ def compress_table(
 
 def _seconds(detector: Any, rows: Any) -> float:
     """Processor time of scoring, the minimum of two runs."""
-    found = []
+    seconds = []
     for _ in range(2):
         start = time.process_time()
         detector.anomaly_score(rows)
-        found.append(time.process_time() - start)
-    return float(np.maximum(min(found), 1e-6))
+        seconds.append(time.process_time() - start)
+    return max(min(seconds), 1e-6)
 
 
 def _updated(before: FitReport | None, student: CompressedRAD) -> FitReport | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -17,15 +15,12 @@ from sklearn.model_selection import train_test_split
 
 from riskad.app.fit import FitReport, fit_table
 from riskad.app.model_files import load, save
+from riskad.app.noticed import Progress
 from riskad.app.score import ScoreReport, score_table
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.tables.reading import read_table
 from riskad.tables.writing import write_table
-
-__all__ = ["DemoReport", "Quality", "make_tables", "run_demo"]
-
-Progress: TypeAlias = Callable[[str], object]
 
 N_ANOMALIES = 60  # of the 212 malignant samples: anomalies should be rare
 LABELLED = {"benign": 20, "malignant": 6}
@@ -71,16 +66,6 @@ def make_tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     [('malignant', 6), ('benign', 20), ('', 224)]
     """
     rng = np.random.default_rng(seed)
-    full = _load_samples(rng)
-    truth = full["truth"].to_numpy()
-    old, new = train_test_split(
-        np.arange(full.height), test_size=SHARE_NEW, stratify=truth, random_state=seed
-    )
-    table = full[old].with_columns(label=_hide_most(full[old]["truth"], rng)).drop("truth")
-    return table, full[new].drop("truth"), full[new]["truth"]
-
-
-def _load_samples(rng: np.random.Generator) -> pl.DataFrame:
     bunch = load_breast_cancer()
     names = [str(name).replace(" ", "_") for name in bunch.feature_names]
     full = pl.DataFrame(bunch.data, schema=names, orient="row").with_columns(
@@ -88,17 +73,18 @@ def _load_samples(rng: np.random.Generator) -> pl.DataFrame:
     )
     benign = np.flatnonzero(full["truth"] == "benign")
     malignant = np.flatnonzero(full["truth"] == "malignant")
-    kept = rng.permutation(np.concatenate([benign, rng.choice(malignant, N_ANOMALIES, False)]))
-    samples = pl.Series("sample", [f"S{i:03}" for i in range(1, len(kept) + 1)])
-    return full[kept].insert_column(0, samples)
-
-
-def _hide_most(truth: pl.Series, rng: np.random.Generator) -> pl.Series:
-    """Return the truth of a few rows of each kind and blanks for the others."""
+    rows = rng.permutation(np.concatenate([benign, rng.choice(malignant, N_ANOMALIES, False)]))
+    samples = pl.Series("sample", [f"S{i:03}" for i in range(1, len(rows) + 1)])
+    full = full[rows].insert_column(0, samples)
+    old, new = train_test_split(
+        np.arange(full.height), test_size=SHARE_NEW, stratify=full["truth"], random_state=seed
+    )
+    table, truth = full[old].drop("truth"), full[old]["truth"]
     labels = np.full(len(truth), "", dtype=object)
     for value, count in LABELLED.items():
         labels[rng.choice(np.flatnonzero(truth == value), count, replace=False)] = value
-    return pl.Series("label", labels.tolist(), dtype=pl.String)
+    labelled = table.with_columns(label=pl.Series(labels.tolist(), dtype=pl.String))
+    return labelled, full[new].drop("truth"), full[new]["truth"]
 
 
 def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None) -> DemoReport:

@@ -1,16 +1,19 @@
-"""Explain the most suspicious rows of a table, or those that are named."""
+"""Explain rows of a table, the most suspicious or those that are named, and columns of a fit."""
 
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import polars as pl
 from sklearn.pipeline import Pipeline
 
 from riskad.app.noticed import NOTICED, Progress, no_warnings
-from riskad.app.reasons import Reasons, explain_rows
+from riskad.app.reasons import Reasons, explain_rows, plain_value
 from riskad.app.results import (
     SCORE_COLUMNS,
     Suspect,
@@ -23,14 +26,20 @@ from riskad.app.results import (
     suspects_of,
 )
 from riskad.core.checks import InputError, enumerate_names, quoted
-from riskad.tables.cells import to_text
+from riskad.core.labels import UNLABELLED
+from riskad.tables.cells import BLANK, to_text
+from riskad.tables.labelled import KeptRows
 from riskad.tables.notes import catch_kinds
 
-__all__ = ["ExplainReport", "explain_table", "with_reasons"]
+__all__ = ["ColumnEffect", "ExplainReport", "explain_fit", "explain_table", "with_reasons"]
 
-_SECONDS = 30.0  # after which no further row is explained, unless requested
+_SECONDS = 30.0  # after which no further row is explained, unless requested or there is a budget
+_LATER = 0.25  # of the budget of a fit, which explaining it may take in addition
 _ROWS, _ROWS_IF_SLOW = 100, 20  # to measure the importance of columns
+_EFFECT_ROWS = 1_000  # enough to see which columns change the score
+_SUSPICIOUS_ROWS = 20  # whose reasons are summarised if reasons are slow
 _COMPARED = 10_000  # values that a misspelled one is compared with
+_CLEARLY = 0.75  # share of the effect of a column that goes with high, or with low, values
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,12 @@ def explain_table(
         scores = detector.anomaly_score(preparer.features(parsed))
     decision = own_decision(detector)
     results = pl.DataFrame(score_columns(detector, scores, decision))
-    suspects = _worst_rows(frame, results.select(SCORE_COLUMNS), id, rows, named)
+    results = results.select(SCORE_COLUMNS)
+    scored = results if id is None else frame.select(id).hstack(results)
+    number = free_name(scored.columns)
+    ranked = rank(scored.with_row_index(number, 1))
+    chosen = ranked.head(rows) if named is None else ranked.filter(pl.col(number).is_in(named))
+    suspects = suspects_of(chosen, id)
     progress("Finding reasons")
     with no_warnings():
         found = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
@@ -130,14 +144,14 @@ def _named_rows(frame: pl.DataFrame, id: str | None, values: Sequence[str]) -> l
     for value in values:
         places = (names == value.strip()).arg_true()
         if places.is_empty():
-            raise InputError(_no_such_row(names, id, value.strip()))
+            raise _no_such_row(names, id, value.strip())
         rows += (places + 1).to_list()
     return rows
 
 
-def _no_such_row(names: pl.Series, id: str | None, value: str) -> str:
+def _no_such_row(names: pl.Series, id: str | None, value: str) -> InputError:
     if id is None:
-        return (
+        return InputError(
             f"There is no row {quoted(value)}: rows are numbered from 1 to {len(names):,}. To name "
             "rows by a column, say which one: id='COLUMN'."
         )
@@ -149,18 +163,7 @@ def _no_such_row(names: pl.Series, id: str | None, value: str) -> str:
     guess = f"Its values are {enumerate_names(known, 3)}."
     if close:
         guess = f"Did you mean {' or '.join(map(quoted, close))}?"
-    return f"No row has {quoted(value)} in column {quoted(id)}. {guess}"
-
-
-def _worst_rows(
-    frame: pl.DataFrame, results: pl.DataFrame, id: str | None, n: int, named: list[int] | None
-) -> list[Suspect]:
-    """The n rows with the highest scores, or the rows with these numbers."""
-    scored = results if id is None else frame.select(id).hstack(results)
-    number = free_name(scored.columns)
-    ranked = rank(scored.with_row_index(number, 1))
-    chosen = ranked.head(n) if named is None else ranked.filter(pl.col(number).is_in(named))
-    return suspects_of(chosen, id)
+    return InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
 
 
 def with_reasons(suspects: Sequence[Suspect], reasons: Reasons | None, n: int) -> list[Suspect]:
@@ -200,3 +203,133 @@ def _reason_table(suspects: Sequence[Suspect], found: Reasons, id: str | None) -
 
 def _cell(value: float | str | None) -> str | None:
     return None if value is None else str(value)
+
+
+# --- columns of a fit --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnEffect:
+    """How far a column moves the score from that of a usual row, and which values are suspicious.
+
+    It is the mean absolute contribution over random rows. If reasons are not exact, it is the
+    mean contribution to the score of the most suspicious rows.
+    """
+
+    column: str
+    effect: float
+    suspicious: str
+
+
+@dataclass(frozen=True)
+class FitReasons:
+    """Effects of columns, on which rows they were measured, and reasons of suspicious rows."""
+
+    effects: list[ColumnEffect]
+    effects_of: str
+    reasons: Reasons | None
+
+
+def explain_fit(
+    model: Pipeline,
+    kept: KeptRows,
+    ranked: pl.DataFrame,
+    top: int,
+    start: float,
+) -> FitReasons:
+    """Explain the most suspicious rows once, and summarise the effects of columns.
+
+    Parameters
+    ----------
+    model
+        The fitted pipeline.
+    kept
+        Rows in memory; some of them show the effects if a detector computes these exactly.
+    ranked, top
+        Unlabelled rows, the most suspicious first, and how many of them need reasons.
+    start
+        Start of the fit, by `time.perf_counter`: explaining takes the rest of its budget, or a bit
+        more.
+
+    Returns
+    -------
+    FitReasons
+        The effects and the reasons.
+    """
+    preparer, detector = model[0], model[1]
+    worst = ranked.head(max(top, _SUSPICIOUS_ROWS))
+    rows = preparer.parse(worst, quiet=True) if worst.height else kept.parsed[:1]
+    one_row = detector._check_rows(preparer.features(rows[:1]), reset=False)
+    with no_warnings():
+        reasons = explain_rows(model, rows, seconds=_seconds_for(detector, start))
+        if detector.contributions(one_row) is not None:  # rows cost almost nothing
+            shown, effects_of = _explain_random_rows(model, kept)
+            sizes = np.abs(shown.contributions).mean(axis=0)
+        else:
+            wanted = min(rows.height, _SUSPICIOUS_ROWS)
+            shown, effects_of = reasons.first(wanted), f"the {wanted} most suspicious rows"
+            if len(shown) < wanted:
+                effects_of = f"{len(shown)} of {effects_of}, for which the time sufficed"
+            sizes = shown.contributions.mean(axis=0)
+    effects = [
+        ColumnEffect(shown.columns[j], float(sizes[j]), suspicious_value(shown, j))
+        for j in np.argsort(-sizes, kind="stable")
+        if sizes[j] > 0
+    ]
+    return FitReasons(effects, effects_of, reasons if worst.height else None)
+
+
+def _seconds_for(detector: Any, start: float) -> float:
+    budget = detector.get_params(deep=False).get("budget")
+    if budget is None:
+        return _SECONDS
+    return max(budget - (time.perf_counter() - start), _LATER * budget)
+
+
+def _explain_random_rows(model: Pipeline, kept: KeptRows) -> tuple[Reasons, str]:
+    unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
+    rows = kept.parsed if kept.complete or not unlabelled.height else unlabelled
+    sampled = rows.sample(min(rows.height, _EFFECT_ROWS), seed=model[1].random_state or 0)
+    which = "all rows" if sampled.height == rows.height else f"{sampled.height:,} rows at random"
+    return explain_rows(model, sampled), which
+
+
+def suspicious_value(reasons: Reasons, j: int) -> str:
+    """Return which values of a column go with high scores: a text, or a range of numbers."""
+    values, adds, usual = reasons.values[:, j], reasons.contributions[:, j], reasons.usual[j]
+    if part := _suspicious_part(reasons, j):
+        return part
+    filled = np.array([plain_value(value) is not None for value in values])
+    ends = reasons.ends(j)
+    if ends is None:
+        means = {value: adds[values == value].mean() for value in set(values[filled])}
+        if not filled.all():
+            means[BLANK] = adds[~filled].mean()
+        return str(max(sorted(means), key=lambda value: means[value]))
+    low, high = ends
+    if low == "short" and (values[adds > 0] < 0).any():
+        low = "before"
+    # Blanks that move the scores more than numbers do are what is suspicious.
+    numbers, changes = values.astype(float), np.where(filled, adds, 0.0)
+    size = np.abs(changes).sum()
+    if not filled.any() or np.abs(adds[~filled]).sum() > size:
+        return BLANK
+    middle = float(np.median(numbers[filled])) if usual is None else float(usual)
+    together = np.abs(changes[(changes > 0) == (numbers > middle)]).sum() / (size or 1.0)
+    if together > _CLEARLY:
+        return high
+    if together < 1 - _CLEARLY:
+        return low
+    if usual is not None:
+        return f"{high} or {low}"
+    return "not blank" if changes.sum() > 0 else BLANK
+
+
+def _suspicious_part(reasons: Reasons, j: int) -> str:
+    """The weekday, month, day or hour that adds most, where such a part of a date counts most."""
+    adds: dict[str, float] = {}
+    for row, added in enumerate(reasons.contributions[:, j]):
+        part = reasons.part_in_words(row, j, plain_value(reasons.values[row, j]))
+        adds[part] = adds.get(part, 0.0) + max(float(added), 0.0)
+    largest = max(adds, key=lambda part: adds[part], default="")
+    return largest if 2 * adds.get("", 0.0) < sum(adds.values()) else ""

@@ -20,8 +20,8 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from riskad.app.capacity import CapacityPlan, plan_capacity
-from riskad.app.column_effects import explain_fit
 from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
+from riskad.app.explain import explain_fit
 from riskad.app.fit_report import FitReport
 from riskad.app.fit_warnings import list_warnings
 from riskad.app.noticed import NOTICED, Progress

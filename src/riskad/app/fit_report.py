@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskad.app.capacity import CapacityPlan
-from riskad.app.column_effects import ColumnEffect
+from riskad.app.explain import ColumnEffect
 from riskad.app.judging import Comparison
 from riskad.app.over_time import Period
 from riskad.app.quality import HeldOutQuality, ScoreDistribution

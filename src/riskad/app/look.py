@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +23,6 @@ from riskad.tables.labelled import FrameTable
 from riskad.tables.notes import catch_kinds
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
-
-__all__ = ["ColumnLook", "KindValues", "TableLook", "look_table"]
 
 _EXAMPLES = 3
 _BINS = 24
@@ -108,14 +106,33 @@ def look_table(
     progress("Looking at the columns")
     spec = (spec or FitSpec()).updated(**options)
     with catch_kinds(*NOTICED) as notes:
-        seen = _Seen.of(table, spec)
-        columns = [seen.column(column) for column in seen.preparer.columns_.values()]
-        suspicious = seen.suspicious()
+        if isinstance(table, pl.DataFrame):
+            raw, n_rows = table, table.height
+        else:
+            raw, n_rows = _sample(table)
+        if not raw.height:
+            raise InputError("The table has a header but no rows.")
+        labelled = None if spec.label is None else FrameTable(raw, spec.labels)
+        codes = None if labelled is None else labelled.codes
+        names = [name for name in raw.columns if name != spec.label]
+        features = pick_features(names, spec.label, spec, earlier_results(raw.columns))
+        preparer = TablePreparer(kinds=spec.kinds, group=spec.group)
+        if isinstance(table, pl.DataFrame):
+            parsed = preparer.fit_parse(raw.select(features))
+        else:
+            preparer.fit_batches(_Selected(table, features))
+            parsed = preparer.parse(raw)
+        used = {column.name: column.kind for column in preparer.used()}
+        columns = [
+            _look_at(column, raw[column.name], parsed, codes)
+            for column in preparer.columns_.values()
+        ]
+        suspicious = [str(finding) for finding in check_data(parsed, codes, used)]
     return TableLook(
         source=source,
-        rows=seen.n_rows,
+        rows=n_rows,
         label=spec.label,
-        labels=seen.counts,
+        labels=labelled.counts if labelled is not None and raw is table else None,
         columns=columns,
         suspicious=suspicious,
         warnings=[str(note) for note in notes],
@@ -123,85 +140,17 @@ def look_table(
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """Rows of a table, as written and as parsed."""
-
-    preparer: TablePreparer
-    raw: pl.DataFrame
-    parsed: pl.DataFrame
-    codes: Codes | None
-    counts: LabelCounts | None
-    n_rows: int
-
-    @classmethod
-    def of(cls, table: Any, spec: FitSpec) -> _Seen:
-        preparer = TablePreparer(kinds=spec.kinds, group=spec.group)
-        whole = isinstance(table, pl.DataFrame)
-        raw, n_rows = (table, table.height) if whole else _sampled(table)
-        if not raw.height:
-            raise InputError("The table has a header but no rows.")
-        found = None if spec.label is None else FrameTable(raw, spec.labels)
-        names = [name for name in raw.columns if name != spec.label]
-        features = pick_features(names, spec.label, spec, earlier_results(raw.columns))
-        if whole:
-            parsed = preparer.fit_parse(raw.select(features))
-        else:
-            preparer.fit_batches(_Selected(table, features))
-            parsed = preparer.parse(raw)
-        counts = found.counts if found is not None and whole else None
-        return cls(preparer, raw, parsed, found.codes if found else None, counts, n_rows)
-
-    def column(self, column: Column) -> ColumnLook:
-        """The description of a column."""
-        raw = self.raw[column.name]
-        filled = raw.is_not_null()
-        texts = pl.Series(dtype=pl.String)
-        if is_flat(raw):
-            texts = as_text(raw)
-            read = self.parsed[column.name] if column.used else texts
-            filled = texts.is_not_null() & read.is_not_null()
-            texts = texts.filter(filled)
-        return ColumnLook(
-            name=column.name,
-            kind=column.kind,
-            used=column.used,
-            use=column.describe(),
-            examples=texts.unique(maintain_order=True).head(_EXAMPLES).to_list(),
-            blank_share=float(np.mean(~filled.to_numpy())),
-            values=self._values(column) if column.used else [],
-            remarks=column.remarks,
-        )
-
-    def _values(self, column: Column) -> list[KindValues]:
-        plain = column.plain(self.parsed[column.name])
-        count = _by_level(plain) if column.extremes is None else _in_bins(plain)
-        kinds = {"rows": np.ones(len(plain), dtype=bool)}
-        if self.codes is not None:
-            kinds = {kind: np.asarray(self.codes == code) for kind, code in _KINDS.items()}
-        return [
-            KindValues(kind, int(rows.sum()), _say(column, plain[rows]), count(plain[rows]))
-            for kind, rows in kinds.items()
-            if rows.any()
-        ]
-
-    def suspicious(self) -> list[str]:
-        """What looks wrong."""
-        kinds = {column.name: column.kind for column in self.preparer.used()}
-        return [str(finding) for finding in check_data(self.parsed, self.codes, kinds)]
-
-
-@dataclass(frozen=True)
 class _Selected:
-    """Some columns of consecutive frames."""
+    """Some columns of consecutive frames, which can be read several times."""
 
     batches: Iterable[pl.DataFrame]
     columns: Sequence[str]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[pl.DataFrame]:
         return (batch.select(self.columns) for batch in self.batches)
 
 
-def _sampled(batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, int]:
+def _sample(batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, int]:
     """Random rows, and the number of all rows."""
     sample, first_row = None, 1
     for batch in batches:
@@ -213,7 +162,42 @@ def _sampled(batches: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, int]:
     return sample.rows, sample.n_rows
 
 
+def _look_at(
+    column: Column, raw: pl.Series, parsed: pl.DataFrame, codes: Codes | None
+) -> ColumnLook:
+    filled = raw.is_not_null()
+    texts = pl.Series(dtype=pl.String)
+    if is_flat(raw):
+        texts = as_text(raw)
+        read = parsed[column.name] if column.used else texts
+        filled = texts.is_not_null() & read.is_not_null()
+        texts = texts.filter(filled)
+    return ColumnLook(
+        name=column.name,
+        kind=column.kind,
+        used=column.used,
+        use=column.describe(),
+        examples=texts.unique(maintain_order=True).head(_EXAMPLES).to_list(),
+        blank_share=float(np.mean(~filled.to_numpy())),
+        values=_values_by_label(column, parsed[column.name], codes) if column.used else [],
+        remarks=column.remarks,
+    )
+
+
 # --- values in words and counts ----------------------------------------------------------
+
+
+def _values_by_label(column: Column, cells: pl.Series, codes: Codes | None) -> list[KindValues]:
+    plain = column.plain(cells)
+    count = _by_level(plain) if column.extremes is None else _in_bins(plain)
+    kinds = {"rows": np.ones(len(plain), dtype=bool)}
+    if codes is not None:
+        kinds = {kind: np.asarray(codes == code) for kind, code in _KINDS.items()}
+    return [
+        KindValues(kind, int(rows.sum()), _say(column, plain[rows]), count(plain[rows]))
+        for kind, rows in kinds.items()
+        if rows.any()
+    ]
 
 
 def _say(column: Column, plain: NDArray[Any]) -> str:
@@ -235,31 +219,27 @@ def _say(column: Column, plain: NDArray[Any]) -> str:
     return low if low == high else f"{middle} (half of them {low} to {high})"
 
 
-def _in_bins(plain: NDArray[Any]) -> Any:
+def _in_bins(plain: NDArray[Any]) -> Callable[[NDArray[Any]], list[int]]:
     """A function that counts numbers in bins from the 1 % to the 99 % quantile of all."""
-    known = plain[~np.isnan(plain)]
-    different = np.unique(known)
+    numbers = plain[~np.isnan(plain)]
+    different = np.unique(numbers)
     if len(different) <= _BINS:
         return lambda values: [int((values == each).sum()) for each in different]
-    low, high = np.quantile(known, (0.01, 0.99))
+    low, high = np.quantile(numbers, (0.01, 0.99))
     if not low < high:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, _BINS + 1)
 
     def count(values: NDArray[Any]) -> list[int]:
-        held = values[~np.isnan(values)]
-        counts: list[int] = np.histogram(np.clip(held, low, high), edges)[0].tolist()
+        clipped = np.clip(values[~np.isnan(values)], low, high)
+        counts: list[int] = np.histogram(clipped, edges)[0].tolist()
         return counts
 
     return count
 
 
-def _by_level(plain: NDArray[Any]) -> Any:
+def _by_level(plain: NDArray[Any]) -> Callable[[NDArray[Any]], list[int]]:
     """A function that counts the most frequent levels of all."""
-    known = pl.Series([None if v is None else str(v) for v in plain], dtype=pl.String)
-    top = known.drop_nulls().alias("level").value_counts(sort=True)["level"].head(_BINS).to_list()
-
-    def count(values: NDArray[Any]) -> list[int]:
-        return [int((values == level).sum()) for level in top]
-
-    return count
+    levels = pl.Series("level", [None if v is None else str(v) for v in plain], dtype=pl.String)
+    top = levels.drop_nulls().value_counts(sort=True)["level"].head(_BINS).to_list()
+    return lambda values: [int((values == level).sum()) for level in top]

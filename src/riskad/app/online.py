@@ -20,8 +20,6 @@ from riskad.core.checks import InputError
 from riskad.rows.table import Table
 from riskad.tables.notes import catch_kinds
 
-__all__ = ["RowScorer", "join_rows"]
-
 _WARM_UP_ROWS = 2
 _MOST_COMPARED = 1_000  # names among which one that was meant is looked for
 
@@ -69,14 +67,14 @@ class RowScorer:
 
     def check_columns(self, columns: Sequence[str], of: str) -> None:
         """Refuse rows that lack a column, with a message that names it."""
-        there = set(columns)
+        present = set(columns)
         for name in self.columns:
-            if name not in there:
+            if name not in present:
                 close = get_close_matches(name, columns[:_MOST_COMPARED], n=1)
-                meant = f" Did you mean it by {close[0]!r}?" if close else ""
+                guess = f" Did you mean it by {close[0]!r}?" if close else ""
                 raise InputError(
                     f"{of} lacks the column {name!r}, which the model reads; send it, with null "
-                    f"where it is blank.{meant}"
+                    f"where it is blank.{guess}"
                 )
 
     def prepare(self, frame: pl.DataFrame) -> tuple[Any, list[str]]:
@@ -97,21 +95,21 @@ class RowScorer:
 
     def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return p-values of being normal."""
-        found: NDArray[np.float64] = self.detector._calibrated("p-values").p_values(scores)
-        return found
+        p_values: NDArray[np.float64] = self.detector._calibrated("p-values").p_values(scores)
+        return p_values
 
     def reasons(
         self, frame: pl.DataFrame, flagged: NDArray[np.bool_], n: int
     ) -> list[list[Reason]]:
         """Return for each row the columns that make it anomalous; none if it is not flagged."""
-        said: list[list[Reason]] = [[] for _ in range(frame.height)]
+        by_row: list[list[Reason]] = [[] for _ in range(frame.height)]
         places = np.flatnonzero(flagged)
         if places.size:
             with no_warnings():
-                found = explain_rows(self.model, frame[places])
+                reasons = explain_rows(self.model, frame[places])
             for i, place in enumerate(places):
-                said[place] = found.top(i, n)
-        return said
+                by_row[place] = reasons.top(i, n)
+        return by_row
 
 
 def join_rows(parts: Sequence[Any]) -> Any:

@@ -12,6 +12,7 @@ Python does; networks use single precision in both.
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from dataclasses import dataclass
@@ -24,17 +25,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from riskad.app.onnx_columns import prepared_rows, rows_of
-from riskad.app.onnx_graph import Graph
-from riskad.app.results import RESULT_COLUMNS, knows_probabilities
+import riskad
+from riskad.app.results import knows_probabilities
 from riskad.core.checks import DataWarning, InputError
-from riskad.detectors.description import GRAPH_TOLERANCE, SelfDescribing
+from riskad.detectors.description import SelfDescribing
 from riskad.rows.table import TableSchema
 from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.formats.moments import to_seconds
+from riskad.tables.kinds.categories import onnx_codes
 from riskad.tables.preparation import TablePreparer
-
-__all__ = ["EXPORTABLE", "TOLERANCE", "ExportReport", "export", "feeds", "to_onnx"]
 
 EXPORTABLE = (
     "AutoRAD; PretrainedRAD; StreamingRAD and ShallowRAD without a feature map or with 'rbf', "
@@ -42,11 +41,12 @@ EXPORTABLE = (
     "and DeepSAD with a named architecture; each of them alone or behind a TablePreparer, as "
     "riskad.fit_table makes it"
 )
-TOLERANCE = GRAPH_TOLERANCE
-"""Largest allowed difference of scores, relative for scores larger than 1, for most models."""
-
 _TRIAL_ROWS = 1000
 _TRIAL_BLANKS = 0.1
+# Versions of the operators: the first with trees in doubles (onnxruntime 1.20 and later).
+_OPSETS = {"": 21, "ai.onnx.ml": 5}
+_IR_VERSION = 10
+_SINCE = "seconds since 1970-01-01 00:00 of the clock as written"
 
 
 @dataclass(frozen=True)
@@ -98,63 +98,172 @@ def export(model: Any, path: str | os.PathLike[str], *, force: bool = False) -> 
 
 def to_onnx(model: Any) -> Any:
     """Return the `onnx.ModelProto` of a fitted detector, or of one behind a `TablePreparer`."""
-    onnx = _onnx()
-    preparer, detector = _steps(model)
-    if not isinstance(detector, SelfDescribing):
-        raise InputError(f"A {type(detector).__name__} is no detector that could be exported.")
-    _check_fitted(detector)
-    graph = Graph(onnx)
-    rows = rows_of(graph, detector) if preparer is None else prepared_rows(graph, preparer)
-    sparse = preparer is not None and preparer.sparse_
-    _add_outputs(graph, detector, rows, sparse)
-    return graph.model(type(detector).__name__)
-
-
-def _add_outputs(graph: Graph, detector: Any, rows: str, sparse: bool) -> None:
-    score, flag, probability, _, novel = RESULT_COLUMNS
-    double, novelty = graph.onnx.TensorProto.DOUBLE, None
-    if detector.tells_novelty:
-        scores, novelty = detector.onnx_scores_and_novelty(graph, rows, sparse)
-    else:
-        scores = detector.onnx_scores(graph, rows, sparse)
-    graph.output(score, graph.node("Neg", scores), double)
-    above = graph.node("Greater", score, np.array(-float(detector.offset_) + 0.0))
-    graph.output(flag, above, graph.onnx.TensorProto.BOOL)
-    if knows_probabilities(detector):
-        line = detector.calibration_.line
-        slopes = graph.node("Mul", score, np.array(line.slope))
-        odds = graph.node("Add", slopes, np.array(line.intercept))
-        graph.output(probability, graph.node("Sigmoid", odds), double)
-    if novelty is not None:
-        graph.output(novel, novelty, double)
-
-
-def _onnx() -> ModuleType:
     try:
         import onnx
     except ModuleNotFoundError:
         raise InputError(
             "Exporting needs onnx, which is not installed: pip install 'riskad[onnx]'."
         ) from None
-    return onnx
-
-
-def _steps(model: Any) -> tuple[TablePreparer | None, Any]:
-    if not isinstance(model, Pipeline):
-        return None, model
-    if len(model) == 2 and isinstance(model[0], TablePreparer):
-        return model[0], model[1]
-    steps = ", ".join(type(step).__name__ for _, step in model.steps)
-    raise InputError(f"A pipeline of {steps} cannot be exported. What can be: {EXPORTABLE}.")
-
-
-def _check_fitted(detector: Any) -> None:
+    preparer, detector = _steps(model)
     try:
         check_is_fitted(detector)
     except NotFittedError as error:
-        raise InputError(
-            f"This {type(detector).__name__} is not fitted; call fit first."
-        ) from error
+        name = type(detector).__name__
+        raise InputError(f"This {name} is not fitted; call fit first.") from error
+    graph = Graph(onnx)
+    rows = _input_rows(graph, detector) if preparer is None else _prepared_rows(graph, preparer)
+    sparse = preparer is not None and preparer.sparse_
+    double, novelty = onnx.TensorProto.DOUBLE, None
+    if detector.tells_novelty:
+        scores, novelty = detector.onnx_scores_and_novelty(graph, rows, sparse)
+    else:
+        scores = detector.onnx_scores(graph, rows, sparse)
+    graph.output("anomaly_score", graph.node("Neg", scores), double)
+    above = graph.node("Greater", "anomaly_score", np.array(-float(detector.offset_) + 0.0))
+    graph.output("is_anomaly", above, onnx.TensorProto.BOOL)
+    if knows_probabilities(detector):
+        line = detector.calibration_.line
+        slopes = graph.node("Mul", "anomaly_score", np.array(line.slope))
+        odds = graph.node("Add", slopes, np.array(line.intercept))
+        graph.output("anomaly_probability", graph.node("Sigmoid", odds), double)
+    if novelty is not None:
+        graph.output("novelty", novelty, double)
+    return graph.model(type(detector).__name__)
+
+
+def _steps(model: Any) -> tuple[TablePreparer | None, Any]:
+    preparer, detector = None, model
+    if isinstance(model, Pipeline):
+        if len(model) != 2 or not isinstance(model[0], TablePreparer):
+            steps = "A pipeline of " + ", ".join(type(step).__name__ for _, step in model.steps)
+            raise InputError(f"{steps} cannot be exported. What can be: {EXPORTABLE}.")
+        preparer, detector = model[0], model[1]
+    if not isinstance(detector, SelfDescribing):
+        raise InputError(f"A {type(detector).__name__} is no detector that could be exported.")
+    return preparer, detector
+
+
+# --- graphs and their inputs -------------------------------------------------------------
+
+
+class Graph:
+    """Nodes, one after the other; a value is the name of a node's output."""
+
+    def __init__(self, onnx: ModuleType):
+        self.onnx = onnx
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def input(self, name: str, kind: int, shape: tuple[int, ...], words: str) -> str:
+        """Add an input; `words` describe it."""
+        value_info = self.onnx.helper.make_tensor_value_info
+        self._inputs.append(value_info(name, kind, ["rows", *shape], words))
+        return name
+
+    def number(self, name: str, words: str = "number, NaN if blank") -> str:
+        """Add a column of numbers as an input."""
+        return self.input(name, self.onnx.TensorProto.DOUBLE, (1,), words)
+
+    def text(self, name: str) -> str:
+        """Add a column of texts as an input."""
+        return self.input(name, self.onnx.TensorProto.STRING, (1,), 'text, "" if blank')
+
+    def output(self, name: str, value: str, kind: int) -> None:
+        """Make a value an output with this name."""
+        self._nodes.append(self.onnx.helper.make_node("Identity", [value], [name]))
+        self._outputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["rows"]))
+
+    def node(self, kind: str, *inputs: str | np.ndarray, domain: str = "", **settings: Any) -> str:
+        """Add a node; arrays among its inputs become constants."""
+        return self.several(kind, 1, *inputs, domain=domain, **settings)[0]
+
+    def several(
+        self, kind: str, n_values: int, *inputs: str | np.ndarray, domain: str = "", **settings: Any
+    ) -> list[str]:
+        """Add a node with several outputs."""
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        first = f"riskad:{len(self._nodes)}"
+        outputs = [first, *(f"{first}:{i}" for i in range(1, n_values))]
+        node = self.onnx.helper.make_node(kind, names, outputs, domain=domain, **settings)
+        self._nodes.append(node)
+        return outputs
+
+    def ml(self, kind: str, *inputs: str | np.ndarray, **settings: Any) -> str:
+        """Add a node of the operators for machine learning."""
+        return self.node(kind, *inputs, domain="ai.onnx.ml", **settings)
+
+    def cast(self, value: str, kind: type[np.generic]) -> str:
+        """Add a change of type."""
+        to = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        return self.node("Cast", value, to=to)
+
+    def tensor(self, value: np.ndarray, name: str = "") -> Any:
+        """Return an array as ONNX stores it."""
+        return self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
+
+    def constant(self, value: np.ndarray) -> str:
+        """Add a constant, for nodes that share it."""
+        name = f"riskad:constant:{len(self._constants)}"
+        self._constants.append(self.tensor(value, name))
+        return name
+
+    def model(self, detector: str) -> Any:
+        """Return the checked model of all nodes so far."""
+        helper = self.onnx.helper
+        graph = helper.make_graph(
+            self._nodes, "riskad", self._inputs, self._outputs, self._constants
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid(*versions) for versions in _OPSETS.items()],
+            ir_version=_IR_VERSION,
+            producer_name="riskad",
+            producer_version=riskad.__version__,
+        )
+        columns = {entry.name: entry.doc_string for entry in self._inputs}
+        helper.set_model_props(model, {"detector": detector, "inputs": json.dumps(columns)})
+        self.onnx.checker.check_model(model)
+        return model
+
+
+def _prepared_rows(g: Graph, preparer: TablePreparer) -> str:
+    """The rows of `TablePreparer.transform`; graphs read no dates, so these are seconds."""
+    since = {"time": "seconds since midnight", "duration": "seconds"}
+    cells, nodes = {}, []
+    for column in preparer.used():
+        name, dtype = column.name, column.typed([]).dtype
+        if dtype == pl.String:
+            cells[name] = g.text(name)
+        elif dtype.is_temporal():
+            cells[name] = g.number(name, f"{since.get(column.kind, _SINCE)}, NaN if blank")
+        else:
+            cells[name] = g.number(name)
+        nodes += column.onnx_features(g, cells[name])
+    nodes += [node for each in preparer.derived_ for node in each.onnx(g, cells)]
+    table = g.node("Concat", *nodes, axis=1)
+    return preparer.encoder_.onnx_rows(g, table) if preparer.encode else table
+
+
+def _input_rows(g: Graph, detector: Any) -> str:
+    """X for a detector without a preparer; one input per column if it reads texts itself."""
+    shape = getattr(detector, "shape_", (detector.n_features_in_,))
+    if len(shape) > 1:
+        words = f"images of {' x '.join(map(str, shape))}, bytes divided by 255 if unscaled"
+        return g.input("X", g.onnx.TensorProto.FLOAT, shape, words)
+    schema = getattr(detector, "schema_", TableSchema())
+    if schema == TableSchema():
+        return g.input("X", g.onnx.TensorProto.DOUBLE, shape, f"rows of {shape[0]} numbers")
+    nodes = []
+    for i, name in enumerate(detector.feature_names_in_):
+        if i in schema.levels:
+            nodes.append(onnx_codes(g, g.text(name), schema.levels[i]))
+        elif i in schema.dates:
+            nodes.append(g.number(name, f"{_SINCE}, or long; NaN if blank"))
+        else:
+            nodes.append(g.number(name))
+    return g.node("Concat", *nodes, axis=1)
 
 
 # --- parity ------------------------------------------------------------------------------
@@ -175,7 +284,7 @@ def _check_parity(model: Any, proto: Any) -> float | None:
         session = onnxruntime.InferenceSession(
             proto.SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        (theirs,) = session.run([RESULT_COLUMNS[0]], feeds(proto, rows))
+        (theirs,) = session.run(["anomaly_score"], feeds(proto, rows))
     except (state.Fail, state.InvalidArgument, state.InvalidGraph) as error:
         raise InputError(
             f"onnxruntime does not run the graph of this model: {error}. Nothing was written; "
@@ -196,14 +305,16 @@ def feeds(proto: Any, rows: Any) -> dict[str, np.ndarray]:
     """Return rows, a polars frame or an array, in onnxruntime's form for a graph of ours."""
     if not isinstance(rows, pl.DataFrame):
         return {"X": rows}
-    return {entry.name: _feed(rows[entry.name]) for entry in proto.graph.input}
-
-
-def _feed(column: pl.Series) -> np.ndarray:
-    if column.dtype == pl.String:
-        return column.fill_null("").to_numpy().astype(object)[:, None]
-    numbers = to_seconds(column) if column.dtype.is_temporal() else column.cast(pl.Float64)
-    return numbers.fill_null(float("nan")).to_numpy()[:, None]
+    inputs = {}
+    for name in (entry.name for entry in proto.graph.input):
+        column = rows[name]
+        if column.dtype == pl.String:
+            cells = column.fill_null("").to_numpy().astype(object)
+        else:
+            numbers = to_seconds(column) if column.dtype.is_temporal() else column.cast(pl.Float64)
+            cells = numbers.fill_null(float("nan")).to_numpy()
+        inputs[name] = cells[:, None]
+    return inputs
 
 
 def _trial_rows(model: Any) -> Any:
@@ -218,22 +329,13 @@ def _trial_rows(model: Any) -> Any:
         return X
     columns = {}
     for i, name in enumerate(detector.feature_names_in_):
-        column = (
-            _trial_texts(schema.levels[i], rng)
-            if i in schema.levels
-            else _with_blanks(X[:, i], rng)
-        )
+        if i in schema.levels:
+            texts = np.array([*schema.levels[i], "a new value", None], dtype=object)
+            column = pl.Series(rng.choice(texts, _TRIAL_ROWS).tolist(), dtype=pl.String)
+        else:
+            blank = rng.random(_TRIAL_ROWS) < _TRIAL_BLANKS
+            column = pl.Series(np.where(blank, np.nan, X[:, i])).fill_nan(None)
         if i in schema.dates:
             column = (1e6 * column).cast(pl.Int64).cast(pl.Datetime("us"))
         columns[name] = column
     return pl.DataFrame(columns)
-
-
-def _with_blanks(values: np.ndarray, rng: np.random.Generator) -> pl.Series:
-    blank = rng.random(len(values)) < _TRIAL_BLANKS
-    return pl.Series(np.where(blank, np.nan, values)).fill_nan(None)
-
-
-def _trial_texts(levels: list[str], rng: np.random.Generator) -> pl.Series:
-    chosen = rng.choice(np.array([*levels, "a new value", None], dtype=object), _TRIAL_ROWS)
-    return pl.Series(chosen.tolist(), dtype=pl.String)

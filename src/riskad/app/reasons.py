@@ -1,30 +1,13 @@
 r"""Why a row is anomalous: what each column adds to its score, compared with a usual row.
 
 A usual row r holds the median of each number and the most frequent text, of all rows or, where such
-a row would be suspicious itself, of some that are alike (`choose_usual_row`). Let v(S) be the
-anomaly score of the row that has the columns S from x and all others from r. Column j adds its
-Shapley value: the mean of v(S with j) - v(S) over all orders in which the columns of x can replace
-those of r, where S are the columns before j:
+a row would be suspicious itself, of some that are alike (`choose_usual_row`). Contributions phi_j
+of the columns add up: anomaly_score(x) = anomaly_score(r) + sum_j phi_j. They are
 
-    anomaly_score(x) = anomaly_score(r) + sum_j phi_j,    phi_j = 0 where x_j = r_j
-
-- *Linear scores*: phi_j = -w_j (x_j - r_j), exact, for a million rows in seconds.
-- *Detectors that compute their own contributions* (boosted trees): phi_j(x) - phi_j(r) of these,
-  which also add up but need not be 0 where x_j = r_j.
-- *All others* (feature maps, networks, any score): exact over all 2^k sets if a row differs from r
-  in k <= 10 columns; else over pairs of a random order and its reverse, 8 to 64 of them, until
-  no standard error exceeds 2 % of the largest phi_j. In every order the gains add up to v(all) -
-  v(none), so the sum stays exact. A single pair is exact if at most two columns interact at a time
-  ("poly"). A row costs at most 128 (k - 1) scores.
-- *Slow scores* (`AutoRAD`): over all sets if k <= 7, else by least squares over random sets and
-  their complements (`riskad.decisions.shapley`). A row costs 8 k scores, and the rows are scored
-  together. Members that are sums over columns and pairs of columns get exact values.
-- *Wide tables*: with k > 1,000, or k > 100 if scores are slow, columns are compared in groups. The
-  groups with the largest effects are halved repeatedly. With A and B the halves of a group G and O
-  all columns outside of it, A adds the mean of v(A) - v(none), v(G) - v(B), v(O with A) - v(O) and
-  v(all) - v(O with B), up to a constant that keeps the sum. About 8 columns that matter most end in
-  groups of their own; the others share the effect of their group equally. A row costs at most
-  48 (log2 k + 3) scores, for any width.
+- -w_j (x_j - r_j) for linear scores: exact, for a million rows in seconds;
+- phi_j(x) - phi_j(r) of what a detector computes itself (boosted trees), also exact;
+- Shapley values for all other scores (`riskad.decisions.shapley`): exact if a row differs from r in
+  few columns, else sampled, with standard errors.
 
 All features that come from one column of the table, including its yes/no columns and "is blank",
 change together: reasons are about the columns of the user's table.
@@ -34,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -58,8 +41,6 @@ from riskad.tables.kinds.derived import DerivedColumn
 from riskad.tables.kinds.moments import MomentColumn
 from riskad.tables.kinds.numbers import WrittenNumber
 from riskad.tables.preparation import TablePreparer
-
-__all__ = ["Reason", "Reasons", "choose_usual_row", "explain_rows", "show_value"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = Any  # an array, or a CSR matrix of scipy, which has no types
@@ -135,38 +116,32 @@ class Reasons:
 
     def of(self, row: int) -> list[Reason]:
         """All columns of a row, counted from 0, the largest contribution first."""
-        return [self._reason(row, j) for j in self._order(row)]
+        order = np.argsort(-self.contributions[row], kind="stable")
+        return [self._reason(row, j) for j in order]
 
     def top(self, row: int, n: int = 3) -> list[Reason]:
         """The n columns that make a row most anomalous; fewer if fewer add to its score."""
-        order = self._order(row)[:n]
+        order = np.argsort(-self.contributions[row], kind="stable")[:n]
         return [self._reason(row, j) for j in order if self.contributions[row, j] > 0]
 
-    def _order(self, row: int) -> NDArray[np.intp]:
-        return np.argsort(-self.contributions[row], kind="stable")
-
     def _reason(self, row: int, j: int) -> Reason:
+        value, usual = plain_value(self.values[row, j]), self.usual[j]
+        column = self.described_by.get(self.columns[j])
+        shown, shown_usual = value, usual
+        if column is not None:
+            shown, shown_usual = column.show(value), column.show(usual)
+        if part := self.part_in_words(row, j, value):
+            shown = f"{shown}, {part}"
+            shown_usual = self.part_in_words(row, j, usual) or shown_usual
         adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-        value, usual = _plain(self.values[row, j]), self.usual[j]
-        shown, shown_usual = self._in_words(j, value), self._in_words(j, usual)
-        part, usual_part = self.part_in_words(row, j), self._part_in_words(row, j, usual)
-        if part:
-            shown, shown_usual = f"{shown}, {part}", usual_part or shown_usual
         return Reason(self.columns[j], shown, shown_usual, adds, error)
 
-    def part_in_words(self, row: int, j: int) -> str:
-        """Name the part of a date that counts most in a row, Saturday for instance, if any."""
-        return self._part_in_words(row, j, _plain(self.values[row, j]))
-
-    def _part_in_words(self, row: int, j: int, value: Value) -> str:
+    def part_in_words(self, row: int, j: int, value: Value) -> str:
+        """Name the part of a date that counts most in a row: Saturday, if the value is one."""
         column = self.described_by.get(self.columns[j])
         if not isinstance(column, MomentColumn) or not isinstance(value, float):
             return ""
         return column.show_part(value, self.parts[column.name][row])
-
-    def _in_words(self, j: int, value: Value) -> Value:
-        column = self.described_by.get(self.columns[j])
-        return value if column is None else column.show(value)
 
     def ends(self, j: int) -> tuple[str, str] | None:
         """Words for small and large values of a column; None if they have no order."""
@@ -223,8 +198,8 @@ def explain_rows(
         of its training rows is used: medians and most frequent texts of a `TablePreparer`, or the
         column means of a detector with `scale=True`.
     random_state
-        Seed for the orders in which columns are compared, if these are sampled. The reasons of a
-        row do not depend on which other rows are explained.
+        Seed for the sets of columns that are compared, if these are drawn. The reasons of a row do
+        not depend on which other rows are explained.
     seconds
         If many mixed rows must be scored, no row but the first is started after this many seconds:
         the reasons are then those of the first rows of X.
@@ -245,60 +220,91 @@ def explain_rows(
     >>> np.allclose(total, model.anomaly_score(X[-20:]), atol=1e-8)
     True
     """
-    view = _view(model, as_table(X), as_table(background))
-    scores, base = view.score(view.matrix), float(view.score(view.reference_row)[0])
-    own = _own_contributions(view)
-    if own is None:
-        end = time.perf_counter() + seconds
-        contributions, errors = shapley_values(view, scores, base, random_state, end)
-    else:
-        contributions, size = own
-        _check_sum(view.model, base + contributions.sum(axis=1), scores, size)
+    model = getattr(model, "best_estimator_", model)
+    if not hasattr(model, "score_samples"):
+        raise InputError(f"A {type(model).__name__} gives no scores that could be explained.")
+    reads_tables = isinstance(model, Pipeline) and isinstance(model[0], TablePreparer)
+    read = _rows_of_table if reads_tables else _rows_of_matrix
+    rows = read(model, as_table(X), as_table(background))
+    scores, base = rows.score(rows.matrix), float(rows.score(rows.reference[None, :])[0])
+    contributions = _own_contributions(rows, scores, base)
+    if contributions is not None:
         errors = np.zeros_like(contributions)
+    else:
+        contributions, errors = shapley_values(
+            rows.score,
+            rows.matrix,
+            rows.reference,
+            rows.owners,
+            len(rows.columns),
+            scores=scores,
+            base=base,
+            slow=isinstance(rows.model, Detector) and rows.model.slow_to_score,
+            random_state=random_state,
+            end=time.perf_counter() + seconds,
+        )
     n = len(contributions)
-    view = replace(view, matrix=view.matrix[:n])
     return Reasons(
-        columns=view.columns,
-        values=view.values[:n],
-        usual=view.usual,
+        columns=rows.columns,
+        values=rows.values[:n],
+        usual=rows.usual,
         contributions=contributions,
         errors=errors,
         base=base,
         anomaly_score=scores[:n],
-        described_by=view.described_by,
-        parts=_parts_that_count(view, scores[:n]),
+        described_by=rows.described_by,
+        parts=_parts_that_count(rows, scores[:n]),
     )
 
 
-def _parts_that_count(view: _View, scores: Floats) -> dict[str, list[str]]:
+def _own_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | None:
+    """phi(r) - phi(x) of a detector that computes them (its scores are high if normal)."""
+    if not isinstance(rows.model, Detector):
+        return None
+    terms = rows.model.contributions(rows.matrix)
+    usual = rows.model.contributions(rows.like_matrix(rows.reference[None, :]))
+    if terms is None or usual is None:
+        return None
+    d = len(rows.owners)
+    by_column = sparse.csr_matrix((np.ones(d), (range(d), rows.owners)), (d, len(rows.columns)))
+    phi, phi_r = (_dense(features @ by_column) for features, _ in (terms, usual))
+    contributions: Floats = phi_r - phi
+    # Terms that almost cancel, for instance those of a column with values around 1e9 that differ in
+    # their last digits, leave a sum that is mostly rounding.
+    size = max(float(abs(features).sum(axis=1).max()) for features, _ in (terms, usual))
+    allowed = 1e-6 * np.maximum(max(1.0, float(np.ptp(scores))), np.abs(scores)) + 1e-12 * size
+    off = np.abs(base + contributions.sum(axis=1) - scores)
+    if not (off <= allowed).all():
+        raise RuntimeError(
+            f"{type(rows.model).__name__}.contributions does not add up to its scores; they differ "
+            f"by {off.max():.3g}."
+        )
+    return contributions
+
+
+def _parts_that_count(rows: _Rows, scores: Floats) -> dict[str, list[str]]:
     """The part of each date whose usual value would lower the score of its row most, if any would.
 
     Other columns stay as they are, and so do other parts of the date.
     """
-    counting = {}
-    for j, column in enumerate(map(view.described_by.get, view.columns)):
+    parts = {}
+    for j, column in enumerate(map(rows.described_by.get, rows.columns)):
         if not isinstance(column, MomentColumn):
             continue
-        features: dict[str, list[int]] = {}
-        for place in map(int, np.flatnonzero(view.owners == j)):
-            if part := column.part_of(view.features[place]):
-                features.setdefault(part, []).append(place)
-        drops = [scores - _score_with_usual(view, places) for places in features.values()]
-        names = np.array(["", *features])
-        counting[column.name] = names[np.argmax([np.zeros_like(scores), *drops], axis=0)].tolist()
-    return counting
-
-
-def _score_with_usual(view: _View, features: list[int]) -> Floats:
-    """Scores of the rows with the usual values of some features."""
-    size = max(1, _BATCH_ENTRIES // len(view.reference))
-    parts = []
-    for start in range(0, view.matrix.shape[0], size):
-        rows = view.matrix[start : start + size]
-        rows = rows.toarray() if sparse.issparse(rows) else rows.copy()
-        rows[:, features] = view.reference[features]
-        parts.append(view.score_mixed(rows))
-    return np.concatenate([np.empty(0), *parts])
+        places: dict[str, list[int]] = {}
+        for place in map(int, np.flatnonzero(rows.owners == j)):
+            if part := column.part_of(rows.features[place]):
+                places.setdefault(part, []).append(place)
+        drops = np.zeros((1 + len(places), len(scores)))
+        size = max(1, _BATCH_ENTRIES // len(rows.reference))
+        for drop, features in zip(drops[1:], places.values(), strict=True):
+            for start in range(0, len(scores), size):
+                some = slice(start, min(start + size, len(scores)))
+                changed = _dense(rows.matrix[some]).copy()
+                changed[:, features] = rows.reference[features]
+                drop[some] = scores[some] - rows.score(changed)
+        parts[column.name] = np.array(["", *places])[np.argmax(drops, axis=0)].tolist()
+    return parts
 
 
 def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> None:
@@ -340,7 +346,7 @@ def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> N
 
 
 @dataclass(frozen=True)
-class _View:
+class _Rows:
     """Rows as the user knows them, and the features of these columns that a model scores."""
 
     model: Any
@@ -348,118 +354,88 @@ class _View:
     values: NDArray[Any]
     usual: tuple[Value, ...]
     matrix: Matrix
-    reference: Floats
+    reference: Floats  # features of the usual row
     owners: NDArray[np.intp]  # of each feature, the column it comes from
-    wrap: Callable[[Matrix], Any] = lambda matrix: matrix
+    frame: Any = None  # the rows as a frame, where the model is to be given one
     described_by: Mapping[str, Column | DerivedColumn] = field(default_factory=dict)
     features: Sequence[str] = ()
 
-    @property
-    def reference_row(self) -> Matrix:
-        return self.like(self.reference[None, :])
-
-    def like(self, rows: Floats) -> Matrix:
+    def like_matrix(self, rows: Matrix) -> Matrix:
         """Rows as sparse as the matrix is: some models treat the two kinds differently."""
         return sparse.csr_matrix(rows) if sparse.issparse(self.matrix) else rows
 
-    def score(self, matrix: Matrix) -> Floats:
-        """Anomaly scores."""
-        if isinstance(self.model, Detector):  # its rows were checked when the view was made
-            return -self.model._scores(matrix)
-        return -np.asarray(self.model.score_samples(self.wrap(matrix)), dtype=np.float64)
-
-    @property
-    def slow(self) -> bool:
-        """Whether scoring is slow."""
-        return isinstance(self.model, Detector) and self.model.slow_to_score
-
-    def score_mixed(self, rows: Floats) -> Floats:
-        """Anomaly scores of mixtures of one of these rows and the usual row."""
-        return self.score(self.like(rows))
-
-    def row(self, i: int) -> Floats:
-        """The features of a row, dense."""
-        row = self.matrix[[i]]
-        dense = row.toarray() if sparse.issparse(row) else row
-        return np.asarray(dense[0], dtype=np.float64)
+    def score(self, rows: Matrix) -> Floats:
+        """Anomaly scores of rows of features."""
+        rows = self.like_matrix(rows)
+        if isinstance(self.model, Detector):  # which has checked the rows already
+            return -self.model._scores(rows)
+        if self.frame is not None:  # frames of pandas and polars are built in the same way
+            rows = type(self.frame)(dict(zip(self.frame.columns, rows.T, strict=True)))
+        return -np.asarray(self.model.score_samples(rows), dtype=np.float64)
 
 
-def _view(model: Any, X: Any, background: Any) -> _View:
-    model = getattr(model, "best_estimator_", model)
-    if not hasattr(model, "score_samples"):
-        raise InputError(f"A {type(model).__name__} gives no scores that could be explained.")
-    if _reads_tables(model):
-        return _view_table(model, X, background)
-    return _view_matrix(model, X, background)
-
-
-def _reads_tables(model: Any) -> bool:
-    model = getattr(model, "best_estimator_", model)
-    return isinstance(model, Pipeline) and isinstance(model[0], TablePreparer)
-
-
-def _view_table(model: Pipeline, X: Any, background: Any) -> _View:
+def _rows_of_table(model: Pipeline, X: Any, background: Any) -> _Rows:
     preparer, rest = model[0], model[1:]
     final = rest[0] if len(rest) == 1 else rest
     final = getattr(final, "best_estimator_", final)
     parsed = preparer.parse(X)
-    used = {column.name: column for column in preparer.used()}
-    derived = {name: each.column(name) for each in preparer.derived_ for name in each.names()}
     usual = preparer.usual_
     if background is not None:
         usual = preparer.usual_of(preparer.parse(background))
     matrix, reference = preparer.features(parsed), preparer.usual_features(usual)
     if isinstance(final, Detector):
         matrix, reference = (final._check_rows(rows, reset=False) for rows in (matrix, reference))
+    used = {column.name: column for column in preparer.used()}
+    derived = {name: each.column(name) for each in preparer.derived_ for name in each.names()}
+    values = [column.plain(parsed[name]) for name, column in used.items()]
+    values += [each.values(parsed) for each in preparer.derived_]
+    if any(column.dtype == object for column in values):
+        values = [column.astype(object) for column in values]
     places = {name: j for j, name in enumerate([*used, *derived])}
-    own = [column.plain(parsed[name]) for name, column in used.items()]
-    return _View(
+    return _Rows(
         model=final,
         columns=tuple(places),
-        values=_side_by_side([*own, *(each.values(parsed) for each in preparer.derived_)]),
+        values=np.column_stack(values),
         usual=tuple(usual[name] for name in places),
         matrix=matrix,
-        reference=(reference.toarray() if sparse.issparse(reference) else reference)[0],
+        reference=_dense(reference)[0],
         owners=np.array([places[name] for name in preparer.source_columns_]),
         described_by={**used, **derived},
         features=preparer.get_feature_names_out(),
     )
 
 
-def _side_by_side(columns: list[NDArray[Any]]) -> NDArray[Any]:
-    """Columns of numbers, or of numbers and texts, as one array."""
-    mixed = any(column.dtype == object for column in columns)
-    return np.column_stack([column.astype(object) if mixed else column for column in columns])
-
-
-def _view_matrix(model: Any, X: Any, background: Any) -> _View:
+def _rows_of_matrix(model: Any, X: Any, background: Any) -> _Rows:
     if getattr(X, "ndim", 2) > 2:
         raise InputError(
             f"Reasons are about columns, and X has {X.ndim} dimensions: images have none. Give a "
             "table or a matrix."
         )
-    matrix = _numbers(model, X)
-    reference = _usual_row(model, background)
-    if len(reference) != matrix.shape[1]:
+    levels = getattr(model, "schema_", TableSchema()).levels
+    matrix = _as_matrix(model, X)
+    reference = _usual_features(model, background, levels)
+    width = matrix.shape[1]
+    if len(reference) != width:
         raise InputError(
-            f"X has {matrix.shape[1]} columns and the background has {len(reference)}; give rows "
+            f"X has {width} columns and the background has {len(reference)}; give rows "
             "of the same columns."
         )
     names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
-    columns = [f"x{j}" for j in range(matrix.shape[1])] if names is None else map(str, names)
-    return _View(
+    if names is None:
+        names = [f"x{j}" for j in range(width)]
+    return _Rows(
         model=model,
-        columns=tuple(columns),
-        values=_cells(model, matrix),
-        usual=tuple(_plain(value) for value in _cells(model, reference[None, :])[0]),
+        columns=tuple(map(str, names)),
+        values=_cells(matrix, levels),
+        usual=tuple(map(plain_value, _cells(reference[None, :], levels)[0])),
         matrix=matrix,
         reference=reference,
-        owners=np.arange(matrix.shape[1]),
-        wrap=_wrap_like(X),
+        owners=np.arange(width),
+        frame=X if hasattr(X, "columns") else None,
     )
 
 
-def _numbers(model: Any, X: Any) -> Matrix:
+def _as_matrix(model: Any, X: Any) -> Matrix:
     """X as the detector checks it; for other models as floats."""
     if isinstance(model, Detector):
         return model._check_rows(X, reset=False)
@@ -474,10 +450,29 @@ def _numbers(model: Any, X: Any) -> Matrix:
         ) from error
 
 
-def _cells(model: Any, matrix: Matrix) -> NDArray[Any]:
+def _usual_features(model: Any, background: Any, levels: Mapping[int, Sequence[str]]) -> Floats:
+    """Medians and most frequent codes of background rows, or means that the model stores."""
+    if background is None:
+        if getattr(model, "scale", False) and hasattr(model, "_mean"):
+            return np.asarray(model._mean, dtype=np.float64)
+        raise InputError(
+            f"This {type(model).__name__} does not remember what its training rows were like, so "
+            "there is nothing to compare with. Give background=, rows that say what is usual: the "
+            "training rows, or the normal ones among them."
+        )
+    rows = _as_matrix(model, background)
+    if sparse.issparse(rows):
+        return csc_median_axis_0(rows.tocsc())
+    usual = np.nanmedian(rows, axis=0).astype(np.float64)
+    for j in levels:  # codes of texts have no median
+        codes, counts = np.unique(rows[:, j], return_counts=True)
+        usual[j] = codes[counts.argmax()]
+    return usual
+
+
+def _cells(matrix: Matrix, levels: Mapping[int, Sequence[str]]) -> NDArray[Any]:
     """A matrix as users see it: texts instead of the codes that a detector of frames uses."""
-    numbers = matrix.toarray() if sparse.issparse(matrix) else matrix
-    levels = getattr(model, "schema_", TableSchema()).levels
+    numbers = _dense(matrix)
     cells = numbers.astype(object) if levels else numbers
     for j, texts in levels.items():
         cells[:, j] = [
@@ -486,79 +481,15 @@ def _cells(model: Any, matrix: Matrix) -> NDArray[Any]:
     return cells
 
 
-def _wrap_like(X: Any) -> Callable[[Matrix], Any]:
-    """How to convert a matrix to the type of X: pandas and polars build frames the same way."""
-    if not hasattr(X, "columns"):
-        return lambda matrix: matrix
-    return lambda matrix: type(X)(dict(zip(X.columns, matrix.T, strict=True)))
-
-
-def _usual_row(model: Any, background: Any) -> Floats:
-    if background is not None:
-        rows = _numbers(model, background)
-        if sparse.issparse(rows):
-            return csc_median_axis_0(rows.tocsc())
-        usual = np.nanmedian(rows, axis=0).astype(np.float64)
-        for j in getattr(model, "schema_", TableSchema()).levels:  # codes of texts have no median
-            codes, counts = np.unique(rows[:, j], return_counts=True)
-            usual[j] = codes[counts.argmax()]
-        return usual
-    if not getattr(model, "scale", False) or not hasattr(model, "_mean"):
-        raise _nothing_usual(model)
-    return np.asarray(model._mean, dtype=np.float64)
-
-
-def _nothing_usual(model: Any) -> InputError:
-    return InputError(
-        f"This {type(model).__name__} does not remember what its training rows were like, so there "
-        "is nothing to compare with. Give background=, rows that say what is usual: the training "
-        "rows, or the normal ones among them."
-    )
-
-
-# --- contributions that a detector computes ----------------------------------------------
-
-
-def _own_contributions(view: _View) -> tuple[Floats, float] | None:
-    """phi(x) - phi(r), summed over the features of each column, and the size of their terms."""
-    if not isinstance(view.model, Detector):
-        return None
-    found = view.model.contributions(view.matrix)
-    usual = view.model.contributions(view.reference_row)
-    if found is None or usual is None:
-        return None
-    size = max(float(abs(terms).sum(axis=1).max()) for terms, _ in (found, usual))
-    phi, phi_r = (_by_column(view, terms) for terms, _ in (found, usual))
-    return phi_r - phi, size  # a score is high if normal
-
-
-def _by_column(view: _View, features: Matrix) -> Floats:
-    d = len(view.owners)
-    sums = sparse.csr_matrix((np.ones(d), (range(d), view.owners)), (d, len(view.columns)))
-    total = features @ sums
-    return np.asarray(total.toarray() if sparse.issparse(total) else total, dtype=np.float64)
-
-
-def _check_sum(model: Detector, found: Floats, scores: Floats, size: float) -> None:
-    """Check that contributions add up; otherwise the reasons would be false.
-
-    Terms of a large `size` may almost cancel, for instance those of a column with values around 1e9
-    that differ in their last digits. Their sum is then mostly rounding.
-    """
-    allowed = 1e-6 * np.maximum(max(1.0, float(np.ptp(scores))), np.abs(scores)) + 1e-12 * size
-    off = np.abs(found - scores)
-    if not (off <= allowed).all():
-        raise RuntimeError(
-            f"{type(model).__name__}.contributions does not add up to its scores; they differ by "
-            f"{off.max():.3g}."
-        )
+def _dense(matrix: Matrix) -> NDArray[Any]:
+    return matrix.toarray() if sparse.issparse(matrix) else matrix
 
 
 # --- words -------------------------------------------------------------------------------
 
 
-def _plain(value: Any) -> Value:
-    """A cell as a float, a text, or None if it is blank."""
+def plain_value(value: Any) -> Value:
+    """Return a cell as a float, a text, or None if it is blank."""
     if isinstance(value, str) or value is None:
         return value
     return None if math.isnan(value) else float(value)

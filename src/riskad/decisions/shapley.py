@@ -1,89 +1,98 @@
 r"""Shapley values of any score: what each column of a row adds to it, compared with a usual row.
 
-Few columns are enumerated, more are sampled in orders and their reverses, and very many are halved
-in groups (see `riskad.app.reasons`).
-
-If scores are slow, sets are drawn instead of orders, and the scores of several rows are computed
-together. The Shapley values phi of v over k columns minimise
+Let v(S) be the score of the row that has the columns S from x and all others from the usual row r.
+Only the k columns in which x and r differ take part. Their Shapley values phi minimise
 
     sum_S w(|S|) (v(S) - v(none) - sum_{j in S} phi_j)^2,   w(s) = (k - 1) / ((k over s) s (k - s)),
 
-among all that add up to D = v(all) - v(none). A set and its complement together give
+among all that add up to D = v(all) - v(none). A set and its complement are always scored together:
 
-    u(S) = (v(S) - v(none) + D - (v(rest) - v(none))) / 2,
+    u(S) = (v(S) - v(none) + D - (v(rest) - v(none))) / 2
 
-which is exactly sum_{j in S} phi_j if at most two columns interact at a time. All sets of one
-column are used, and 3 k others drawn by their weight. For the same errors, this takes half of the
-scores that orders take on real tables, and as many if columns interact at random. The standard
-errors are those of least squares with residuals of different sizes.
+is exactly sum_{j in S} phi_j if at most two columns interact at a time.
+
+- *Few columns* (k <= 10; 7 if scores are slow): all sets, so that the values are exact.
+- *More columns*: all sets of one column, and 3 k others drawn by their weight: 8 k scores. That is
+  all if scores are slow. Otherwise more sets are drawn until no standard error exceeds 2 % of the
+  largest value, or 128 k scores were computed. The standard errors are those of least squares with
+  residuals of different sizes. Orders of columns, the usual alternative, need three to five times
+  as many scores for the same largest error (measured up to 300 columns; with 900, least squares
+  itself takes as long as is saved).
+- *Very many columns* (k > 1,000; 100 if scores are slow): 250 groups of them change together, and
+  those with the largest effects are divided again, until 24 columns stand alone. These and 8 groups
+  of all others then share the score as above; columns of a group share its value equally. That
+  takes about 1,500 scores for any width, and up to 4,000 more if scores are not slow. It finds
+  columns that stand out; where hundreds matter equally, the values are rough.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol, Self, TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = ["ScoredRows", "shapley_values"]
+from scipy import sparse
 
 Floats: TypeAlias = NDArray[np.float64]
-Masks: TypeAlias = NDArray[np.bool_]
+Sets: TypeAlias = NDArray[np.bool_]  # of columns, one in each row
+# A computation yields the rows that it needs and is sent their scores, so that the rows of several
+# can be scored together: slow models score many rows almost as fast as one.
+Scoring: TypeAlias = Generator[Floats, Floats, Floats]
+_Game: TypeAlias = Generator[Floats, Floats, tuple[NDArray[np.intp], Floats, Floats]]
 
-_MOST_ENUMERATED, _MOST_ENUMERATED_SLOWLY = 10, 7  # columns; 2^10 or 2^7 scores for a row
-_PAIRS = 8  # of orders, after which the error is checked
-_MOST_PAIRS = 64
-_ENOUGH = 0.02  # of the largest contribution
-_MOST_SAMPLED, _MOST_SAMPLED_SLOWLY = 1_000, 100  # columns; more are compared in groups
-_DRAWN = 3  # sets for each column, if scores are slow
-_MOST_TOGETHER = 32  # rows whose mixed rows are scored together
-_HALVED_AT_ONCE = 8
+
+class _Effort(NamedTuple):
+    """Up to how many columns all sets are scored and columns change one by one; sets drawn."""
+
+    enumerated: int
+    one_by_one: int
+    drawn: int  # for each column, at most
+
+
+_FAST = _Effort(enumerated=10, one_by_one=1_000, drawn=63)
+_SLOW = _Effort(enumerated=7, one_by_one=100, drawn=3)
+_FIRST_DRAWN = 3  # sets for each column, after which the error is checked
+_ENOUGH = 0.02  # error, as a share of the largest value
+_DESIGN_ENTRIES = 10_000_000  # of least squares: no more sets than these, 80 MB
+_SCREENED = 250  # groups of very many columns, of which
+_ALONE, _LEFT = 24, 8  # so many are divided in the end, and groups of all others
+_TOGETHER = 32  # rows whose mixtures are scored together, at most
 _BATCH_ENTRIES = 2_000_000  # of mixed rows in memory at a time
 
 
-class ScoredRows(Protocol):
-    """Rows as the user knows them, and the features of these columns that a model scores."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-
-    @property
-    def reference(self) -> Floats:
-        """The features of the usual row."""
-
-    @property
-    def owners(self) -> NDArray[np.intp]:
-        """The position of the column that each feature comes from."""
-
-    @property
-    def slow(self) -> bool:
-        """Whether scoring is slow."""
-
-    def row(self, i: int) -> Floats:
-        """Return the features of a row, dense."""
-
-    def score_mixed(self, rows: Floats) -> Floats:
-        """Return anomaly scores of mixtures of two rows."""
-
-
 def shapley_values(
-    view: ScoredRows, scores: Floats, base: float, seed: int, end: float
+    score: Callable[[Floats], Floats],
+    X: Any,
+    reference: Floats,
+    owners: NDArray[np.intp],
+    n_columns: int,
+    *,
+    scores: Floats,
+    base: float,
+    slow: bool,
+    random_state: int,
+    end: float,
 ) -> tuple[Floats, Floats]:
     """Return contributions and standard errors, row by row while the clock is before `end`.
 
     Parameters
     ----------
-    view
-        The rows.
+    score
+        Returns the scores of dense rows of features.
+    X, reference
+        Features of the rows, dense or CSR, and of the usual row.
+    owners, n_columns
+        Of each feature, the column that it comes from, whose features change together; and how
+        many columns there are.
     scores, base
-        Anomaly scores of the rows and of the usual row.
-    seed
-        Seed for the orders in which columns are compared, if these are sampled.
+        Scores of the rows and of the usual row.
+    slow
+        Whether scoring is slow.
+    random_state
+        Seed; the values of a row do not depend on which other rows there are.
     end
         Time by `time.perf_counter` after which no further row is started, except the first.
 
@@ -92,216 +101,151 @@ def shapley_values(
     tuple
         Both of shape (n_rows, n_columns), for the rows that time allowed.
     """
-    contributions, errors = np.zeros((2, len(scores), len(view.columns)))
-    most = _MOST_TOGETHER if view.slow else 1
+    contributions, errors = np.zeros((2, len(scores), n_columns))
+    effort = _SLOW if slow else _FAST
+    entries = 8 * min(n_columns, effort.one_by_one) * len(reference)  # of the first mixtures
+    most = max(1, min(_TOGETHER, _BATCH_ENTRIES // entries))
     start, size = 0, most if end == math.inf else 1
     while start < len(scores) and (start == 0 or time.perf_counter() <= end):
         rows = range(start, min(start + size, len(scores)))
-        games = [_Game.of(view, i, base, float(scores[i])) for i in rows]
-        for i, game, found in zip(rows, games, _solved(view, games, seed), strict=True):
-            contributions[i, game.players], errors[i, game.players] = found
+        games = []
+        for i in rows:
+            x = X[[i]].toarray()[0] if sparse.issparse(X) else X[i]
+            rng = np.random.default_rng(random_state)
+            games.append(_play(x, reference, owners, float(scores[i]) - base, effort, rng))
+        for i, (players, phi, error) in zip(rows, _score_together(games, score), strict=True):
+            contributions[i, players], errors[i, players] = phi, error
         start, size = start + len(rows), min(2 * size, most)
     return contributions[:start], errors[:start]
 
 
-def _solved(view: ScoredRows, games: list[_Game], seed: int) -> Iterator[tuple[Floats, Floats]]:
-    """Shapley values and standard errors; the first sets of all games are scored together."""
-    sets = [game.first_sets(seed) for game in games]
-    mixed = [game.mixed(masks) for game, masks in zip(games, sets, strict=True)]
-    values = _scored(view, np.concatenate(mixed))
-    ends = np.cumsum([len(masks) for masks in sets])[:-1]
-    for game, masks, v in zip(games, sets, np.split(values, ends), strict=True):
-        yield game.solve(seed, masks, v)
+def _score_together(games: Sequence[_Game], score: Callable[[Floats], Floats]) -> list[Any]:
+    """The results of games; the rows that they ask for next are scored together."""
+    results: list[Any] = [None] * len(games)
+    answers: dict[int, Any] = dict.fromkeys(range(len(games)))
+    while answers:
+        requests = {}
+        for i, answer in answers.items():
+            try:
+                requests[i] = games[i].send(answer)
+            except StopIteration as end:
+                results[i] = end.value
+        if not requests:
+            break
+        mixed = np.concatenate(list(requests.values()))
+        n = max(1, _BATCH_ENTRIES // mixed.shape[1])
+        v = np.concatenate([score(mixed[i : i + n]) for i in range(0, len(mixed), n)])
+        ends = np.cumsum([len(rows) for rows in requests.values()])[:-1]
+        answers = dict(zip(requests, np.split(v, ends), strict=True))
+    return results
 
 
-def _scored(view: ScoredRows, rows: Floats) -> Floats:
-    n = max(1, _BATCH_ENTRIES // rows.shape[1])
-    parts = [view.score_mixed(rows[i : i + n]) for i in range(0, len(rows), n)]
-    return np.concatenate([np.empty(0), *parts])
+def _play(
+    x: Floats,
+    reference: Floats,
+    owners: NDArray[np.intp],
+    D: float,
+    effort: _Effort,
+    rng: np.random.Generator,
+) -> _Game:
+    """Columns in which a row differs from the usual one, their values and standard errors."""
+    differing = np.flatnonzero(x != reference)
+    players, slots = np.unique(owners[differing], return_inverse=True)
+
+    def worth(sets: Sets) -> Scoring:
+        mixed = np.tile(reference, (2 * len(sets), 1))
+        inside = np.concatenate([sets, ~sets])[:, slots]
+        mixed[:, differing] = np.where(inside, x[differing], reference[differing])
+        v = yield mixed
+        return (v[: len(sets)] - v[len(sets) :] + D) / 2
+
+    k = len(players)
+    if k < 2:
+        return players, np.full(k, D), np.zeros(k)
+    if k <= effort.one_by_one:
+        phi, error = yield from _values(worth, k, D, effort, rng)
+        return players, phi, error
+    groups = yield from _find_groups(worth, k, rng)
+    group_of = _members(groups, k).argmax(axis=0)
+    sizes = np.bincount(group_of)
+    phi, error = yield from _values(
+        lambda sets: worth(sets[:, group_of]), len(groups), D, effort, rng
+    )
+    share = phi / sizes
+    error = np.where(sizes == 1, error, np.abs(share))  # nothing more is known of a share
+    return players, share[group_of], error[group_of]
 
 
-@dataclass(frozen=True)
-class _Game:
-    """The columns in which a row x differs from r, and v(S) of sets S of them."""
-
-    view: ScoredRows
-    x: Floats
-    differing: NDArray[np.intp]  # features in which x differs from r,
-    slots: NDArray[np.intp]  # and which of the k columns they come from
-    players: NDArray[np.intp]  # the positions of these columns among all
-    none: float  # v of no column: the score of r
-    all: float  # the score of x
-
-    @classmethod
-    def of(cls, view: ScoredRows, i: int, base: float, score: float) -> Self:
-        """The game of a row with its score."""
-        x = view.row(i)
-        differing = np.flatnonzero(x != view.reference)
-        players, slots = np.unique(view.owners[differing], return_inverse=True)
-        return cls(view, x, differing, slots, players, base, score)
-
-    @property
-    def k(self) -> int:
-        """Number of columns that differ."""
-        return len(self.players)
-
-    @property
-    def enumerated(self) -> bool:
-        """Whether v is computed for all sets."""
-        return self.k <= (_MOST_ENUMERATED_SLOWLY if self.view.slow else _MOST_ENUMERATED)
-
-    @property
-    def wide(self) -> bool:
-        """Whether columns are compared in groups."""
-        return self.k > (_MOST_SAMPLED_SLOWLY if self.view.slow else _MOST_SAMPLED)
-
-    def mixed(self, masks: Masks) -> Floats:
-        """Rows for the sets in the rows of masks: x where S has the column, r elsewhere."""
-        r, at = self.view.reference, self.differing
-        rows = np.tile(r, (len(masks), 1))
-        rows[:, at] = np.where(masks[:, self.slots], self.x[at], r[at])
-        return rows
-
-    def value(self, masks: Masks) -> Floats:
-        """v(S) for the sets in the rows of masks."""
-        n = max(1, _BATCH_ENTRIES // len(self.view.reference))
-        parts = (self.mixed(masks[i : i + n]) for i in range(0, len(masks), n))
-        return np.concatenate([np.empty(0), *(self.view.score_mixed(part) for part in parts)])
-
-    def first_sets(self, seed: int) -> Masks:
-        """The sets that are always needed."""
-        if self.enumerated:
-            return _all_sets(self.k)[1:-1]
-        if self.wide or not self.view.slow:
-            return np.empty((0, self.k), dtype=bool)
-        k, rng = self.k, np.random.default_rng(seed)
-        chance = _masses(k) / _masses(k).sum()
-        size = rng.choice(np.arange(2, k - 1), _DRAWN * k, p=chance)
-        drawn = np.argsort(rng.random((len(size), k)), axis=1) < size[:, None]
-        sets = np.concatenate([np.eye(k, dtype=bool), drawn])
-        return np.concatenate([sets, ~sets])
-
-    def solve(self, seed: int, sets: Masks, v: Floats) -> tuple[Floats, Floats]:
-        """Shapley values and their standard errors, from v of the first sets and more."""
-        if self.enumerated:
-            return self.enumerate(v), np.zeros(self.k)
-        if len(sets):
-            return self.regress(sets[: len(sets) // 2], v)
-        rng = np.random.default_rng(seed)
-        return self.halve(rng) if self.wide else self.sample(rng)
-
-    def enumerate(self, v: Floats) -> Floats:
-        """phi_j = sum over S without j of (v(S with j) - v(S)) / (k (k-1 choose |S|))."""
-        k = self.k
-        sets, masks = np.arange(2**k), _all_sets(k)
-        v = np.concatenate([[self.none], v, [self.all]]) if k else np.array([self.none])
-        weight = np.array([1 / (k * math.comb(k - 1, size)) for size in range(k)])
-        size = masks.sum(axis=1)
-        phi = np.empty(k)
-        for j in range(k):
-            without = sets[~masks[:, j]]
-            phi[j] = weight[size[without]] @ (v[without + 2**j] - v[without])
-        return phi
-
-    def regress(self, sets: Masks, v: Floats) -> tuple[Floats, Floats]:
-        """Least squares over sets, the first k of one column, and their complements.
-
-        The regression uses u and the sets after subtracting D / k for each column. These parts of
-        the sets add up to 0, and so does the solution. Sets of one column are complete: only the
-        others are random.
-        """
-        k, n = self.k, len(sets)
-        D = self.all - self.none
-        u = (v[:n] - v[n:] + D) / 2
-        share = sets.mean(axis=1)
-        Z, left = sets - share[:, None], u - share * D
-        weight = np.repeat([2 / k, _masses(k).sum() / (n - k)], [k, n - k])
-        inverse = np.linalg.inv(Z.T @ (weight[:, None] * Z) + 1 / k)
-        phi = inverse @ (Z.T @ (weight * left))
-        residual = left - Z @ phi
-        spread = inverse @ (Z[k:] * (weight * residual)[k:, None]).T
-        error = np.sqrt((spread**2).sum(axis=1) * n / (n - k + 1))
-        return D / k + phi, error
-
-    def sample(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Means over pairs of orders, until the error is small or the pairs are many."""
-        pairs = np.empty((0, self.k))
-        while len(pairs) < (_PAIRS if self.view.slow else _MOST_PAIRS):
-            pairs = np.concatenate([pairs, self.gains_of_pairs(rng)])
-            phi, error = pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
-            if error.max() <= _ENOUGH * np.abs(phi).max():
-                break
-        return phi, error
-
-    def gains_of_pairs(self, rng: np.random.Generator) -> Floats:
-        """What each column gains when it comes in, averaged over an order and its reverse."""
-        k = self.k
-        ranks = rng.permuted(np.tile(np.arange(k), (_PAIRS, 1)), axis=1)
-        ranks = np.stack([ranks, k - 1 - ranks])  # the position of each column in the order
-        masks = ranks[..., None, :] < np.arange(1, k)[:, None]  # columns present after 1 ... k-1
-        v = np.empty((2, _PAIRS, k + 1))
-        v[..., 0], v[..., -1] = self.none, self.all
-        v[..., 1:-1] = self.value(masks.reshape(-1, k)).reshape(2, _PAIRS, k - 1)
-        return np.take_along_axis(np.diff(v), ranks, axis=-1).mean(axis=0)
-
-    def halve(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """What single columns or groups of them add; columns of a group share equally.
-
-        The error of a single column is half of the difference between its gains with all other
-        columns from x and from r. The error of a column in a group is its share, since nothing
-        more is known.
-        """
-        groups = [_Group(rng.permutation(self.k), self.all - self.none, 0.0)]
-        for _ in range(math.ceil(math.log2(self.k)) + 3):
-            groups.sort(key=lambda group: (len(group.columns) > 1) * abs(group.adds))
-            chosen = [group for group in groups[-_HALVED_AT_ONCE:] if len(group.columns) > 1]
-            groups = [group for group in groups if group not in chosen] + self.halves(chosen)
-        phi, error = np.empty((2, self.k))
-        for group in groups:
-            share = group.adds / len(group.columns)
-            phi[group.columns] = share
-            error[group.columns] = group.error if len(group.columns) == 1 else abs(share)
-        return phi, error
-
-    def halves(self, groups: list[_Group]) -> list[_Group]:
-        """The two halves of each group, which together add what it adds."""
-        pairs = [np.array_split(group.columns, 2) for group in groups]
-        inside = np.zeros((len(groups), 3, self.k), dtype=bool)  # A, B and both
-        for masks, (first, second) in zip(inside, pairs, strict=True):
-            masks[0, first] = masks[1, second] = True
-            masks[2] = masks[0] | masks[1]
-        outside = ~inside[:, 2]
-        joined = inside | outside[:, None]  # with all columns of other groups; the third is all
-        masks = np.concatenate([inside, joined[:, :2], outside[:, None]], axis=1)
-        v = self.value(masks.reshape(-1, self.k)).reshape(len(groups), -1)
-        found = []
-        for group, pair, (a, b, both, a_too, b_too, others) in zip(groups, pairs, v, strict=True):
-            absent = (a - self.none + both - b) / 2, (b - self.none + both - a) / 2
-            present = (
-                (a_too - others + self.all - b_too) / 2,
-                (b_too - others + self.all - a_too) / 2,
-            )
-            rest = group.adds - (sum(absent) + sum(present)) / 2
-            for columns, alone, too in zip(pair, absent, present, strict=True):
-                adds = (alone + too + rest) / 2
-                found.append(_Group(columns, float(adds), float(abs(alone - too) / 2)))
-        return found
+def _values(
+    worth: Callable[[Sets], Scoring], k: int, D: float, effort: _Effort, rng: np.random.Generator
+) -> Generator[Floats, Floats, tuple[Floats, Floats]]:
+    """Shapley values of k columns that add up to D, and their standard errors."""
+    if k <= effort.enumerated:
+        # Those without the last column; all others are their complements.
+        sets = (np.arange(1, 2 ** (k - 1))[:, None] >> np.arange(k)) % 2 == 1
+        weights = np.array([1 / (math.comb(k, s) * s * (k - s)) for s in sets.sum(axis=1)])
+        u = yield from worth(sets)
+        return _regress(sets, u, weights, D, n_drawn=0)
+    sizes = np.arange(2, k - 1)
+    masses = (k - 1) / (sizes * (k - sizes))  # of all sets of a size, if those of one column have 1
+    most = max(_FIRST_DRAWN * k, min(effort.drawn * k, _DESIGN_ENTRIES // k))
+    sets, u, n = np.empty((0, k), dtype=bool), np.empty(0), 0
+    while True:
+        more = min(n or _FIRST_DRAWN * k, most - n)
+        size = rng.choice(sizes, more, p=masses / masses.sum())
+        drawn = np.argsort(rng.random((more, k)), axis=1) < size[:, None]
+        added = drawn if n else np.concatenate([np.eye(k, dtype=bool), drawn])
+        u = np.append(u, (yield from worth(added)))
+        sets, n = np.concatenate([sets, added]), n + more
+        weights = np.repeat([2 / k, masses.sum() / n], [k, n])
+        phi, error = _regress(sets, u, weights, D, n_drawn=n)
+        if n == most or error.max() <= _ENOUGH * np.abs(phi).max():
+            return phi, error
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Columns that replace those of r together, and what they add."""
+def _regress(
+    sets: Sets, u: Floats, weights: Floats, D: float, n_drawn: int
+) -> tuple[Floats, Floats]:
+    """Weighted least squares, and standard errors, as the last n_drawn sets are random.
 
-    columns: NDArray[np.intp]
-    adds: float
-    error: float
+    After D / k is taken off for each column, the rows of the design add up to 0, and so does the
+    solution: adding 1 / k makes the normal equations regular and does not change it.
+    """
+    (n, k), root, share = sets.shape, np.sqrt(weights), sets.mean(axis=1)
+    Z, left = (sets - share[:, None]) * root[:, None], (u - share * D) * root
+    inverse = np.linalg.inv(Z.T @ Z + 1 / k)
+    phi = inverse @ (Z.T @ left)
+    moves = (Z * (left - Z @ phi)[:, None])[n - n_drawn :]
+    variance = np.einsum("ij,ij->i", inverse @ (moves.T @ moves), inverse)
+    phi += D / k
+    phi[np.abs(phi) < 1e-12 * np.abs(phi).max()] = 0.0  # rounding, of a column that adds nothing
+    return phi, np.sqrt(np.maximum(variance, 0.0) * n / (n - k + 1)) if n_drawn else np.zeros(k)
 
 
-def _all_sets(k: int) -> Masks:
-    return (np.arange(2**k)[:, None] >> np.arange(k)) % 2 == 1
+def _find_groups(
+    worth: Callable[[Sets], Scoring], k: int, rng: np.random.Generator
+) -> Generator[Floats, Floats, list[NDArray[np.intp]]]:
+    """Groups of k columns; those that matter most stand alone.
+
+    The effect of a group is u: the mean of what it adds if it comes first and if it comes last.
+    """
+    columns, effects = rng.permutation(k), np.zeros(k)
+    chosen = np.ones(k, dtype=bool)
+    while chosen.sum() > _ALONE:
+        candidates = columns[chosen[columns]]
+        groups = np.array_split(candidates, min(_SCREENED, len(candidates)))
+        u = yield from worth(_members(groups, k))
+        for i in np.argsort(-np.abs(u), kind="stable")[_ALONE:]:
+            chosen[groups[i]] = False
+            effects[groups[i]] = u[i] / len(groups[i])
+    others = np.flatnonzero(~chosen)
+    # Columns with similar effects share a group: those that raise the score, and those that do not.
+    others = others[np.argsort(effects[others], kind="stable")]
+    return [*np.flatnonzero(chosen)[:, None], *np.array_split(others, _LEFT)]
 
 
-def _masses(k: int) -> Floats:
-    """The weights of all sets of 2, 3, ..., k - 2 columns, if all of one column weigh 1."""
-    size = np.arange(2, k - 1)
-    return (k - 1) / (size * (k - size))
+def _members(groups: Sequence[NDArray[np.intp]], k: int) -> Sets:
+    inside = np.zeros((len(groups), k), dtype=bool)
+    for row, group in zip(inside, groups, strict=True):
+        row[group] = True
+    return inside

@@ -145,7 +145,7 @@ class SelfDescribing:
         Parameters
         ----------
         graph
-            A `riskad.app.onnx_graph.Graph`.
+            A `riskad.app.onnx.Graph`.
         rows
             The name of the rows in the graph, in doubles.
         sparse

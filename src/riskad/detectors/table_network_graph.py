@@ -36,7 +36,7 @@ def network_scores(
 
     Parameters
     ----------
-    g : riskad.app.onnx_graph.Graph
+    g : riskad.app.onnx.Graph
         The graph to which nodes are added.
     Z : str
         The rows (n_rows, n_columns), in single precision.

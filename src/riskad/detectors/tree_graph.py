@@ -21,7 +21,7 @@ def sum_of_trees(g: Any, X: str, trees: Trees, weight: float = 1.0) -> str:
 
     Parameters
     ----------
-    g : riskad.app.onnx_graph.Graph
+    g : riskad.app.onnx.Graph
         The graph to which nodes are added.
     X : str
         The rows, of shape (n_rows, n_features), in doubles.

@@ -282,7 +282,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         return columns
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the same columns in an ONNX graph (`riskad.app.onnx_graph.Graph`).
+        """Return the same columns in an ONNX graph (`riskad.app.onnx.Graph`).
 
         `rows` is a node of doubles, with codes, and NaN for blanks.
         """

@@ -28,7 +28,7 @@ class GraphNumbers(NDArrayOperatorsMixin):
     Parameters
     ----------
     graph
-        A `riskad.app.onnx_graph.Graph`.
+        A `riskad.app.onnx.Graph`.
     node
         The name of the value.
     """

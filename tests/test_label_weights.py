@@ -6,9 +6,9 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
-from riskad.app.evidence import Evidence
 from riskad.app.fit import fit_table
 from riskad.app.fit_warnings import _not_drawn_at_random
+from riskad.app.hold_out import Evidence
 from riskad.app.spec import FitSpec
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.label_check import _weighted_auc, auc_with_weights, weigh_labelled

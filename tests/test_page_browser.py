@@ -172,7 +172,8 @@ def test_no_word_of_a_table_is_broken(browser, tmp_path, width):
     page, _ = look_at(browser, path, width, "light")
     heights = page.evaluate(
         """() => [...document.querySelectorAll(".cards td bdi")]
-        .filter((each) => each.innerText === "Thursday").map((each) => each.getClientRects().length)"""
+        .filter((each) => each.innerText === "Thursday")
+        .map((each) => each.getClientRects().length)"""
     )
     assert heights == [1] * len(reasons)
     page.context.close()

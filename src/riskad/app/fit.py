@@ -20,12 +20,11 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from riskad.app.capacity import CapacityPlan, plan_capacity
-from riskad.app.evidence import Evidence, Known, find_evidence, groups_of, say_held_out
 from riskad.app.explain import explain_fit
 from riskad.app.fit_report import FitReport
 from riskad.app.fit_warnings import list_warnings
+from riskad.app.hold_out import Evidence, TrainingRows, describe_hold_out, hold_out
 from riskad.app.noticed import NOTICED, Progress
-from riskad.app.over_time import Period, Times, judge_later_rows
 from riskad.app.reasons import Reasons, choose_usual_row
 from riskad.app.results import (
     RESULT_COLUMNS,
@@ -50,7 +49,6 @@ from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.rows.engine import Engine
-from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.tables.cells import to_text
 from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.labelled import FrameTable, KeptRows, LabelledTable, open_table
@@ -168,25 +166,27 @@ def fit_table(
     preparer = TablePreparer(kinds=spec.kinds, group=spec.group, encode=not detector.takes_frames)
     model = Pipeline([("prepare", preparer), ("detect", detector)])
     with catch_kinds(*NOTICED) as preparation_notes:
-        rows = _prepare(labelled, preparer, spec, sampling)
+        kept = labelled.prepare(preparer, _features_of(labelled, spec))
+        rows = TrainingRows.of(preparer, kept, spec.time)
     _check_dense(detector, rows.features)
-    plan = None if spec.capacity is None else _plan(spec.capacity, labelled, rows.times)
+    chosen = _sampling_of(labelled, kept, spec.label_sampling if sampling is None else sampling)
+    plan = None if spec.capacity is None else _plan(spec.capacity, labelled, rows)
     rule = plan.rule if plan is not None else spec.rule or detector.default_threshold
 
     progress("Fitting the model")
     with catch_kinds(*NOTICED) as fit_notes:
-        _fit_detector(detector, labelled, rows, progress)
+        _fit_detector(detector, labelled, rows, chosen, progress)
 
     progress("Scoring the rows")
     scores, novelty = score_rows(detector, rows.features)
-    choose_usual_row(model, rows.kept.parsed, scores)
+    choose_usual_row(model, rows.parsed, scores)
 
     progress("Checking it on held-out labelled rows")
-    evidence, periods = _hold_out(model, rows, scores)
+    evidence = hold_out(model, rows, scores, spec.anomaly_rate, chosen)
     detector.calibration_ = _calibrate(evidence, rows, labelled)
     detector.set_threshold(rule)
     if not hasattr(detector, "unlabelled_"):
-        remember_unlabelled(detector, rows.features, rows.kept.codes)
+        remember_unlabelled(detector, rows.features, rows.codes)
     if spec.forget_rows:
         detector.forget_rows()
 
@@ -195,10 +195,10 @@ def fit_table(
         spec=spec,
         source=source,
         labelled=labelled,
+        kept=kept,
         rows=rows,
         model=model,
         evidence=evidence,
-        periods=periods,
         plan=plan,
         flagged=flagged,
         ranked=ranked,
@@ -207,7 +207,7 @@ def fit_table(
     fitted(model, report)
 
     progress("Finding out which columns matter")
-    explained = explain_fit(model, rows.kept, ranked, spec.top, start)
+    explained = explain_fit(model, kept, ranked, spec.top, start)
     report = replace(report, effects=explained.effects, effects_of=explained.effects_of)
     held_out = evidence.held_out if labelled.in_memory else None
     return Fit(model, report, ranked, explained.reasons, held_out)
@@ -293,33 +293,11 @@ def _check_counts(detector: Any, labelled: LabelledTable, model: str) -> None:
 # --- prepare ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _TrainingRows:
-    """The rows in memory that a fit learns from and is judged by, and what is known of them."""
-
-    kept: KeptRows
-    features: Any
-    known: Known
-    times: Times | None
-
-
-def _prepare(
-    labelled: LabelledTable,
-    preparer: TablePreparer,
-    spec: FitSpec,
-    sampling: Sequence[str] | None,
-) -> _TrainingRows:
-    """Decide the kind of each column, and keep rows in memory as numbers."""
+def _features_of(labelled: LabelledTable, spec: FitSpec) -> list[str]:
+    """The columns to learn from; an error if results would overwrite some."""
     earlier = earlier_results(labelled.columns)
     check_not_scored([c for c in labelled.columns if c not in earlier], RESULT_COLUMNS[:3])
-    features = pick_features(labelled.columns, labelled.label, spec, earlier)
-    kept = labelled.prepare(preparer, features)
-    matrix = preparer.features(kept.parsed, training=True)
-    copies = number_copies(matrix, kept.codes)
-    groups = group_equal_rows(matrix, kept.codes, groups_of(preparer, kept))
-    words = _sampling_of(labelled, kept, spec.label_sampling if sampling is None else sampling)
-    known = Known(groups, spec.anomaly_rate, words, copies)
-    return _TrainingRows(kept, matrix, known, Times.of(spec.time, preparer, kept))
+    return pick_features(labelled.columns, labelled.label, spec, earlier)
 
 
 def _sampling_of(labelled: LabelledTable, kept: KeptRows, sampling: Any) -> str | np.ndarray:
@@ -357,50 +335,39 @@ def _check_dense(detector: Any, matrix: Any) -> None:
         )
 
 
-def _plan(capacity: str, labelled: LabelledTable, times: Times | None) -> CapacityPlan:
+def _plan(capacity: str, labelled: LabelledTable, rows: TrainingRows) -> CapacityPlan:
     """How many rows arrive per period of the capacity."""
-    column, moments = (None, None) if times is None else (times.column, times.moments)
+    moments = None if rows.time is None else rows.parsed[rows.time]
     counts = labelled.counts
-    return plan_capacity(capacity, labelled.n_rows, counts.unlabelled, column, moments)
+    return plan_capacity(capacity, labelled.n_rows, counts.unlabelled, rows.time, moments)
 
 
 # --- fit, hold out, calibrate -------------------------------------------------------------
 
 
 def _fit_detector(
-    detector: Any, labelled: LabelledTable, rows: _TrainingRows, progress: Progress
+    detector: Any, labelled: LabelledTable, rows: TrainingRows, sampling: Any, progress: Progress
 ) -> None:
     if detector.fits_any_source and labelled.training_rows is not None:
         detector.fit(labelled.training_rows)
         return
     options: dict[str, Any] = {}
     if detector.holds_out_groups:  # for the others, groups matter when their folds are fitted
-        options = {"groups": rows.known.groups, "label_source": rows.known.label_source}
+        options = {"groups": rows.groups, "label_source": sampling}
     listens = detector.tells_progress and detector.callback is None
     if listens:
         detector.set_params(callback=progress)
     try:
-        detector.fit(rows.features, rows.kept.codes, **options)
+        detector.fit(rows.features, rows.codes, **options)
     finally:
         if listens:
             detector.set_params(callback=None)
 
 
-def _hold_out(
-    model: Pipeline, rows: _TrainingRows, scores: NDArray[np.float64]
-) -> tuple[Evidence, list[Period]]:
-    """What labelled rows show that a fit has not seen, or that are later than those it has."""
-    preparer, detector = model[0], model[1]
-    if rows.times is None:
-        return find_evidence(preparer, detector, rows.kept, scores, rows.known), []
-    return judge_later_rows(preparer, detector, rows.kept, scores, rows.times, rows.known)
-
-
-def _calibrate(evidence: Evidence, rows: _TrainingRows, labelled: LabelledTable) -> Calibration:
+def _calibrate(evidence: Evidence, rows: TrainingRows, labelled: LabelledTable) -> Calibration:
     """The basis of decisions: intervals count groups, and copies of a labelled row count once."""
-    counts = ~repeats_label(rows.kept.codes, rows.known.copies)
-    groups = None if rows.known.groups is None else rows.known.groups[counts]
-    calibration = count_groups(evidence.calibration, rows.kept.codes[counts], groups)
+    groups = None if rows.groups is None else rows.groups[~rows.repeats]
+    calibration = count_groups(evidence.calibration, rows.codes[~rows.repeats], groups)
     return replace(calibration, n_unlabelled=labelled.counts.unlabelled)
 
 
@@ -486,10 +453,10 @@ def _report(
     spec: FitSpec,
     source: str,
     labelled: LabelledTable,
-    rows: _TrainingRows,
+    kept: KeptRows,
+    rows: TrainingRows,
     model: Pipeline,
     evidence: Evidence,
-    periods: list[Period],
     plan: CapacityPlan | None,
     flagged: int,
     ranked: pl.DataFrame,
@@ -500,13 +467,12 @@ def _report(
     calibration = detector.calibration_
     rule = str(detector.threshold_)
     review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
-    judged_by = None if rows.times is None or evidence.auc is None else rows.times.column
     return FitReport(
         spec=spec,
         source=source,
         rows=labelled.n_rows,
         labels=labelled.counts,
-        reading=_reading(labelled, rows.kept, detector),
+        reading=_reading(labelled, kept, detector),
         columns=preparer.kinds_,
         preparation=preparer.describe() + describe_left_out(earlier_results(labelled.columns)),
         model=type(detector).__name__,
@@ -514,10 +480,10 @@ def _report(
         fitted=detector.describe(),
         summary=detector.describe_in_words(),
         kept_rows=detector.kept_rows(),
-        evidence=say_held_out(detector, spec.group, judged_by),
+        evidence=describe_hold_out(detector, rows, spec.group, evidence.auc),
         auc=evidence.auc,
         why_no_auc=evidence.why_no_auc,
-        over_time=periods,
+        over_time=evidence.periods,
         rule=rule,
         threshold=detector.anomaly_threshold,
         flagged=flagged,
@@ -525,7 +491,7 @@ def _report(
         rate=calibration.rate,
         labels_random_p=calibration.random_p_value,
         capacity=plan,
-        warnings=list_warnings(model, rows.kept, labelled.counts, notes, evidence),
+        warnings=list_warnings(model, kept, labelled.counts, notes, evidence),
         top=suspects_of(ranked.head(spec.top), spec.id),
         review=review_table(review, flagged, rule),
     )

@@ -12,8 +12,8 @@ from typing import Any
 
 from riskad.app.capacity import CapacityPlan
 from riskad.app.explain import ColumnEffect
+from riskad.app.hold_out import Period
 from riskad.app.judging import Comparison
-from riskad.app.over_time import Period
 from riskad.app.quality import HeldOutQuality, ScoreDistribution
 from riskad.app.results import Suspect
 from riskad.app.review import ReviewReport

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.anomaly_rate import check_labels
-from riskad.app.evidence import Evidence
+from riskad.app.hold_out import Evidence
 from riskad.app.noticed import no_warnings
 from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, Codes, LabelCounts, count_labels

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.evidence import FEWEST_FOR_AUC
+from riskad.app.hold_out import FEWEST_FOR_AUC
 from riskad.app.noticed import no_warnings
 from riskad.app.results import steps_of
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes

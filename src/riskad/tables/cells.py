@@ -99,7 +99,10 @@ def as_text(column: pl.Series) -> pl.Series:
         texts = [(text or "").strip(_WHITE) or None for text in column.to_list()]
         return pl.Series(column.name, texts, dtype=pl.String)
     if not column.dtype.is_float():
-        stripped = to_text(column).str.strip_chars()
+        texts = to_text(column)
+        stripped = texts.str.strip_chars()
+        if (stripped == texts).all() and (texts != "").all():  # the same texts take no more memory
+            return texts
         return stripped.set(stripped == "", None)
     column = column.fill_nan(None)
     shown = column.cast(pl.String)

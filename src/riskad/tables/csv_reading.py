@@ -11,8 +11,9 @@ import codecs
 import csv
 import itertools
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from riskad.tables.paths import (
 )
 
 _BATCH_BYTES = 1 << 23
+_PARSED_AHEAD = 2  # parts; polars hardly splits one of them among threads
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
 
@@ -52,8 +54,15 @@ def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     head = next(parts, _NOTHING).data
     parser = _Parser(head, place)
     yield parser.parse(head[parser.start :], head.count(b"\n", 0, parser.start))
-    for part in parts:
-        yield parser.parse(part.data, part.lines_before)
+    # The next parts are parsed while whoever asked for the rows works on these.
+    with ThreadPoolExecutor(_PARSED_AHEAD) as pool:
+        ahead: deque[Future[pl.DataFrame]] = deque()
+        for part in parts:
+            ahead.append(pool.submit(parser.parse, part.data, part.lines_before))
+            if len(ahead) > _PARSED_AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def find_csv_format(place: Place) -> CsvFormat:
@@ -131,13 +140,18 @@ class _Parser:
         if merged or self._has_short_rows(frame, data):
             self._check_records(data, lines_before)
         frame.columns = self.columns
-        return frame.filter(~pl.all_horizontal(pl.all().is_null())) if frame.width > 1 else frame
+        if frame.width == 1 or not all(column.null_count() for column in frame):
+            return frame
+        return frame.filter(~pl.all_horizontal(pl.all().is_null()))
 
     def _has_short_rows(self, frame: pl.DataFrame, data: bytes) -> bool:
         """Whether some row may have too few fields, which polars fills with nulls, silently."""
         if not frame.height or not frame[:, -1].null_count():
             return False
-        n_marks = len(_places_outside_quotes(data, self.separator))
+        if b'"' in data:
+            n_marks = len(_places_outside_quotes(data, self.separator))
+        else:
+            n_marks = data.count(self.separator.encode())
         return n_marks != (frame.width - 1) * (frame.height + 1)
 
     def _check_records(self, data: bytes, lines_before: int) -> None:
@@ -178,6 +192,8 @@ def _places_outside_quotes(data: bytes, mark: str) -> NDArray[np.int64]:
 
 
 def _last_record_end(data: bytes) -> int:
+    if b'"' not in data:
+        return data.rfind(b"\n") + 1
     ends = _places_outside_quotes(data, "\n")
     return int(ends[-1]) + 1 if ends.size else 0
 

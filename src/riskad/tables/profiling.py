@@ -52,12 +52,14 @@ def fold_batches(
     work: Callable[[Any, int], T], join: Callable[[T, T], T], batches: Iterable[Any]
 ) -> T:
     """Return the joined results of batches, in order; batches without rows are skipped."""
+
     total, first_row = None, 1
     for batch in batches:
         if batch.height:
+            n_rows = batch.height
             result = work(batch, first_row)
             total = result if total is None else join(total, result)
-            first_row += batch.height
+            first_row += n_rows
     if total is None:
         raise InputError("The table has no rows; nothing to do.")
     return total
@@ -77,8 +79,8 @@ def first_rows(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(some, how="vertical_relaxed")
 
 
-def over_columns(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Apply a function to each column; polars lets threads work in parallel."""
+def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Apply a function to each column, or block of rows; polars lets threads work in parallel."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, items))
 
@@ -234,8 +236,9 @@ def _fits(look: Any) -> bool:
 
 def _has_codes(texts: pl.Series) -> bool:
     """Whether a text is a whole number with leading zeros, which is a code: '007'."""
-    zeros = texts.filter(texts.str.strip_chars_start().str.starts_with("0"))
-    return bool(zeros.str.contains(_CODE).any())
+    # A zero comes before "1", and so do the spaces of ASCII; to compare is quicker than to search.
+    some = texts.filter((texts < "1") | (texts >= "\x80"))
+    return bool(some.str.contains(_CODE).any())
 
 
 # --- the pass ----------------------------------------------------------------------------
@@ -289,12 +292,14 @@ def _count(
 ) -> _Counts:
     """Read and count columns; unless it is `decided` how, look at those with cells that do not fit.
 
-    Texts fit anything, so columns that are expected to be text are looked at, too.
+    Texts fit anything, so columns that are expected to be text are looked at, too. If `exact`, the
+    frame loses the columns that will not be read again, each as soon as it was read.
     """
-    most = None if exact else _MOST_VALUES
+    names, width = frame.columns, frame.width
+    rows = pl.DataFrame({"": pl.repeat(None, frame.height, eager=True)})
 
-    def count(name: str) -> tuple[pl.Series | None, Any, Look | None]:
-        column, reader, look = frame[name], readers[name], None
+    def count(column: pl.Series) -> tuple[pl.Series | None, Any, Look | None, pl.Series | None]:
+        name, reader, look = column.name, readers[column.name], None
         values = reader.read(column, first_row, quiet=True) if decided else None
         if not decided and name not in requests:
             values = _read_exactly(column, reader, first_row)
@@ -302,19 +307,22 @@ def _count(
             look = Look.of(column, first_row, requests.get(name))
             if isinstance(reader, TextReader) and not look.unusable:
                 values = reader.read(column, first_row)
-        return values, None if values is None else _sketch(values, most), look
+        sketch = None if values is None else _sketch(values, None if exact else _MOST_VALUES)
+        return values, sketch, look, None if look is None else column
 
-    counted = dict(zip(readers, over_columns(count, list(readers)), strict=True))
-    typed = {name: values for name, (values, _, _) in counted.items() if values is not None}
-    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // frame.width))
-    # Where no column was read, the sample still counts the rows.
-    rows = pl.DataFrame(typed or {"": pl.repeat(None, frame.height, eager=True)})
+    take = frame.drop_in_place if exact else frame.get_column
+    counted = dict(zip(readers, in_threads(count, map(take, readers)), strict=True))
+    typed = {name: values for name, (values, *_) in counted.items() if values is not None}
+    if exact:
+        frame.hstack([raw for *_, raw in counted.values() if raw is not None], in_place=True)
+    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // width))
     return _Counts(
-        frame.columns,
-        {name: sketch for name, (_, sketch, _) in counted.items() if sketch is not None},
-        {name: look for name, (_, _, look) in counted.items() if look is not None},
+        names,
+        {name: sketch for name, (_, sketch, _, _) in counted.items() if sketch is not None},
+        {name: look for name, (_, _, look, _) in counted.items() if look is not None},
         frozenset(),
-        RowSample.of(rows, first_row, None if exact else few),
+        # Where no column was read, the sample still counts the rows.
+        RowSample.of(pl.DataFrame(typed) if typed else rows, first_row, None if exact else few),
     )
 
 
@@ -333,8 +341,10 @@ def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
     if column.dtype == pl.String:
         return Texts.of(column, most)
     if column.dtype.is_temporal():
-        return Numbers.of(to_seconds(column), most)
-    return Numbers.of(column.cast(pl.Float64), most)
+        return Numbers.of_ends(to_seconds(column))
+    if column.dtype == pl.Boolean:
+        return Numbers.of_ends(column.cast(pl.Float64))
+    return Numbers.of(column, most)
 
 
 def _look_at(
@@ -344,7 +354,7 @@ def _look_at(
     names: Sequence[str],
     requests: Mapping[str, KindRequest],
 ) -> dict[str, Look]:
-    looks = over_columns(lambda n: Look.of(frame[n], first_row, requests.get(n)), names)
+    looks = in_threads(lambda n: Look.of(frame[n], first_row, requests.get(n)), names)
     return dict(zip(names, looks, strict=True))
 
 
@@ -438,7 +448,7 @@ def profile_table(
             )
         )
 
-    return over_columns(learn, names), counts.sample
+    return in_threads(learn, names), counts.sample
 
 
 def learn_column(profile: ColumnProfile) -> Column:

@@ -471,6 +471,7 @@ _DATES = {
 }
 
 
+@lru_cache(maxsize=1 << 12)
 def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
     """The patterns that may have written a cell, none where it is no moment.
 

@@ -241,6 +241,23 @@ class NumberFormat(CellFormat):
     def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Return the numbers (null where there is none), and where a cell holds something else."""
         column = categories_as_texts(column)
+        if column.dtype != pl.String or not (self.decimal == "," or self.prefixes or self.suffixes):
+            return self._read_any(column)
+        # Most cells have no marks but the usual ones, and these are read three times as quickly.
+        prefix, suffix = (*self.prefixes, "")[0], (*self.suffixes, "")[0]
+        digits = f"[0-9]{{1,15}}(?:{re.escape(self.decimal)}[0-9]{{1,15}})?"
+        others = ~column.str.contains(f"^{re.escape(prefix)}-?{digits}{re.escape(suffix)}$")
+        body = column.str.strip_prefix(prefix) if prefix else column
+        body = body.str.strip_suffix(suffix) if suffix else body
+        body = body.str.replace(",", ".", literal=True) if self.decimal == "," else body
+        values, bad = body.cast(pl.Float64, strict=False), pl.Series(np.zeros(len(body), bool))
+        if others.any():
+            places = others.arg_true()
+            rest, bad_rest = self._read_any(column.gather(places))
+            values, bad = values.scatter(places, rest), bad.scatter(places, bad_rest)
+        return values, bad
+
+    def _read_any(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
         values, other = _plain_numbers(column)
         if column.dtype == pl.String and self.decimal == ",":  # a cast takes 1.234 for a little
             dots = column.str.contains(".", literal=True).fill_null(False)

@@ -23,23 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table
-from riskad.storage.fields import (
-    COUNT,
-    FLAG,
-    NAMES,
-    NUMBER,
-    TEXT,
-    DictOf,
-    Either,
-    Fields,
-    ListOf,
-    Maybe,
-    Number,
-    Optional,
-    Record,
-    State,
-    require,
-)
+from riskad.storage import fields
+from riskad.storage.fields import TEXT, DictOf, Maybe, Record, require
 from riskad.tables.cells import Value, as_text, check_columns
 from riskad.tables.formats.numbers import LARGEST
 from riskad.tables.frames import as_polars
@@ -141,23 +126,23 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     left out 'plan': every row holds 'a'
     """
 
-    _state_fields: ClassVar[Fields] = {
+    _state_fields: ClassVar[fields.Fields] = {
         "kinds": Maybe(DictOf(TEXT, TEXT)),
         "group": Maybe(TEXT),
-        "max_levels": Number(1, 10**6, whole=True),
-        "encode": FLAG,
-        "n_features_in_": COUNT,
-        "feature_names_in_": NAMES,
-        "n_rows_": COUNT,
+        "max_levels": fields.Number(1, 10**6, whole=True),
+        "encode": fields.FLAG,
+        "n_features_in_": fields.COUNT,
+        "feature_names_in_": fields.NAMES,
+        "n_rows_": fields.COUNT,
         "columns_": DictOf(TEXT, Record(STORED)),
-        "derived_": ListOf(Record(_DERIVED)),
+        "derived_": fields.ListOf(Record(_DERIVED)),
         "encoder_": Record(("OneHotImputer",)),
         "shifts_": Maybe(Record(("Shifts",))),
-        "usual_row_": Optional(DictOf(TEXT, Maybe(Either(NUMBER, TEXT)))),
+        "usual_row_": fields.Optional(DictOf(TEXT, Maybe(fields.Either(fields.NUMBER, TEXT)))),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
+    def _check_state(cls, state: fields.State) -> None:
         """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
@@ -198,18 +183,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self
 
     def fit_parse(self, X: Any) -> pl.DataFrame:
-        """Fit, and return the result of `parse`; each cell is read once.
-
-        Parameters
-        ----------
-        X
-            A polars or pandas frame.
-
-        Returns
-        -------
-        polars.DataFrame
-            The used columns, parsed by their kinds.
-        """
+        """Fit to a frame, and return the result of `parse`; each cell is read once."""
         # Columns go from the clone once they are parsed: if nobody else has them, from memory, too.
         frame = as_polars(X).clone()
         del X

@@ -19,7 +19,13 @@ import polars as pl
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
 from riskad.tables.cells import FormatReader, Reader, TextReader, is_blank, is_flat
 from riskad.tables.formats.flags import FlagLook, FlagReader
-from riskad.tables.formats.moments import MomentFormat, MomentLook, MomentReader, to_seconds
+from riskad.tables.formats.moments import (
+    MOMENT_KINDS,
+    MomentFormat,
+    MomentLook,
+    MomentReader,
+    to_seconds,
+)
 from riskad.tables.formats.numbers import NumberFormat, NumberLook, NumberReader
 from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
 from riskad.tables.notes import show_number
@@ -38,7 +44,6 @@ _MOST_VALUES = 1 << 15
 _MOST_SAMPLED = 1 << 16
 _FEWEST_SAMPLED = 1 << 12
 _MOST_CELLS = 1 << 23
-_MOMENTS = ("date", "datetime", "time", "duration")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,7 +57,6 @@ def fold_batches(
     work: Callable[[Any, int], T], join: Callable[[T, T], T], batches: Iterable[Any]
 ) -> T:
     """Return the joined results of batches, in order; batches without rows are skipped."""
-
     total, first_row = None, 1
     for batch in batches:
         if batch.height:
@@ -90,11 +94,7 @@ def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 @dataclass(frozen=True)
 class KindRequest:
-    """A kind that the user asks for: `date:%d.%m.%Y` is a kind and a format.
-
-    >>> KindRequest.parse("when", "date:%d.%m.%Y")
-    KindRequest(kind='date', written='%d.%m.%Y')
-    """
+    """A kind that the user asks for: `date:%d.%m.%Y` is a kind and a format."""
 
     kind: str
     written: str = ""
@@ -104,7 +104,7 @@ class KindRequest:
         """Return the kind of a column and how it is written, if both are valid."""
         kind, _, written = text.partition(":")
         check_choice(f"The kind of column {quoted(column)}", kind, tuple(KINDS))
-        if written and kind not in (*_MOMENTS, "number"):
+        if written and kind not in (*MOMENT_KINDS, "number"):
             raise InputError(
                 f"Column {quoted(column)}: only numbers, dates and times are written in several "
                 f"ways; for {kind} give the word alone, without {written!r}."
@@ -114,7 +114,7 @@ class KindRequest:
     @property
     def is_text(self) -> bool:
         """Whether cells are read as texts, as those of categories and of kinds from outside."""
-        return self.kind not in ("number", "flag", *_MOMENTS)
+        return self.kind not in ("number", "flag", *MOMENT_KINDS)
 
     def reader(self, column: str, look: Look) -> Reader:
         """Return how to read the column: as asked for, otherwise as it looks."""
@@ -186,7 +186,7 @@ class Look:
             blank=False,
             number=look(NumberLook.of, "number"),
             flag=look(FlagLook.of, "flag"),
-            moment=look(MomentLook.of, *_MOMENTS),
+            moment=look(MomentLook.of, *MOMENT_KINDS),
             is_numeric=numeric,
         )
 
@@ -373,18 +373,8 @@ def profile_table(
 ) -> tuple[list[Column], RowSample]:
     """Return the columns of a table, and typed rows: all of them if `exact`, else random ones.
 
-    Parameters
-    ----------
-    first
-        The first rows, from which formats are expected; all rows if `exact`.
-    batches, fold
-        The table, and how to go through it.
-    requests
-        Kinds that the user asks for, by column.
-    group
-        The column of groups, which is read as text.
-    exact
-        Whether to keep all rows, and to count exactly.
+    Formats are expected from the `first` rows, which are all if `exact`. The column of groups is
+    read as text.
     """
     names = first.columns
     count = partial(_count, requests=requests, exact=exact)

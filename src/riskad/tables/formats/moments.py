@@ -277,11 +277,7 @@ class MomentFormat(CellFormat):
 
     @classmethod
     def given(cls, text: str, kind: str = "date") -> MomentFormat:
-        """The format that a person writes after 'date:', 'time:' or 'duration:'.
-
-        >>> MomentFormat.given("unix").kind, MomentFormat.given("%H:%M", "time").kind
-        ('datetime', 'time')
-        """
+        """The format that a person writes after 'date:', 'time:' or 'duration:'."""
         check_choice("kind", kind, MOMENT_KINDS)
         if kind in ("time", "duration"):
             return cls(kind, _checked_pattern(kind, text))
@@ -365,11 +361,7 @@ class MomentFormat(CellFormat):
         return f"{words}, by the clock of {self.zone}" if self.zone else words
 
     def show(self, seconds: float) -> str:
-        """Write seconds as the column does; NaN is ''.
-
-        >>> MomentFormat.given("units", "duration").show(4830)
-        '1h 20m 30s'
-        """
+        """Write seconds as the column does; NaN is ''."""
         if math.isnan(seconds):
             return ""
         if self.kind == "duration":
@@ -418,11 +410,7 @@ _REMEDIES = {
 
 
 def _checked_pattern(kind: str, text: str) -> str:
-    """A pattern that a person or a file gave, in the form that is used here.
-
-    >>> _checked_pattern("date", "%d.%m.%Y %T")
-    '%d.%m.%Y %H:%M:%S'
-    """
+    """A pattern that a person or a file gave, in the form that is used here."""
     pattern = " ".join(text.split())
     for spelled, same in _SAME_AS.items():
         pattern = pattern.replace(spelled, same)
@@ -754,11 +742,7 @@ class MomentReader(FormatReader):
 
 
 def to_seconds(moments: pl.Series) -> pl.Series:
-    """Return typed moments as seconds: since 1970, since midnight, or long.
-
-    >>> to_seconds(pl.Series(["1970-01-02"]).str.to_datetime(time_unit="us")).to_list()
-    [86400.0]
-    """
+    """Return typed moments as seconds: since 1970, since midnight, or long."""
     seconds = moments.to_physical().cast(pl.Float64)
     if moments.dtype == pl.Date:
         return seconds * DAY

@@ -44,7 +44,7 @@ from riskad.tables.shifts import Shifts
 __all__ = ["TablePreparer", "find_kinds"]
 
 _ROWS_FOR_THREADS = 1_000  # fewer are prepared before threads would have started
-_BLOCK_ROWS = 1 << 17
+_BLOCK_ROWS = 1 << 16
 _DERIVED = ("BesideGroup", "SincePrevious", "TimeBetween")
 _NOUNS = {"flag": "yes/no", "categories": "many-level category"}
 
@@ -406,18 +406,21 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     def table(self, parsed: pl.DataFrame, *, training: bool = False) -> Table:
         """Return parsed rows as numbers and codes, with NaN for blanks."""
         if parsed.height <= _BLOCK_ROWS:
-            return _as_table(self._features(parsed, training))
+            each_column = in_threads if parsed.height >= _ROWS_FOR_THREADS else map
+            return _as_table(self._features(parsed, training, each_column))
         # Block by block, so that there is hardly anything in memory beside the matrix.
         empty = self._empty_table()
         values = np.empty((parsed.height, len(empty.names)))
-        for start in range(0, parsed.height, _BLOCK_ROWS):
+
+        def fill(start: int) -> None:
             rows = slice(start, start + _BLOCK_ROWS)
-            for j, feature in enumerate(self._features(parsed[rows], training)):
+            for j, feature in enumerate(self._features(parsed[rows], training, map)):
                 values[rows, j] = feature.values
+
+        in_threads(fill, range(0, parsed.height, _BLOCK_ROWS))
         return replace(empty, values=values)
 
-    def _features(self, parsed: pl.DataFrame, training: bool) -> list[Feature]:
-        each_column = in_threads if parsed.height >= _ROWS_FOR_THREADS else map
+    def _features(self, parsed: pl.DataFrame, training: bool, each_column: Any) -> list[Feature]:
         columns = each_column(lambda c: c.features(parsed[c.name]), self.used())
         features = list(chain.from_iterable(columns))
         for each in self.derived_:

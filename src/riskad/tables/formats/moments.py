@@ -457,6 +457,8 @@ _DATES = {
     pattern.strip(): re.compile(_plan(("date", pattern.strip()))[0])
     for pattern in _USUAL.split("|")
 }
+# Most cells are no dates, which one search shows.
+_ANY_DATE = re.compile("|".join(re.sub(r"\?P<\w>", "?:", form.pattern) for form in _DATES.values()))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -496,10 +498,11 @@ def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
             return () if clock["glue"] or clock["end"] or clock["z"] else (("time", time),)
         date = clock["date"]
         behind = f"{clock['glue']}{time}{clock['end'] or ''}{'%z' * bool(clock['z'])}"
-    before, patterns = "", [pattern for pattern, form in _DATES.items() if form.match(date)]
-    if not patterns and (day := _WEEKDAY.match(date)):
+    before, day = "", _WEEKDAY.match(date)
+    if day and not _ANY_DATE.match(date):
         before, date = re.sub(r"^\w+\.?", "%a", day[0]), date[day.end() :]
-        patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
+    forms = _DATES.items() if _ANY_DATE.match(date) else ()
+    patterns = [pattern for pattern, form in forms if form.match(date)]
     return tuple(("date", f"{before}{pattern}{behind}") for pattern in patterns)
 
 

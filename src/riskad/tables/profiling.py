@@ -156,8 +156,7 @@ class Look:
     number: NumberLook | None = None
     flag: FlagLook | None = None
     moment: MomentLook | None = None
-    is_numeric: bool = False
-    """Whether the table holds numbers, not texts that may spell numbers."""
+    is_numeric: bool = False  # the table holds numbers, not texts that may spell numbers
 
     @classmethod
     def of(cls, column: pl.Series, first_row: int, request: KindRequest | None = None) -> Look:
@@ -171,7 +170,8 @@ class Look:
         if column.dtype in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
         is_text, numeric = column.dtype == pl.String, column.dtype.is_numeric()
-        if request is None and is_text and _are_decimals(column):  # neither moments nor flags
+        # Mostly decimals are neither moments nor flags.
+        if request is None and is_text and 2 * column.str.contains(_DECIMAL).sum() > len(column):
             return cls(blank=False, number=NumberLook.of(column, first_row))
 
         def look(of: Any, *kinds: str) -> Any:
@@ -220,10 +220,6 @@ class Look:
                 if form is not None:
                     return reader(form, tolerant=look.n_bad > 0)
         return NumberReader(NumberFormat()) if self.is_numeric else TextReader()
-
-
-def _are_decimals(texts: pl.Series) -> bool:
-    return 2 * int(texts.str.contains(_DECIMAL).sum()) > len(texts)
 
 
 def _fits(look: Any) -> bool:

@@ -484,3 +484,19 @@ def test_among_numbers_words_for_nothing_are_gaps():
     kept = [None] * 8 + ["5", "nano", None]
     assert without_blanks(pl.Series(cells)).to_list() == kept
     assert are_blank(pl.Series(["5", "na"])).to_list() == [False, True]
+
+
+@pytest.mark.parametrize("affixes", [("", ""), ("$", ""), ("", " €"), ("", "%"), ("Rs. ", "")])
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_usual_cells_are_read_quickly_and_as_all_others(affixes, decimal):
+    prefix, suffix = affixes
+    written = NumberFormat(
+        decimal, prefixes=(prefix,) if prefix else (), suffixes=(suffix,) if suffix else ()
+    )
+    digits = ["5", "-5", "0012", "1.", ".5", "5.25", "1e5", "1E400", "0e500", "inf", "nan", "1.e3"]
+    digits += ["1.234", "1,234.5", "9" * 14, "9" * 130, "- 5", "+5", "(5)", "5-", "n/a", "", None]
+    digits += [cell.replace(".", ",") for cell in filter(None, digits)]
+    cells = [None if cell is None else f"{prefix}{cell}{suffix}" for cell in digits]
+    column = pl.Series("x", [*cells, *digits, " 7 ", f"{prefix} 7 {suffix}"])
+    for got, expected in zip(written.read(column), written._read_any(column), strict=True):
+        assert got.to_list() == expected.to_list()

@@ -410,6 +410,31 @@ def test_a_row_depends_on_no_other_row():
     np.testing.assert_array_equal(np.vstack(parts), whole)
 
 
+def test_a_matrix_is_the_same_in_blocks_and_the_given_frame_is_left_as_it_is(monkeypatch):
+    rng = np.random.default_rng(0)
+    n = 30_000  # formats are expected from some rows, and one column has others besides
+    days = pl.Series(rng.integers(0, 10**8, n)).cast(pl.Datetime("ms")).dt.strftime("%d.%m.%Y")
+    frame = pl.DataFrame(
+        {
+            "paid": pl.Series(rng.lognormal(size=n).round(2)).cast(pl.String) + " €",
+            "when": days,
+            "shop": pl.Series(rng.integers(0, 40, n)).cast(pl.String) + "s ",
+            "late": ["5"] * (n - 1) + ["soon"],
+            "note": rng.choice(["paid by card", "called twice", "no answer at all"], n),
+        }
+    )
+    before = frame.clone()
+    preparer = TablePreparer(encode=False, kinds={"note": "text"})
+    parsed = preparer.fit_parse(frame)
+    assert frame.equals(before)
+    whole = preparer.table(parsed)
+    monkeypatch.setattr("riskad.tables.preparation._BLOCK_ROWS", 1 << 12)
+    blocks = preparer.table(parsed)
+    assert blocks.names == whole.names
+    assert blocks.levels == whole.levels
+    np.testing.assert_array_equal(blocks.values, whole.values)
+
+
 def test_a_few_rows_are_read_as_many_are():
     """Few rows are read by Python, many by polars: both must see the same blanks and levels."""
     white = [chr(code) for code in range(0x3001) if chr(code).isspace()]

@@ -175,23 +175,6 @@ def test_names_that_are_blank_or_twice(read):
     assert "4 columns without a name, or with the name of another: called 'column_2'," in notes[0]
 
 
-def test_a_row_of_totals_is_left_out_and_said(read, monkeypatch):
-    rows = "A,5,ok\nB,6,ok\n" * 50
-    frame, notes = read(f"shop,paid,status\n{rows}Total,11,\n")
-    assert frame.height == 100
-    assert len(notes) == 1
-    assert "the last row, 'Total', is one of totals and was left out" in notes[0]
-    monkeypatch.setattr(csv_reading, "_BATCH_BYTES", 64)
-    frame, notes = read(f"shop;paid;status\n{rows.replace(',', ';')}SUMME:;11;\n")
-    assert (frame.height, len(notes)) == (100, 1)
-
-
-@pytest.mark.parametrize("rows", ["A,5\nTotal,5\n", "Total,5\nA,6\nTotal,\n", "A,5\nTotally,\n"])
-def test_what_may_be_no_row_of_totals_is_kept(read, rows):
-    frame, notes = read("shop,paid\n" + rows)
-    assert (frame.height, notes) == (rows.count("\n"), [])
-
-
 # --- packed files ------------------------------------------------------------------------
 
 PACK = {
@@ -308,7 +291,6 @@ def test_a_sheet_is_text_and_decimal_numbers(read, tmp_path):
         ("007", datetime(2025, 3, 27, 18, 14), date(2025, 3, 27), 1.5, 3, True, "fraud"),
         ("008", datetime(2025, 3, 28, 0, 0), date(2025, 3, 28), 2, "x", False, None),
         (None,) * 7,
-        ("Total", None, None, 3.5, None, None, None),
     ]
     frame, notes = read(workbook(tmp_path, {"March": rows}), "cards.xlsx")
     assert frame.columns == ["card", "when", "day", "paid", "paid_2", "ok", "label"]
@@ -316,7 +298,7 @@ def test_a_sheet_is_text_and_decimal_numbers(read, tmp_path):
         ("007", "2025-03-27 18:14:00", "2025-03-27", 1.5, "3", "true", "fraud"),
         ("008", "2025-03-28 00:00:00", "2025-03-28", 2.0, "x", "false", None),
     ]
-    assert ["skipped 1 row" in notes[0], "'paid_2'" in notes[1], "totals" in notes[2]] == [True] * 3
+    assert ["skipped 1 row" in notes[0], "'paid_2'" in notes[1]] == [True] * 2
 
 
 def test_several_sheets_are_said(read, tmp_path):

@@ -155,14 +155,16 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         if other:
             varies = np.fmin.reduce(cells, axis=0) < np.fmax.reduce(cells, axis=0)
             # Parts of a date are blank in the same rows: one mark tells it of all of them.
-            blank = np.isnan(values[:, self.marks_])
-            _, first = np.unique(blank, axis=1, return_index=True)
-            self.marks_ = [self.marks_[place] for place in np.sort(first)]
+            first: dict[bytes, int] = {}
+            for j in self.marks_:
+                first.setdefault(np.isnan(values[:, j]).tobytes(), j)
+            self.marks_ = list(first.values())
             numbers = numbers[varies]  # false where all is blank
         self.numbers_ = numbers.tolist()
         self.periods_ = {j: float(periods[j]) for j in self.numbers_ if j in periods}
         Z = self._numbers(values)
-        self.fills_ = np.nanmedian(np.where(np.isnan(Z).all(axis=0), 0.0, Z), axis=0)
+        columns = (column[~np.isnan(column)] for column in Z.T)  # quicker than np.nanmedian
+        self.fills_ = np.array([np.median(filled) if len(filled) else 0.0 for filled in columns])
         for place, j in enumerate(self._sources):
             if j in levels:  # a category that stays one column of codes
                 self.fills_[place] = len(levels[j])

@@ -52,11 +52,7 @@ The columns are 'amount', 'label'.
 
 
 def to_text(column: pl.Series) -> pl.Series:
-    """The values of a column as text, of any type.
-
-    >>> to_text(pl.Series([7, None])).to_list(), to_text(pl.Series([[1, 2]])).to_list()
-    (['7', None], ['[1, 2]'])
-    """
+    """The values of a column as text, of any type."""
     if is_flat(column) and column.dtype != pl.Duration:
         return column.cast(pl.String)
     texts = [None if value is None else str(value) for value in column.to_list()]
@@ -96,10 +92,13 @@ def as_text(column: pl.Series) -> pl.Series:
     if not is_flat(column):
         raise _not_flat(column)
     if column.dtype == pl.String and len(column) <= FEW_ROWS:
-        texts = [(text or "").strip(_WHITE) or None for text in column.to_list()]
-        return pl.Series(column.name, texts, dtype=pl.String)
+        few = [(text or "").strip(_WHITE) or None for text in column.to_list()]
+        return pl.Series(column.name, few, dtype=pl.String)
     if not column.dtype.is_float():
-        stripped = to_text(column).str.strip_chars()
+        texts = to_text(column)
+        stripped = texts.str.strip_chars()
+        if (stripped == texts).all() and (texts != "").all():  # the same texts take no more memory
+            return texts
         return stripped.set(stripped == "", None)
     column = column.fill_nan(None)
     shown = column.cast(pl.String)

@@ -1,8 +1,8 @@
 """CSV files, read as text some records at a time, with errors that name the line.
 
 Every column is text: what a person wrote ("007", "1.50") comes out again as it went in, and what a
-column means is decided once, in `riskad.tables.preparation`. Encoding, separator, header and a last
-row of totals are found, and a note reports what was decided.
+column means is decided once, in `riskad.tables.preparation`. Encoding, separator and header are
+found, and a note reports what was decided.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import codecs
 import csv
 import itertools
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from riskad.tables.paths import (
 )
 
 _BATCH_BYTES = 1 << 23
+_PARSED_AHEAD = 2  # parts; polars hardly splits one of them among threads
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
 
@@ -52,8 +54,15 @@ def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     head = next(parts, _NOTHING).data
     parser = _Parser(head, place)
     yield parser.parse(head[parser.start :], head.count(b"\n", 0, parser.start))
-    for part in parts:
-        yield parser.parse(part.data, part.lines_before)
+    # The next parts are parsed while whoever asked for the rows works on these.
+    with ThreadPoolExecutor(_PARSED_AHEAD) as pool:
+        ahead: deque[Future[pl.DataFrame]] = deque()
+        for part in parts:
+            ahead.append(pool.submit(parser.parse, part.data, part.lines_before))
+            if len(ahead) > _PARSED_AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def find_csv_format(place: Place) -> CsvFormat:
@@ -131,13 +140,18 @@ class _Parser:
         if merged or self._has_short_rows(frame, data):
             self._check_records(data, lines_before)
         frame.columns = self.columns
-        return frame.filter(~pl.all_horizontal(pl.all().is_null())) if frame.width > 1 else frame
+        if frame.width == 1 or not all(column.null_count() for column in frame):
+            return frame
+        return frame.filter(~pl.all_horizontal(pl.all().is_null()))
 
     def _has_short_rows(self, frame: pl.DataFrame, data: bytes) -> bool:
         """Whether some row may have too few fields, which polars fills with nulls, silently."""
         if not frame.height or not frame[:, -1].null_count():
             return False
-        n_marks = len(_places_outside_quotes(data, self.separator))
+        if b'"' in data:
+            n_marks = len(_places_outside_quotes(data, self.separator))
+        else:
+            n_marks = data.count(self.separator.encode())
         return n_marks != (frame.width - 1) * (frame.height + 1)
 
     def _check_records(self, data: bytes, lines_before: int) -> None:
@@ -178,6 +192,8 @@ def _places_outside_quotes(data: bytes, mark: str) -> NDArray[np.int64]:
 
 
 def _last_record_end(data: bytes) -> int:
+    if b'"' not in data:
+        return data.rfind(b"\n") + 1
     ends = _places_outside_quotes(data, "\n")
     return int(ends[-1]) + 1 if ends.size else 0
 
@@ -319,9 +335,6 @@ def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[lis
     The separator cuts the header into most fields, and most records into equally many. Only those
     with which half of the records have one length count, if there is one. The comma, which occurs
     in numbers and in texts, comes last; without any separator it is the comma.
-
-    >>> _find_layout(["name;paid", "Ann;1,50", "Bob;2,25"], ";,")[0]
-    ';'
     """
     layouts = []
     for separator in separators:
@@ -340,9 +353,6 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
 
     These have at most half as many cells as most records, begin at the left, and are above a record
     of names. In doubt the first record that is not blank is the header.
-
-    >>> find_header([["Report of March"], [], ["card", "paid", "shop"], ["007", "1.5", "A"]])
-    2
     """
     filled: dict[int, list[str]] = {}  # records that are not blank, without spaces
     for i, record in enumerate(records):
@@ -395,41 +405,3 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
         which = "without a name, or with the name of another"
         note(f"{file!r} has {columns} {which}: called {enumerate_names(renamed)}.")
     return list(names)
-
-
-# --- a row of totals at the end -------------------------------------------------------------------
-
-_TOTAL = re.compile(
-    r"\s*(grand |sub|sub-| )?(total|totals|sum|sums|summe|gesamt|gesamtsumme|insgesamt|somme|suma|"
-    r"totale|totaal|summa|razem|celkem|toplam|合计|总计|合計|итого)\s*[:.]?\s*",
-    re.IGNORECASE,
-)
-_COMPARED_ROWS = 1000
-
-
-def without_totals(frames: Iterable[pl.DataFrame], name: str) -> Iterator[pl.DataFrame]:
-    """Leave out a last row of totals.
-
-    It is one if it, and no other, begins with such a word, and is blank in a column that is filled
-    in all earlier rows.
-    """
-    frames = iter(frames)
-    last = next(frames)
-    before = last.clear()
-    for frame in frames:
-        yield last
-        before = last.tail(_COMPARED_ROWS) if last.height else before
-        last = frame
-    rows = pl.concat([before, last[:-1].tail(_COMPARED_ROWS)])
-    if not rows.height:
-        yield last
-        return
-    cells = ["" if cell is None else str(cell) for row in last.tail(1).rows() for cell in row]
-    place = next((k for k, cell in enumerate(cells) if cell.strip()), None)
-    if rows.height and place is not None and _TOTAL.fullmatch(cells[place]):
-        blank = (column for cell, column in zip(cells, rows, strict=True) if not cell.strip())
-        total = cells[place]
-        if total not in rows[:, place] and any(not column.null_count() for column in blank):
-            note(f"{name!r}: the last row, {total.strip()!r}, is one of totals and was left out.")
-            last = last[:-1]
-    yield last

@@ -34,11 +34,7 @@ _SAMPLE = 50_000  # values that show quantiles and clusters well enough
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that looks wrong, and the first of the rows where it does, counted from 1.
-
-    >>> print(Finding("amount", "-1 in 12 rows: does it stand for a blank?", (3, 8)))
-    amount: -1 in 12 rows: does it stand for a blank? (rows 3, 8)
-    """
+    """Something that looks wrong, and the first of the rows where it does, counted from 1."""
 
     column: str | None  # None if it is about whole rows
     words: str
@@ -61,11 +57,6 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
 
     The columns are typed, null if a cell is blank; `codes` are the labels, None if there are none;
     `kinds` are those of the columns that are learned from.
-
-    >>> rows = pl.DataFrame({"age": [*range(20, 80), *[-1] * 6], "paid": range(66)})
-    >>> print(*check_data(rows, None, {"age": "number", "paid": "number"}))
-    age: -1 in 6 rows, far from all other values: does it stand for a blank? (rows 61, 62, 63, \
-64, 65)
     """
     codes = np.zeros(parsed.height, dtype=np.int8) if codes is None else np.asarray(codes)
     rows = parsed.select(list(kinds))
@@ -91,14 +82,7 @@ _PLACEHOLDERS = {-1.0, -9.0, *_NINES, *(-nines for nines in _NINES)}
 
 
 def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
-    """Look for copies of an earlier row, and for copies with contradictory labels.
-
-    >>> rows = pl.DataFrame({"x": [5.5, 6.1, 7.2, 6.1], "y": [1, 2, 3, 2]})
-    >>> for finding in find_copies(rows, np.array([0, 1, 0, -1])):
-    ...     print(finding)
-    1 row is a copy of an earlier one in all columns that are learned from (row 4)
-    copies of one row are labelled both normal and anomaly: which label is right? (rows 2, 4)
-    """
+    """Look for copies of an earlier row, and for copies with contradictory labels."""
     copies = number_copies(rows, codes)
     if copies is None:
         return

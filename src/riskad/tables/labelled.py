@@ -34,15 +34,6 @@ from riskad.tables.preparation import TablePreparer
 from riskad.tables.profiling import first_rows
 from riskad.tables.sketches import RowSample
 
-__all__ = [
-    "FrameTable",
-    "KeptRows",
-    "LabelColumn",
-    "LabelledTable",
-    "ParquetTable",
-    "open_table",
-]
-
 T = TypeVar("T")
 Work: TypeAlias = Callable[[pl.DataFrame, Codes, int], T]
 """For some rows: their columns, their codes, and the number of the first, counted from 1."""
@@ -94,17 +85,9 @@ class LabelColumn:
         }
 
     def understood(self, seen: Mapping[Any, int]) -> LabelColumn:
-        """Accept 'normal' and 'anomaly' directly; for other values, ask what they mean.
+        """Return a column in which every value has a meaning; `seen` is how often each occurs.
 
-        Parameters
-        ----------
-        seen
-            How often each value occurs.
-
-        Returns
-        -------
-        LabelColumn
-            A column in which every value has a meaning.
+        'normal' and 'anomaly' are accepted directly; for other values, ask what they mean.
         """
         if self.normal or self.anomaly:
             return self
@@ -148,23 +131,20 @@ class KeptRows:
     parsed: pl.DataFrame
     codes: Codes
     complete: bool
-    said: str
-    """Which rows they are, in words."""
+    said: str  # which rows they are
 
 
 class LabelledTable(ABC):
     """Rows with labels. Every fit goes through them by `fold`, wherever they are stored."""
 
-    columns: list[str]
-    """Without the label column."""
-    shown_columns: list[str]
-    """Columns of rows that are shown, with the label column if it is available."""
+    columns: list[str]  # without the label column
+    shown_columns: list[str]  # with the label column, if it is available
     label: str
     counts: LabelCounts
     n_rows: int
     in_memory: bool
+    # All rows for a detector that can use any source, once they are prepared and not all kept.
     training_rows: Any = None
-    """All rows for a detector that can use any source, once they are prepared and not all kept."""
 
     @abstractmethod
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
@@ -180,11 +160,7 @@ class LabelledTable(ABC):
 
 
 class FrameTable(LabelledTable):
-    """A table in memory; without a label column, for detectors that need none.
-
-    >>> FrameTable(pl.DataFrame({"amount": [1.0, 2.0]}), None).counts
-    LabelCounts(normal=0, anomaly=0, unlabelled=2)
-    """
+    """A table in memory; without a label column, for detectors that need none."""
 
     in_memory = True
 
@@ -280,24 +256,12 @@ class ParquetTable(LabelledTable):
 def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) -> LabelledTable:
     """Return a table to go through.
 
-    Parameters
-    ----------
-    table
-        A frame (polars, pandas, pyarrow, a DuckDB relation), paths of Parquet files, or your own
-        `LabelledTable`.
-    labels
-        The label column.
-    engine
-        Reads files; by default threads of this process.
-
-    Returns
-    -------
-    LabelledTable
-        The table.
+    It is a frame (polars, pandas, pyarrow, a DuckDB relation), paths of Parquet files, which
+    `engine` reads, by default in threads of this process, or your own `LabelledTable`.
     """
     if isinstance(table, LabelledTable):
         return table
-    if isinstance(table, pl.DataFrame):
+    if isinstance(table, pl.DataFrame):  # which may have no rows
         return FrameTable(table, labels)
     if is_frame(table):
         return FrameTable(as_polars(table), labels)

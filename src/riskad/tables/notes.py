@@ -75,15 +75,6 @@ def saying_once(said: set[str]) -> Iterator[None]:
     """At the end, report notes that are not in `said`, and add them to it.
 
     So a file that is read several times is reported once.
-
-    >>> said = {"known"}
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     with saying_once(said):
-    ...         for text in ("known", "new", "new"):
-    ...             note(text)
-    >>> [str(warning.message) for warning in caught], sorted(said)
-    (['new'], ['known', 'new'])
     """
     with catch_kinds(ReadingNote) as notes:
         yield

@@ -90,11 +90,7 @@ def check_table_name(
 
 
 def file_of(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """The file, and the sheet or table in it that is meant.
-
-    >>> file_of("cards.xlsx::March")
-    (PosixPath('cards.xlsx'), 'March')
-    """
+    """The file, and the sheet or table in it that is meant."""
     file, mark, part = str(path).rpartition(_INSIDE)
     return (Path(path), None) if not mark or Path(path).exists() else (Path(file), part)
 

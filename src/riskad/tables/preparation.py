@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -22,23 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table
-from riskad.storage.fields import (
-    COUNT,
-    FLAG,
-    NAMES,
-    NUMBER,
-    TEXT,
-    DictOf,
-    Either,
-    Fields,
-    ListOf,
-    Maybe,
-    Number,
-    Optional,
-    Record,
-    State,
-    require,
-)
+from riskad.storage import fields
+from riskad.storage.fields import TEXT, DictOf, Maybe, Record, require
 from riskad.tables.cells import Value, as_text, check_columns
 from riskad.tables.formats.numbers import LARGEST
 from riskad.tables.frames import as_polars
@@ -50,7 +36,7 @@ from riskad.tables.profiling import (
     KindRequest,
     first_rows,
     fold_batches,
-    over_columns,
+    in_threads,
     profile_table,
 )
 from riskad.tables.shifts import Shifts
@@ -58,6 +44,7 @@ from riskad.tables.shifts import Shifts
 __all__ = ["TablePreparer", "find_kinds"]
 
 _ROWS_FOR_THREADS = 1_000  # fewer are prepared before threads would have started
+_BLOCK_ROWS = 1 << 16
 _DERIVED = ("BesideGroup", "SincePrevious", "TimeBetween")
 _NOUNS = {"flag": "yes/no", "categories": "many-level category"}
 
@@ -139,23 +126,23 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     left out 'plan': every row holds 'a'
     """
 
-    _state_fields: ClassVar[Fields] = {
+    _state_fields: ClassVar[fields.Fields] = {
         "kinds": Maybe(DictOf(TEXT, TEXT)),
         "group": Maybe(TEXT),
-        "max_levels": Number(1, 10**6, whole=True),
-        "encode": FLAG,
-        "n_features_in_": COUNT,
-        "feature_names_in_": NAMES,
-        "n_rows_": COUNT,
+        "max_levels": fields.Number(1, 10**6, whole=True),
+        "encode": fields.FLAG,
+        "n_features_in_": fields.COUNT,
+        "feature_names_in_": fields.NAMES,
+        "n_rows_": fields.COUNT,
         "columns_": DictOf(TEXT, Record(STORED)),
-        "derived_": ListOf(Record(_DERIVED)),
+        "derived_": fields.ListOf(Record(_DERIVED)),
         "encoder_": Record(("OneHotImputer",)),
         "shifts_": Maybe(Record(("Shifts",))),
-        "usual_row_": Optional(DictOf(TEXT, Maybe(Either(NUMBER, TEXT)))),
+        "usual_row_": fields.Optional(DictOf(TEXT, Maybe(fields.Either(fields.NUMBER, TEXT)))),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
+    def _check_state(cls, state: fields.State) -> None:
         """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
@@ -196,19 +183,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self
 
     def fit_parse(self, X: Any) -> pl.DataFrame:
-        """Fit, and return the result of `parse`; each cell is read once.
-
-        Parameters
-        ----------
-        X
-            A polars or pandas frame.
-
-        Returns
-        -------
-        polars.DataFrame
-            The used columns, parsed by their kinds.
-        """
-        frame = as_polars(X)
+        """Fit to a frame, and return the result of `parse`; each cell is read once."""
+        # Columns go from the clone once they are parsed: if nobody else has them, from memory, too.
+        frame = as_polars(X).clone()
+        del X
         rows = self._fit(frame, [frame], fold_batches, exact=True)
         return rows.select(self.read_columns)
 
@@ -262,7 +240,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         requests = {
             name: KindRequest.parse(name, kind) for name, kind in (self.kinds or {}).items()
         }
-        check_columns([*requests, *([] if self.group is None else [self.group])], first.columns)
+        names = first.columns
+        check_columns([*requests, *([] if self.group is None else [self.group])], names)
         columns, sample = profile_table(
             first, batches, fold, requests=requests, group=self.group, exact=exact
         )
@@ -270,7 +249,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.columns_ = {column.name: column for column in columns}
         if not self.used():
             raise _nothing_left(columns)
-        self.feature_names_in_ = np.array(first.columns, dtype=object)
+        self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(columns), sample.n_rows
         used = {column.name: column for column in self.used()}
 
@@ -417,10 +396,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         With `training`, the preparer was fitted on these rows, and they are not compared with
         themselves.
         """
-        news = []
-        for column in self.used():
-            new = column.check_new(parsed[column.name])
-            news += [] if new is None else [new]
+        checks = () if training else (c.check_new(parsed[c.name]) for c in self.used())
+        news = [new for new in checks if new is not None]
         if news:
             warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
         table = self.table(parsed, training=training)
@@ -428,13 +405,27 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     def table(self, parsed: pl.DataFrame, *, training: bool = False) -> Table:
         """Return parsed rows as numbers and codes, with NaN for blanks."""
-        each_column = over_columns if parsed.height >= _ROWS_FOR_THREADS else map
-        features = each_column(lambda c: c.features(parsed[c.name]), self.used())
-        listed = list(chain.from_iterable(features))
+        if parsed.height <= _BLOCK_ROWS:
+            each_column = in_threads if parsed.height >= _ROWS_FOR_THREADS else map
+            return _as_table(self._features(parsed, training, each_column))
+        # Block by block, so that there is hardly anything in memory beside the matrix.
+        empty = self._empty_table()
+        values = np.empty((parsed.height, len(empty.names)))
+
+        def fill(start: int) -> None:
+            rows = slice(start, start + _BLOCK_ROWS)
+            for j, feature in enumerate(self._features(parsed[rows], training, map)):
+                values[rows, j] = feature.values
+
+        in_threads(fill, range(0, parsed.height, _BLOCK_ROWS))
+        return replace(empty, values=values)
+
+    def _features(self, parsed: pl.DataFrame, training: bool, each_column: Any) -> list[Feature]:
+        columns = each_column(lambda c: c.features(parsed[c.name]), self.used())
+        features = list(chain.from_iterable(columns))
         for each in self.derived_:
-            values = each.values(parsed, training)
-            listed += map(Feature, each.names(), values.T)
-        return _as_table(listed)
+            features += map(Feature, each.names(), each.values(parsed, training).T)
+        return features
 
     def matrix(self, parsed: pl.DataFrame) -> Any:
         """Return parsed rows as a matrix of numbers without missing values, whatever `encode`."""
@@ -464,18 +455,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
 
 def _as_table(features: list[Feature]) -> Table:
-    # Column by column, so that there is never a second copy of the matrix.
     n_rows = len(features[0].values) if features else 0
     values = np.empty((n_rows, len(features)))
-    names, levels, periods = [], {}, {}
     for j, feature in enumerate(features):
         values[:, j] = feature.values
-        names.append(feature.name)
-        if feature.levels is not None:
-            levels[j] = feature.levels
-        if feature.period is not None:
-            periods[j] = feature.period
-    return Table(values, tuple(names), levels, periods)
+    levels = {j: f.levels for j, f in enumerate(features) if f.levels is not None}
+    periods = {j: f.period for j, f in enumerate(features) if f.period is not None}
+    return Table(values, tuple(f.name for f in features), levels, periods)
 
 
 def _count_parsed(

@@ -19,7 +19,13 @@ import polars as pl
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
 from riskad.tables.cells import FormatReader, Reader, TextReader, is_blank, is_flat
 from riskad.tables.formats.flags import FlagLook, FlagReader
-from riskad.tables.formats.moments import MomentFormat, MomentLook, MomentReader, to_seconds
+from riskad.tables.formats.moments import (
+    MOMENT_KINDS,
+    MomentFormat,
+    MomentLook,
+    MomentReader,
+    to_seconds,
+)
 from riskad.tables.formats.numbers import NumberFormat, NumberLook, NumberReader
 from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
 from riskad.tables.notes import show_number
@@ -38,7 +44,6 @@ _MOST_VALUES = 1 << 15
 _MOST_SAMPLED = 1 << 16
 _FEWEST_SAMPLED = 1 << 12
 _MOST_CELLS = 1 << 23
-_MOMENTS = ("date", "datetime", "time", "duration")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,9 +60,10 @@ def fold_batches(
     total, first_row = None, 1
     for batch in batches:
         if batch.height:
+            n_rows = batch.height
             result = work(batch, first_row)
             total = result if total is None else join(total, result)
-            first_row += batch.height
+            first_row += n_rows
     if total is None:
         raise InputError("The table has no rows; nothing to do.")
     return total
@@ -77,8 +83,8 @@ def first_rows(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(some, how="vertical_relaxed")
 
 
-def over_columns(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Apply a function to each column; polars lets threads work in parallel."""
+def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Apply a function to each column, or block of rows; polars lets threads work in parallel."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, items))
 
@@ -88,11 +94,7 @@ def over_columns(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 @dataclass(frozen=True)
 class KindRequest:
-    """A kind that the user asks for: `date:%d.%m.%Y` is a kind and a format.
-
-    >>> KindRequest.parse("when", "date:%d.%m.%Y")
-    KindRequest(kind='date', written='%d.%m.%Y')
-    """
+    """A kind that the user asks for: `date:%d.%m.%Y` is a kind and a format."""
 
     kind: str
     written: str = ""
@@ -102,7 +104,7 @@ class KindRequest:
         """Return the kind of a column and how it is written, if both are valid."""
         kind, _, written = text.partition(":")
         check_choice(f"The kind of column {quoted(column)}", kind, tuple(KINDS))
-        if written and kind not in (*_MOMENTS, "number"):
+        if written and kind not in (*MOMENT_KINDS, "number"):
             raise InputError(
                 f"Column {quoted(column)}: only numbers, dates and times are written in several "
                 f"ways; for {kind} give the word alone, without {written!r}."
@@ -112,7 +114,7 @@ class KindRequest:
     @property
     def is_text(self) -> bool:
         """Whether cells are read as texts, as those of categories and of kinds from outside."""
-        return self.kind not in ("number", "flag", *_MOMENTS)
+        return self.kind not in ("number", "flag", *MOMENT_KINDS)
 
     def reader(self, column: str, look: Look) -> Reader:
         """Return how to read the column: as asked for, otherwise as it looks."""
@@ -154,8 +156,7 @@ class Look:
     number: NumberLook | None = None
     flag: FlagLook | None = None
     moment: MomentLook | None = None
-    is_numeric: bool = False
-    """Whether the table holds numbers, not texts that may spell numbers."""
+    is_numeric: bool = False  # the table holds numbers, not texts that may spell numbers
 
     @classmethod
     def of(cls, column: pl.Series, first_row: int, request: KindRequest | None = None) -> Look:
@@ -169,7 +170,8 @@ class Look:
         if column.dtype in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
         is_text, numeric = column.dtype == pl.String, column.dtype.is_numeric()
-        if request is None and is_text and _are_decimals(column):  # neither moments nor flags
+        # Mostly decimals are neither moments nor flags.
+        if request is None and is_text and 2 * column.str.contains(_DECIMAL).sum() > len(column):
             return cls(blank=False, number=NumberLook.of(column, first_row))
 
         def look(of: Any, *kinds: str) -> Any:
@@ -184,7 +186,7 @@ class Look:
             blank=False,
             number=look(NumberLook.of, "number"),
             flag=look(FlagLook.of, "flag"),
-            moment=look(MomentLook.of, *_MOMENTS),
+            moment=look(MomentLook.of, *MOMENT_KINDS),
             is_numeric=numeric,
         )
 
@@ -220,10 +222,6 @@ class Look:
         return NumberReader(NumberFormat()) if self.is_numeric else TextReader()
 
 
-def _are_decimals(texts: pl.Series) -> bool:
-    return 2 * int(texts.str.contains(_DECIMAL).sum()) > len(texts)
-
-
 def _fits(look: Any) -> bool:
     """Whether all cells have a kind, except for a few slips among many."""
     if getattr(look, "first_code", None):
@@ -234,8 +232,9 @@ def _fits(look: Any) -> bool:
 
 def _has_codes(texts: pl.Series) -> bool:
     """Whether a text is a whole number with leading zeros, which is a code: '007'."""
-    zeros = texts.filter(texts.str.strip_chars_start().str.starts_with("0"))
-    return bool(zeros.str.contains(_CODE).any())
+    # A zero comes before "1", and so do the spaces of ASCII; to compare is quicker than to search.
+    some = texts.filter((texts < "1") | (texts >= "\x80"))
+    return bool(some.str.contains(_CODE).any())
 
 
 # --- the pass ----------------------------------------------------------------------------
@@ -289,12 +288,14 @@ def _count(
 ) -> _Counts:
     """Read and count columns; unless it is `decided` how, look at those with cells that do not fit.
 
-    Texts fit anything, so columns that are expected to be text are looked at, too.
+    Texts fit anything, so columns that are expected to be text are looked at, too. If `exact`, the
+    frame loses the columns that will not be read again, each as soon as it was read.
     """
-    most = None if exact else _MOST_VALUES
+    names, width = frame.columns, frame.width
+    rows = pl.DataFrame({"": pl.repeat(None, frame.height, eager=True)})
 
-    def count(name: str) -> tuple[pl.Series | None, Any, Look | None]:
-        column, reader, look = frame[name], readers[name], None
+    def count(column: pl.Series) -> tuple[pl.Series | None, Any, Look | None, pl.Series | None]:
+        name, reader, look = column.name, readers[column.name], None
         values = reader.read(column, first_row, quiet=True) if decided else None
         if not decided and name not in requests:
             values = _read_exactly(column, reader, first_row)
@@ -302,19 +303,22 @@ def _count(
             look = Look.of(column, first_row, requests.get(name))
             if isinstance(reader, TextReader) and not look.unusable:
                 values = reader.read(column, first_row)
-        return values, None if values is None else _sketch(values, most), look
+        sketch = None if values is None else _sketch(values, None if exact else _MOST_VALUES)
+        return values, sketch, look, None if look is None else column
 
-    counted = dict(zip(readers, over_columns(count, list(readers)), strict=True))
-    typed = {name: values for name, (values, _, _) in counted.items() if values is not None}
-    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // frame.width))
-    # Where no column was read, the sample still counts the rows.
-    rows = pl.DataFrame(typed or {"": pl.repeat(None, frame.height, eager=True)})
+    take = frame.drop_in_place if exact else frame.get_column
+    counted = dict(zip(readers, in_threads(count, map(take, readers)), strict=True))
+    typed = {name: values for name, (values, *_) in counted.items() if values is not None}
+    if exact:
+        frame.hstack([raw for *_, raw in counted.values() if raw is not None], in_place=True)
+    few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // width))
     return _Counts(
-        frame.columns,
-        {name: sketch for name, (_, sketch, _) in counted.items() if sketch is not None},
-        {name: look for name, (_, _, look) in counted.items() if look is not None},
+        names,
+        {name: sketch for name, (_, sketch, _, _) in counted.items() if sketch is not None},
+        {name: look for name, (_, _, look, _) in counted.items() if look is not None},
         frozenset(),
-        RowSample.of(rows, first_row, None if exact else few),
+        # Where no column was read, the sample still counts the rows.
+        RowSample.of(pl.DataFrame(typed) if typed else rows, first_row, None if exact else few),
     )
 
 
@@ -333,8 +337,10 @@ def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
     if column.dtype == pl.String:
         return Texts.of(column, most)
     if column.dtype.is_temporal():
-        return Numbers.of(to_seconds(column), most)
-    return Numbers.of(column.cast(pl.Float64), most)
+        return Numbers.of_ends(to_seconds(column))
+    if column.dtype == pl.Boolean:
+        return Numbers.of_ends(column.cast(pl.Float64))
+    return Numbers.of(column, most)
 
 
 def _look_at(
@@ -344,7 +350,7 @@ def _look_at(
     names: Sequence[str],
     requests: Mapping[str, KindRequest],
 ) -> dict[str, Look]:
-    looks = over_columns(lambda n: Look.of(frame[n], first_row, requests.get(n)), names)
+    looks = in_threads(lambda n: Look.of(frame[n], first_row, requests.get(n)), names)
     return dict(zip(names, looks, strict=True))
 
 
@@ -363,18 +369,8 @@ def profile_table(
 ) -> tuple[list[Column], RowSample]:
     """Return the columns of a table, and typed rows: all of them if `exact`, else random ones.
 
-    Parameters
-    ----------
-    first
-        The first rows, from which formats are expected; all rows if `exact`.
-    batches, fold
-        The table, and how to go through it.
-    requests
-        Kinds that the user asks for, by column.
-    group
-        The column of groups, which is read as text.
-    exact
-        Whether to keep all rows, and to count exactly.
+    Formats are expected from the `first` rows, which are all if `exact`. The column of groups is
+    read as text.
     """
     names = first.columns
     count = partial(_count, requests=requests, exact=exact)
@@ -438,7 +434,7 @@ def profile_table(
             )
         )
 
-    return over_columns(learn, names), counts.sample
+    return in_threads(learn, names), counts.sample
 
 
 def learn_column(profile: ColumnProfile) -> Column:

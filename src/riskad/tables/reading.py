@@ -24,15 +24,13 @@ from riskad.rows.parquet_files import (
     parquet_errors,
     record_batches,
 )
-from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format, without_totals
+from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format
 from riskad.tables.databases import count_rows, database_batches
 from riskad.tables.frames import from_arrow
 from riskad.tables.json_lines import common_type, json_batches
 from riskad.tables.notes import ReadingNote, saying_once
 from riskad.tables.paths import Place, check_readable, hive_columns, unpacked_size
 from riskad.tables.workbooks import read_sheet
-
-__all__ = ["csv_format", "is_larger_than_memory", "read_batches", "read_table"]
 
 # Large enough that the cost of a batch does not show, small enough to forget.
 _BATCH_CELLS = 1 << 19
@@ -59,9 +57,9 @@ def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
     ``-``                    Standard input, in any of these formats.
     ======================== ==================================================================
 
-    Text may be compressed: `.gz`, `.zst`. Completely blank rows are left out, and so is a last row
-    of totals. A `riskad.tables.notes.ReadingNote` reports what was decided about a file (an
-    encoding, lines above the header, names of columns).
+    Text may be compressed: `.gz`, `.zst`. Completely blank rows are left out. A
+    `riskad.tables.notes.ReadingNote` reports what was decided about a file (an encoding, lines
+    above the header, names of columns).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -126,9 +124,9 @@ class Batches:
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
     """The rows of a file in batches, as its reader splits them; at least one."""
     if place.format == "csv":
-        yield from without_totals(csv_batches(place), place.name)
+        yield from csv_batches(place)
     elif place.format == "excel":
-        yield from without_totals([read_sheet(place)], place.name)
+        yield read_sheet(place)
     elif place.format == "parquet":
         yield from _parquet_batches(place.path)
     else:

@@ -131,9 +131,6 @@ def factor_between(before: Floats, after: Floats, *, near: float) -> float | Non
     """The factor by which all quartiles have moved, if it is one between units.
 
     `near` says how far quartiles may be off the factor, in powers of ten.
-
-    >>> factor_between(np.array([1.0, 2.0, 3.0]), np.array([105.0, 200.0, 310.0]), near=0.1)
-    100.0
     """
     factors = np.array([*UNIT_FACTORS, *(1 / factor for factor in UNIT_FACTORS)])
     off = np.abs(np.log10(after / before)[:, None] - np.log10(factors)).max(axis=0)

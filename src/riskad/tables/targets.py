@@ -358,11 +358,7 @@ def _parquet_files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Since:
-    """Which rows to look at: all, or those in which a column has at least some number or date.
-
-    >>> Since.read("auto"), Since.read("day=2026-11-17")
-    (Since(column=None, value=''), Since(column='day', value='2026-11-17'))
-    """
+    """Which rows to look at: all, or those in which a column has at least some number or date."""
 
     column: str | None = None
     value: str | float = ""

@@ -106,10 +106,6 @@ class FlagLook(CellLook):
     has at least three letters. Blanks may occur, and something else in at most one of a hundred
     filled cells. A column of crosses, all the same, and blanks holds flags, too: a blank is no.
     The ways of writing are the words of any pair as the cells spell them.
-
-    >>> look = FlagLook.of(pl.Series(["Ja", "Nein", "ja", "n/a"]))
-    >>> look.format(), look.n_good, look.n_blank, look.n_bad
-    (FlagFormat(no='Nein', yes='Ja'), 3, 1, 0)
     """
 
     @classmethod

@@ -277,11 +277,7 @@ class MomentFormat(CellFormat):
 
     @classmethod
     def given(cls, text: str, kind: str = "date") -> MomentFormat:
-        """The format that a person writes after 'date:', 'time:' or 'duration:'.
-
-        >>> MomentFormat.given("unix").kind, MomentFormat.given("%H:%M", "time").kind
-        ('datetime', 'time')
-        """
+        """The format that a person writes after 'date:', 'time:' or 'duration:'."""
         check_choice("kind", kind, MOMENT_KINDS)
         if kind in ("time", "duration"):
             return cls(kind, _checked_pattern(kind, text))
@@ -365,11 +361,7 @@ class MomentFormat(CellFormat):
         return f"{words}, by the clock of {self.zone}" if self.zone else words
 
     def show(self, seconds: float) -> str:
-        """Write seconds as the column does; NaN is ''.
-
-        >>> MomentFormat.given("units", "duration").show(4830)
-        '1h 20m 30s'
-        """
+        """Write seconds as the column does; NaN is ''."""
         if math.isnan(seconds):
             return ""
         if self.kind == "duration":
@@ -418,11 +410,7 @@ _REMEDIES = {
 
 
 def _checked_pattern(kind: str, text: str) -> str:
-    """A pattern that a person or a file gave, in the form that is used here.
-
-    >>> _checked_pattern("date", "%d.%m.%Y %T")
-    '%d.%m.%Y %H:%M:%S'
-    """
+    """A pattern that a person or a file gave, in the form that is used here."""
     pattern = " ".join(text.split())
     for spelled, same in _SAME_AS.items():
         pattern = pattern.replace(spelled, same)
@@ -469,8 +457,11 @@ _DATES = {
     pattern.strip(): re.compile(_plan(("date", pattern.strip()))[0])
     for pattern in _USUAL.split("|")
 }
+# Most cells are no dates, which one search shows.
+_ANY_DATE = re.compile("|".join(re.sub(r"\?P<\w>", "?:", form.pattern) for form in _DATES.values()))
 
 
+@lru_cache(maxsize=1 << 12)
 def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
     """The patterns that may have written a cell, none where it is no moment.
 
@@ -507,10 +498,11 @@ def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
             return () if clock["glue"] or clock["end"] or clock["z"] else (("time", time),)
         date = clock["date"]
         behind = f"{clock['glue']}{time}{clock['end'] or ''}{'%z' * bool(clock['z'])}"
-    before, patterns = "", [pattern for pattern, form in _DATES.items() if form.match(date)]
-    if not patterns and (day := _WEEKDAY.match(date)):
+    before, day = "", _WEEKDAY.match(date)
+    if day and not _ANY_DATE.match(date):
         before, date = re.sub(r"^\w+\.?", "%a", day[0]), date[day.end() :]
-        patterns = [pattern for pattern, form in _DATES.items() if form.match(date)]
+    forms = _DATES.items() if _ANY_DATE.match(date) else ()
+    patterns = [pattern for pattern, form in forms if form.match(date)]
     return tuple(("date", f"{before}{pattern}{behind}") for pattern in patterns)
 
 
@@ -753,11 +745,7 @@ class MomentReader(FormatReader):
 
 
 def to_seconds(moments: pl.Series) -> pl.Series:
-    """Return typed moments as seconds: since 1970, since midnight, or long.
-
-    >>> to_seconds(pl.Series(["1970-01-02"]).str.to_datetime(time_unit="us")).to_list()
-    [86400.0]
-    """
+    """Return typed moments as seconds: since 1970, since midnight, or long."""
     seconds = moments.to_physical().cast(pl.Float64)
     if moments.dtype == pl.Date:
         return seconds * DAY

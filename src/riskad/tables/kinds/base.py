@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
@@ -17,8 +17,17 @@ from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
 from riskad.storage.codec import register
-from riskad.storage.fields import NAME, TEXT, Fields, ListOf
-from riskad.tables.cells import BLANK, Reader, TextReader, Value
+from riskad.storage.fields import (
+    ANYTHING_PLAIN,
+    COUNT,
+    FLAG,
+    NAME,
+    NUMBER,
+    TEXT,
+    Fields,
+    ListOf,
+)
+from riskad.tables.cells import BLANK, FormatReader, Reader, TextReader, Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.notes import NotAsInTraining, say_count
 from riskad.tables.sketches import Numbers, Texts
@@ -32,38 +41,20 @@ class Feature(NamedTuple):
 
     name: str
     values: NDArray[np.float64]
-    levels: list[str] | None = None
-    """The texts of codes; None for numbers."""
-    period: float | None = None
-    """The length of a round, for a number that comes round."""
+    levels: list[str] | None = None  # the texts of codes; None for numbers
+    period: float | None = None  # the length of a round, for a number that comes round
 
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What one pass over the rows showed of a column.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    requested
-        The kind that the user asked for; blank if none.
-    reader
-        How its cells are read.
-    look
-        Which formats its cells may have (`riskad.tables.profiling.Look`).
-    sketch
-        Counts over all rows.
-    values
-        Typed values of all rows, or of a random sample.
-    """
+    """What one pass over the rows showed of a column."""
 
     name: str
-    requested: str
+    requested: str  # the kind that the user asked for; blank if none
     reader: Reader
-    look: Any
-    sketch: Numbers | Texts
-    values: pl.Series
+    look: Any  # which formats its cells may have (`riskad.tables.profiling.Look`)
+    sketch: Numbers | Texts  # counts over all rows
+    values: pl.Series  # typed, of all rows, or of a random sample
 
     @property
     def n_filled(self) -> int:
@@ -94,26 +85,17 @@ class ColumnProfile:
 class Column(ABC):
     """A column of the user's table.
 
-    Parameters
-    ----------
-    name
-        Its name in the table.
-    kind
-        number, flag, category, categories, date, datetime, time, duration, text, list, or the name
-        of another kind; of columns that are left out: identifier, constant or unusable.
-    remarks
-        What the user should know about how it was read.
+    Its `kind` is number, flag, category, categories, date, datetime, time, duration, text, list, or
+    the name of another kind; of columns that are left out: identifier, constant or unusable.
     """
 
     name: str
     kind: str
-    remarks: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # for the user, on how it was read
 
     used: ClassVar[bool] = True
-    dtype: ClassVar[Any] = pl.String
-    """The type of typed values; of moments, that of the column."""
-    reader: ClassVar[Reader] = TextReader()
-    """Reads the cells; as texts, unless a kind has formats."""
+    dtype: ClassVar[Any] = pl.String  # of typed values
+    reader: ClassVar[Reader] = TextReader()  # as texts, unless a kind has formats
 
     _state_fields: ClassVar[Fields] = {"name": NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
 
@@ -210,6 +192,50 @@ class Column(ABC):
 
 
 @dataclass(frozen=True)
+class FormatColumn(Column):
+    """A column whose cells are read by a format, as numbers, yes and no or moments."""
+
+    form: dict[str, Any] = field(default_factory=dict)  # `CellFormat.to_dict`
+    tolerant: bool = False  # whether cells that do not fit count as blank
+    middle: float = 0.0  # the median
+    blanks: int = 0
+    n_rows: int = 0
+
+    _state_fields: ClassVar[Fields] = {
+        "form": ANYTHING_PLAIN,
+        "tolerant": FLAG,
+        "middle": NUMBER,
+        "blanks": COUNT,
+        "n_rows": COUNT,
+    }
+
+    @classmethod
+    def of(cls, profile: ColumnProfile, kind: str, middle: Any, **others: Any) -> Self:
+        """Return the column of a profile; without a median, the middle is the lowest value."""
+        reader, sketch = cast(FormatReader, profile.reader), cast(Numbers, profile.sketch)
+        return cls(
+            profile.name,
+            kind,
+            profile.remarks(),
+            form=reader.format.to_dict(),
+            tolerant=reader.tolerant,
+            middle=sketch.low if middle is None else float(middle),
+            blanks=sketch.blanks,
+            n_rows=sketch.n_rows,
+            **others,
+        )
+
+    @property
+    def typical(self) -> Value:
+        """The median; None if more than half of the rows are blank."""
+        return None if 2 * self.blanks > self.n_rows else self.middle
+
+    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
+        n = values.null_count()
+        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
+
+
+@dataclass(frozen=True)
 class LeftOut(Column):
     """A column without information, or one that names the rows, and why it is left out."""
 
@@ -221,24 +247,19 @@ class LeftOut(Column):
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
-        """Return None: other kinds decide what is left out."""
-        return None
+        return None  # other kinds decide what is left out
 
     @property
     def typical(self) -> Value:
-        """No value is typical."""
         return None
 
     def features(self, values: pl.Series) -> list[Feature]:
-        """Return none."""
         return []
 
     def describe(self) -> str:
-        """Say that it is left out."""
         return f"left out: {self.why}"
 
     def notes(self) -> list[str]:
-        """Say why it is left out."""
         return [f"left out {self.name!r}: {self.why}", *super().notes()]
 
 
@@ -249,14 +270,9 @@ STORED: dict[str, type] = {"LeftOut": register(LeftOut)}
 
 
 def register_kind(cls: type[Column], *names: str) -> None:
-    """Add a kind of column; it is asked before those that were there.
+    """Add a kind of column, which is asked before those that were there, and can be saved.
 
-    Parameters
-    ----------
-    cls
-        The class; models with such columns can be saved.
-    names
-        What `TablePreparer(kinds=...)` and `riskad fit --kind` call it.
+    `TablePreparer(kinds=...)` and `riskad fit --kind` call it by `names`.
     """
     STORED[cls.__name__] = register(cls)
     others = dict(KINDS)

@@ -28,27 +28,13 @@ def enough_rows(n_rows: int) -> int:
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """Texts, each of them a level.
+    """Texts, each of them a level."""
 
-    Parameters
-    ----------
-    levels
-        All texts, the most frequent first; of very many, the frequent ones.
-    n_levels
-        Number of all levels, or an estimate.
-    complete
-        Whether `levels` are all, so that another text is new.
-    blanks
-        Rows without a text.
-    frequent
-        The level that most rows have, "(blank)" if most are blank.
-    """
-
-    levels: list[str] = field(default_factory=list)
-    n_levels: int = 0
-    complete: bool = True
+    levels: list[str] = field(default_factory=list)  # the most frequent first
+    n_levels: int = 0  # of all levels, or an estimate
+    complete: bool = True  # whether `levels` are all, so that another text is new
     blanks: int = 0
-    frequent: str = ""
+    frequent: str = ""  # the level that most rows have, "(blank)" if most are blank
 
     _state_fields: ClassVar[Fields] = {
         "levels": ListOf(TEXT),
@@ -87,7 +73,6 @@ class CategoryColumn(Column):
 
     @property
     def requested_kind(self) -> str:
-        """Category, for any number of levels."""
         return "category"
 
     @property
@@ -161,16 +146,9 @@ class PresenceColumn(Column):
     """A column of which only the blanks count: a telephone number, a reference.
 
     Plain values are 1 for a blank and 0 for anything else.
-
-    Parameters
-    ----------
-    why
-        Why its values are not used.
-    blanks
-        Rows without a value.
     """
 
-    why: str = ""
+    why: str = ""  # its values are not used
     blanks: int = 0
 
     _state_fields: ClassVar[Fields] = {"why": TEXT, "blanks": COUNT}
@@ -188,7 +166,6 @@ class PresenceColumn(Column):
 
     @property
     def requested_kind(self) -> str:
-        """Presence, also for an identifier."""
         return "presence"
 
     @property
@@ -206,7 +183,6 @@ class PresenceColumn(Column):
         return values.is_null().cast(pl.Float64).to_numpy()
 
     def typed(self, values: list[Value]) -> pl.Series:
-        """Return null for 1, and some text for 0."""
         return pl.Series(self.name, [None if v else _FILLED for v in values], dtype=pl.String)
 
     def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
@@ -216,7 +192,6 @@ class PresenceColumn(Column):
         return BLANK if value else _FILLED
 
     def listed(self) -> str:
-        """Return its name, and that only blanks count."""
         return f"{self.name} (only whether it is blank)"
 
     def describe(self) -> str:

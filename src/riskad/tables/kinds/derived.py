@@ -152,7 +152,6 @@ class BesideGroup(Derived):
         return self.comparison.describe()
 
     def column(self, name: str) -> DerivedColumn:
-        """Return how people see numbers of spreads, and rarities."""
         compared = self.comparison.columns[self.names().index(name)]
         if any(number.name == compared for number in self.comparison.numbers):
             return DerivedColumn(name, "SD", ("low", "high"))

@@ -13,54 +13,34 @@ import polars as pl
 from riskad.core.checks import quoted
 from riskad.rows.date_features import PERIODS, MomentParts
 from riskad.rows.graph_numbers import GraphNumbers
-from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, NUMBER, Fields, State
+from riskad.storage.fields import ANYTHING_PLAIN, NUMBER, Fields, State
 from riskad.tables.cells import Value
 from riskad.tables.formats.moments import MomentFormat, MomentReader, to_seconds
-from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
-from riskad.tables.notes import NotAsInTraining, say_count
+from riskad.tables.kinds.base import (
+    MEDIAN_ROWS,
+    Column,
+    ColumnProfile,
+    Feature,
+    FormatColumn,
+    LeftOut,
+)
+from riskad.tables.notes import say_count
 
 _PART_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class MomentColumn(Column):
+class MomentColumn(FormatColumn):
     """Moments. A model sees their parts: the hour, the weekday, the days since the first row.
 
     Plain values are seconds: since 1970, since midnight, or of a duration.
-
-    Parameters
-    ----------
-    form
-        `MomentFormat.to_dict` of their format.
-    tolerant
-        Whether cells that are not moments count as blank.
-    parts
-        `MomentParts.to_dict` of the parts that are used.
-    middle, low, high
-        The median, the first and the last moment.
-    blanks, n_rows
-        Rows without a moment, and all.
     """
 
-    form: dict[str, Any] = field(default_factory=dict)
-    tolerant: bool = False
-    parts: dict[str, Any] = field(default_factory=dict)
-    middle: float = 0.0
-    low: float = 0.0
+    parts: dict[str, Any] = field(default_factory=dict)  # `MomentParts.to_dict` of those used
+    low: float = 0.0  # the first moment
     high: float = 0.0
-    blanks: int = 0
-    n_rows: int = 0
 
-    _state_fields: ClassVar[Fields] = {
-        "form": ANYTHING_PLAIN,
-        "tolerant": FLAG,
-        "parts": ANYTHING_PLAIN,
-        "middle": NUMBER,
-        "low": NUMBER,
-        "high": NUMBER,
-        "blanks": COUNT,
-        "n_rows": COUNT,
-    }
+    _state_fields: ClassVar[Fields] = {"parts": ANYTHING_PLAIN, "low": NUMBER, "high": NUMBER}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -82,19 +62,8 @@ class MomentColumn(Column):
         if not parts.parts:
             why = "none of its parts differs between rows"
             return LeftOut(profile.name, reader.format.kind, why=why)
-        return cls(
-            profile.name,
-            reader.format.kind,
-            profile.remarks(),
-            form=reader.format.to_dict(),
-            tolerant=reader.tolerant,
-            parts=parts.to_dict(),
-            middle=low if median is None else float(cast(float, median)),
-            low=low,
-            high=high,
-            blanks=profile.sketch.blanks,
-            n_rows=profile.sketch.n_rows,
-        )
+        kind = reader.format.kind
+        return cls.of(profile, kind, median, parts=parts.to_dict(), low=low, high=high)
 
     def reduced_by(self, first: str) -> MomentColumn:
         """Return the column without what another date and the time between them show.
@@ -116,11 +85,6 @@ class MomentColumn(Column):
         return MomentParts.from_dict(self.parts)
 
     @property
-    def typical(self) -> Value:
-        """The median; None if more than half of the rows are blank."""
-        return None if 2 * self.blanks > self.n_rows else self.middle
-
-    @property
     def extremes(self) -> tuple[str, str] | None:
         return ("short", "long") if self.kind == "duration" else ("early", "late")
 
@@ -137,10 +101,6 @@ class MomentColumn(Column):
             features.append(Feature(f"{self.name}: {part}", column, period=period))
         return features
 
-    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
-        n = values.null_count()
-        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
-
     def typed(self, values: list[Value]) -> pl.Series:
         return self.reader.typed(pl.Series(self.name, values, dtype=pl.Float64))
 
@@ -154,15 +114,7 @@ class MomentColumn(Column):
         return part if part != feature and part in self.moment_parts.parts else ""
 
     def show_part(self, seconds: float, part: str) -> str:
-        """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name.
-
-        Parameters
-        ----------
-        seconds
-            The moment, as `plain` has it.
-        part
-            One of `MomentParts.parts`.
-        """
+        """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name."""
         if part not in PERIODS:
             return ""
         [[number]] = replace(self.moment_parts, parts=(part,)).ordered(np.array([seconds]))

@@ -9,12 +9,19 @@ from typing import Any, ClassVar, Self, cast
 
 import polars as pl
 
-from riskad.storage.fields import ANYTHING_PLAIN, COUNT, FLAG, Fields, Number, State
+from riskad.storage.fields import Fields, Number, State
 from riskad.tables.cells import Value
 from riskad.tables.formats.flags import FlagFormat, FlagReader
 from riskad.tables.formats.numbers import LARGEST, NumberFormat, NumberReader
-from riskad.tables.kinds.base import MEDIAN_ROWS, Column, ColumnProfile, Feature, LeftOut
-from riskad.tables.notes import NotAsInTraining, say_count
+from riskad.tables.kinds.base import (
+    MEDIAN_ROWS,
+    Column,
+    ColumnProfile,
+    Feature,
+    FormatColumn,
+    LeftOut,
+)
+from riskad.tables.notes import say_count
 from riskad.tables.sketches import Numbers
 
 _QUARTILE_ROWS = 20_000
@@ -35,12 +42,7 @@ _FEW = 0.01  # rows of an identifier without a number, or with that of another r
 
 
 class WrittenNumber(float):
-    """A number that is shown as its column writes it.
-
-    >>> amount = WrittenNumber(9500.0, "9.500,00")
-    >>> amount + 1, str(amount)
-    (9501.0, '9.500,00')
-    """
+    """A number that is shown as its column writes it."""
 
     written: str
 
@@ -58,37 +60,16 @@ class WrittenNumber(float):
 
 
 @dataclass(frozen=True)
-class NumberColumn(Column):
-    """Numbers.
+class NumberColumn(FormatColumn):
+    """Numbers."""
 
-    Parameters
-    ----------
-    form
-        `NumberFormat.to_dict` of their format.
-    tolerant
-        Whether cells that are not numbers count as blank.
-    middle, spread
-        The median, and half the distance between the quartiles.
-    blanks, n_rows
-        Rows without a number, and all.
-    """
-
-    form: dict[str, Any] = None  # type: ignore[assignment]
-    tolerant: bool = False
-    middle: float = 0.0
-    spread: float = 1.0
-    blanks: int = 0
-    n_rows: int = 0
+    spread: float = 1.0  # half the distance between the quartiles
 
     dtype: ClassVar[Any] = pl.Float64
 
     _state_fields: ClassVar[Fields] = {
-        "form": ANYTHING_PLAIN,
-        "tolerant": FLAG,
         "middle": Number(-LARGEST, LARGEST),
         "spread": Number(0, LARGEST),
-        "blanks": COUNT,
-        "n_rows": COUNT,
     }
 
     @classmethod
@@ -104,32 +85,19 @@ class NumberColumn(Column):
         if not profile.requested and numbers_rows(sketch, profile.name):
             n_distinct = say_count(profile.n_filled - sketch.repeats, "different value")
             return LeftOut(profile.name, "identifier", why=f"it numbers the rows ({n_distinct})")
-        values, low = profile.values, sketch.low
+        values = profile.values
         middle = values.gather_every(-(-len(values) // MEDIAN_ROWS)).median()
         some = values.gather_every(-(-len(values) // _QUARTILE_ROWS))
         first, third = (some.quantile(q, "linear") for q in (0.25, 0.75))
         spread = 0.0 if first is None or third is None else (float(third) - float(first)) / 2
-        return cls(
-            profile.name,
-            "number",
-            profile.remarks()
-            + ["all are the same, so only what is blank is used"] * profile.is_constant,
-            form=profile.reader.format.to_dict(),
-            tolerant=profile.reader.tolerant,
-            middle=low if middle is None else float(cast(float, middle)),
-            spread=min(spread, LARGEST),
-            blanks=profile.sketch.blanks,
-            n_rows=profile.sketch.n_rows,
-        )
+        column = cls.of(profile, "number", middle, spread=min(spread, LARGEST))
+        if profile.is_constant:
+            column.remarks.append("all are the same, so only what is blank is used")
+        return column
 
     @cached_property
     def reader(self) -> NumberReader:  # type: ignore[override]
         return NumberReader(NumberFormat.from_dict(self.form), self.tolerant)
-
-    @property
-    def typical(self) -> Value:
-        """The median; None if more than half of the rows are blank."""
-        return None if 2 * self.blanks > self.n_rows else self.middle
 
     @property
     def extremes(self) -> tuple[str, str] | None:
@@ -143,10 +111,6 @@ class NumberColumn(Column):
     def features(self, values: pl.Series) -> list[Feature]:
         return [Feature(self.name, values.cast(pl.Float64).to_numpy())]
 
-    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
-        n = values.null_count()
-        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
-
     def show(self, value: Value) -> Value:
         if not isinstance(value, float):
             return value
@@ -156,7 +120,6 @@ class NumberColumn(Column):
         return self.reader.format.describe()
 
     def notes(self) -> list[str]:
-        """Describe its format if that is not plain, and what becomes of blanks."""
         notes = super().notes()
         if self.describe() != "numbers":
             notes.insert(0, f"{self.name}: {self.describe()}")
@@ -185,18 +148,7 @@ class FlagColumn(NumberColumn):
         if not isinstance(profile.reader, FlagReader):
             return None
         share = cast(float | None, profile.values.cast(pl.Float64).mean())
-        low: float = cast(Any, profile.sketch).low
-        return cls(
-            profile.name,
-            "flag",
-            profile.remarks(),
-            form=profile.reader.format.to_dict(),
-            tolerant=profile.reader.tolerant,
-            middle=low if share is None else float(share > 0.5),
-            spread=0.5,
-            blanks=profile.sketch.blanks,
-            n_rows=profile.sketch.n_rows,
-        )
+        return cls.of(profile, "flag", None if share is None else share > 0.5, spread=0.5)
 
     @cached_property
     def reader(self) -> FlagReader:  # type: ignore[override]
@@ -207,7 +159,6 @@ class FlagColumn(NumberColumn):
         return self.reader.format.words
 
     def typed(self, values: list[Value]) -> pl.Series:
-        """Return truth values: yes from one half on."""
         return pl.Series(self.name, values, dtype=pl.Float64) >= 0.5
 
     def show(self, value: Value) -> Value:
@@ -232,11 +183,6 @@ def numbers_rows(sketch: Numbers, name: str) -> bool:
     about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured. Few
     repeats come from rows that occur twice. Clocks and years lie densely as well: their names tell
     them, or that they are read every ten seconds.
-
-    >>> import numpy as np
-    >>> gaps = np.random.default_rng(0).integers(1, 9, 3_000)
-    >>> numbers_rows(Numbers.of(pl.Series(5_100_000_000 + gaps.cumsum()), None), "Referenz")
-    True
     """
     n = sketch.n_rows - sketch.blanks
     if sketch.distinct is None or n < 3 or max(sketch.blanks, sketch.repeats) > _FEW * n:

@@ -73,18 +73,6 @@ class TextVectors:
     words, and up to sixteen directions. A blank text, null or without a character, has length 0 and
     no words, and NaN in all else. Of a text longer than 1,000 characters only the first 1,000
     count.
-
-    Examples
-    --------
-    >>> notes = pl.Series(["paid by card", "card payment", "CALL 0800 NOW", None])
-    >>> vectors = TextVectors.learn(notes)
-    >>> vectors.names("note")[:5]
-    ['note: length', 'note: digits', 'note: capitals', 'note: words', 'note: direction 1']
-    >>> vectors.features(notes)[:, :4].round(2)
-    array([[12.  ,  0.  ,  0.  ,  3.  ],
-           [12.  ,  0.  ,  0.  ,  2.  ],
-           [13.  ,  0.31,  0.54,  3.  ],
-           [ 0.  ,   nan,   nan,  0.  ]])
     """
 
     rarity: NDArray[np.float64]  # w_b
@@ -122,7 +110,6 @@ class TextVectors:
         return cls(rarity, np.ascontiguousarray(right.T))
 
     def names(self, column: str) -> list[str]:
-        """Return the names of the numbers of a column."""
         directions = (f"direction {i + 1}" for i in range(self.directions.shape[1]))
         return [f"{column}: {name}" for name in (*_SHAPE, *directions)]
 
@@ -143,9 +130,7 @@ class TextVectors:
 
 
 def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
-    """The pieces of some texts at a time, one row for each text; a bucket occurs in a row once for
-    each piece of the text in it.
-    """
+    """The pieces of some texts at a time, a row for each text, with a bucket for each piece."""
     padded = " " + texts.fill_null("").str.to_lowercase() + " "
     ends = np.cumsum(padded.str.len_chars().to_numpy().astype(np.int64))
     starts = np.concatenate([[0], ends])[:-1]
@@ -277,7 +262,6 @@ class TextColumn(Column):
 
     @property
     def requested_kind(self) -> str:
-        """Text, also for lists."""
         return "text"
 
     @property
@@ -285,7 +269,6 @@ class TextColumn(Column):
         return None
 
     def features(self, values: pl.Series) -> list[Feature]:
-        """Return the vectors, NaN for blanks."""
         vectors = self.vectors.features(values)
         vectors[values.is_null().to_numpy()] = np.nan
         names = self.vectors.names(self.name)
@@ -298,5 +281,4 @@ class TextColumn(Column):
         return f"{say_count(len(self.vectors.names('')), 'number')} for each text"
 
     def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return blanks: no text is stored."""
-        return self.typed([None] * n)
+        return self.typed([None] * n)  # no text is stored

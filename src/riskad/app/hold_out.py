@@ -328,7 +328,8 @@ def _score_later_rows(
 
 def _describe_periods(rows: TrainingRows, later: NDArray[np.float64]) -> list[Period]:
     """Describe each period, and how well its labelled rows were ranked."""
-    assert rows.periods is not None and rows.time is not None
+    assert rows.periods is not None
+    assert rows.time is not None
     described = []
     for number in range(int(rows.periods.max()) + 1):
         inside = rows.periods == number

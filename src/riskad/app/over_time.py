@@ -14,8 +14,7 @@ from sklearn.pipeline import make_pipeline
 from riskad.app.evidence import FEWEST_FOR_AUC, Evidence, Known, find_evidence
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.cross_calibration import cross_scores
+from riskad.decisions.calibration import Calibration, cross_scores
 from riskad.metrics.folds import forward_splits, periods_of
 from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.rows.equal_rows import repeats_label

@@ -15,8 +15,7 @@ import riskad
 from riskad import InputError, ShallowRAD, calibrate
 from riskad.core.labels import read_codes
 from riskad.decisions.anomaly_rate import given_rate
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.cross_calibration import on_scale
+from riskad.decisions.calibration import Calibration, on_scale
 from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, RiskZero
 from riskad.metrics.folds import cross_splits
 from riskad.metrics.probabilities import brier_score

@@ -82,7 +82,7 @@ def test_what_a_person_reads_agrees(found, tmp_path):
     assert "assumed" not in said
     assert len(run.output.splitlines()) <= 40
     loaded = load(tmp_path / "m.riskad")
-    assert tuple(loaded[-1].calibration_.rate) == pytest.approx(rate)
+    assert tuple(loaded[-1].calibration_.rate) == pytest.approx(tuple(rate))
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "m.riskad")]).output
     assert f"rate of anomalies like the labelled ones {rate.value:.1%}" in " ".join(shown.split())
 

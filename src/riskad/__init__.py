@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from riskad.core.checks import DataWarning, InputError
     from riskad.core.label_parsing import parse_labels
     from riskad.core.masking import mask_labels
-    from riskad.decisions.cross_calibration import calibrate
+    from riskad.decisions.calibration import calibrate
     from riskad.decisions.drift import drift_report
     from riskad.decisions.suggest import suggest_rows
     from riskad.deep.deep_sad import DeepSAD
@@ -91,7 +91,7 @@ _MODULE_OF = {
     "ShallowRAD": "detectors.shallow",
     "StreamingRAD": "detectors.streaming",
     "TablePreparer": "tables.preparation",
-    "calibrate": "decisions.cross_calibration",
+    "calibrate": "decisions.calibration",
     "drift_report": "decisions.drift",
     "estimate_prior": "app.anomaly_rate",
     "explain_rows": "app.reasons",

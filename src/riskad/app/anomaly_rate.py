@@ -10,8 +10,7 @@ from sklearn.base import clone
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, Codes, count_labels
 from riskad.decisions.anomaly_rate import FEWEST, RateEstimate
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.cross_calibration import held_out_scores, quietly
+from riskad.decisions.calibration import Calibration, held_out_scores, quietly
 from riskad.decisions.label_check import LabelCheck, compare_labels
 from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.folds import N_SPLITS

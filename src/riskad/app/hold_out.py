@@ -17,8 +17,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.cross_calibration import cross_scores
+from riskad.decisions.calibration import Calibration, cross_scores
 from riskad.decisions.label_check import auc_with_weights, weigh_labelled
 from riskad.metrics.folds import (
     as_groups,

@@ -402,9 +402,16 @@ def _difference(summary: UnlabelledSummary, i: int, new: np.ndarray) -> tuple[fl
         edges, F = summary.edges[i], summary.below[i]
         G = np.stack([_shares(edges, held, side) for side in ("right", "left")])
         distance = float(np.abs(F - G).max())
-        shift = _in_units(float(held.mean() - summary.mean[i]), float(summary.scale[i]))
+        gap, scale = float(held.mean() - summary.mean[i]), float(summary.scale[i])
+        if gap:  # of a column that was constant, any
+            shift = gap / scale if scale > 0 else float(np.copysign(np.inf, gap))
         yes_or_no = len(np.unique(edges)) == 2 and np.isin(held, edges).all()
-        tests.append(_fisher(F, G, n, m) if yes_or_no else _kolmogorov(distance, n, m))
+        if yes_or_no:  # by the shares of the lower of the two values
+            lower = round(F[1, 0] * n), round(G[1, 0] * m)
+            counts = [[lower[0], n - lower[0]], [lower[1], m - lower[1]]]
+            tests.append(float(fisher_exact(counts).pvalue))
+        else:
+            tests.append(float(kstwo.sf(distance, max(1, round(n * m / (n + m))))))
     if any(gaps):
         tests.append(float(fisher_exact([[n, gaps[0]], [m, gaps[1]]]).pvalue))
     return distance, shift, min(1.0, len(tests) * min(tests, default=1.0))
@@ -415,20 +422,6 @@ def _shares(edges: np.ndarray, held: np.ndarray, side: Any) -> np.ndarray:
     # x < e_j if at most j edges are at or below x, counted from 0; likewise x <= e_j.
     counts = np.bincount(np.searchsorted(edges, held, side), minlength=len(edges) + 1)
     return np.cumsum(counts)[:-1] / len(held)
-
-
-def _in_units(gap: float, scale: float) -> float:
-    return gap / scale if scale > 0 else float(np.copysign(np.inf, gap)) if gap else 0.0
-
-
-def _fisher(F: np.ndarray, G: np.ndarray, n: int, m: int) -> float:
-    """The p-value of two shares, each of the lower of two values."""
-    lower = round(F[1, 0] * n), round(G[1, 0] * m)
-    return float(fisher_exact([[lower[0], n - lower[0]], [lower[1], m - lower[1]]]).pvalue)
-
-
-def _kolmogorov(distance: float, n: int, m: int) -> float:
-    return float(kstwo.sf(distance, max(1, round(n * m / (n + m)))))
 
 
 def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | None:

@@ -13,7 +13,7 @@ from sklearn.utils import ClassifierTags
 from riskad.core.checks import DataWarning, MissingLibrary, check_in_interval
 from riskad.core.labels import ANOMALY
 from riskad.decisions.anomaly_rate import check_label_source, given_rate
-from riskad.decisions.cross_calibration import quietly
+from riskad.decisions.calibration import quietly
 from riskad.decisions.thresholds import Likely, Threshold
 from riskad.detectors.auto.budget import MOST_READ, Clock, rows_to_learn_from
 from riskad.detectors.auto.deciding import calibrated

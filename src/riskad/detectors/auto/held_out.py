@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import has_fit_parameter
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.decisions.cross_calibration import on_scale
+from riskad.decisions.calibration import on_scale
 from riskad.detectors.auto.members import MEMBERS
 from riskad.detectors.auto.novelty import NOVELTY, with_novelty
 from riskad.detectors.auto.samples import COMPARED, some_unlabelled
@@ -91,7 +91,7 @@ class HeldOut:
         """Yield positions of held-out rows, and their weighted averages on the scale of the fit.
 
         Each fit of a fold has its own scale; a score is mapped so that as many unlabelled rows
-        exceed it in both (`riskad.decisions.cross_calibration.on_scale`).
+        exceed it in both (`riskad.decisions.calibration.on_scale`).
         """
         for held, scores in zip(self.folds, self.combined(), strict=True):
             places, unlabelled = self.rows[held], self.codes[held] == UNLABELLED

@@ -79,14 +79,14 @@ def test_what_a_person_reads_agrees(found, tmp_path):
     assert (
         f"{fit.report.flagged:,} of {fit.report.labels.unlabelled:,} unlabelled" in said
     )
-    assert f"rate of anomalies like the labelled ones {rate[0]:.1%}" in said
+    assert f"rate of anomalies like the labelled ones {rate.value:.1%}" in said
     assert "mark ten ordinary rows as normal (key n in riskad label)" in said
     assert "assumed" not in said
     assert len(run.output.splitlines()) <= 40
     loaded = load(tmp_path / "m.riskad")
-    assert tuple(loaded[-1].calibration_.rate) == pytest.approx(rate)
+    assert tuple(loaded[-1].calibration_.rate) == pytest.approx(tuple(rate))
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "m.riskad")]).output
-    assert f"rate of anomalies like the labelled ones {rate[0]:.1%}" in " ".join(shown.split())
+    assert f"rate of anomalies like the labelled ones {rate.value:.1%}" in " ".join(shown.split())
 
 
 def test_likely_anomalies_come_first_to_be_labelled(found):

@@ -590,7 +590,7 @@ def test_the_model_is_described(served):
         "attempts": "number",
     }
     assert said["card"].startswith("# served.riskad")
-    assert said["report"]["steps"][-1] == "ShallowRAD"
+    assert said["report"]["model"] == "ShallowRAD"
 
 
 def test_answers_are_as_the_description_says(served, tmp_path):

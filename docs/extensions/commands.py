@@ -64,12 +64,21 @@ def options_of(command: click.Command) -> Iterator[tuple[str, str]]:
             yield written, " ".join(said.split())
 
 
-def option_list(command: click.Command) -> nodes.definition_list:
-    """Return the parameters as a list of definitions."""
+def option_lists(command: click.Command) -> Iterator[nodes.Node]:
+    """Yield the options as lists of definitions, under headings if the command has them."""
+    if hasattr(command, "sections"):
+        context = click.Context(command, info_name="riskad")
+        for heading, lines in command.sections(context).items():
+            yield nodes.rubric("", heading)
+            yield option_list([(written, " ".join(said.split())) for written, said in lines])
+    else:
+        yield option_list([line for line in options_of(command) if line[1] != "Argument."])
+
+
+def option_list(lines: list[tuple[str, str]]) -> nodes.definition_list:
+    """Return options as a list of definitions."""
     items = []
-    for written, said in options_of(command):
-        if said == "Argument.":
-            continue
+    for written, said in lines:
         term = nodes.term("", "", nodes.literal(written, written))
         definition = nodes.definition("", nodes.paragraph("", "", *_with_code(said)))
         items.append(nodes.definition_list_item("", term, definition))
@@ -93,7 +102,7 @@ class Commands(SphinxDirective):
         usage = " ".join([path, *command.collect_usage_pieces(context)])
         section += nodes.literal_block(usage, usage, language="text")
         section += list(described(command))
-        section += option_list(command)
+        section += list(option_lists(command))
         return section
 
 

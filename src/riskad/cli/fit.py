@@ -32,37 +32,24 @@ class _FitCommand(click.Command):
         options.sort(key=_place)
         return [*options, *params.make_setting_options(), last]  # --help stands last
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write options under their headings, then models, then the settings of each."""
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return by heading how each option is written and what it does; and the models."""
         from riskad.detectors.registry import DETECTORS
 
-        lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _HEADINGS}
+        lines: dict[str, list[tuple[str, str]]] = {each: [] for each in (*_HEADINGS, "Models")}
         for each in self.get_params(ctx):
             if isinstance(each, params.Option) and (line := each.get_help_record(ctx)) is not None:
                 lines.setdefault(each.heading, []).append(line)
-        for heading in _HEADINGS:
-            with formatter.section(heading):
-                formatter.write_dl(lines[heading])
-        with formatter.section("Models"):
-            extra = "; needs pip install 'riskad[{}]'"
-            formatter.write_dl(
-                [
-                    (entry.name, entry.summary + (extra.format(entry.extra) if entry.extra else ""))
-                    for entry in DETECTORS.values()
-                ]
-            )
-        owners: dict[str, str] = {}
         for entry in DETECTORS.values():
-            shared: dict[str, list[str]] = {}
-            for setting in entry.settings:
-                owner = owners.setdefault(setting.name, entry.name)
-                if owner != entry.name:
-                    shared.setdefault(owner, []).append(f"--{setting.name.replace('_', '-')}")
-            settings = lines.get(entry.name, [])
-            settings += [(", ".join(names), f"As for {owner}.") for owner, names in shared.items()]
-            if settings:
-                with formatter.section(f"Settings of {entry.name}"):
-                    formatter.write_dl(settings)
+            needs = f"; needs pip install 'riskad[{entry.extra}]'" if entry.extra else ""
+            lines["Models"].append((entry.name, entry.summary + needs))
+        return lines
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write options under their headings."""
+        for heading, lines in self.sections(ctx).items():
+            with formatter.section(heading):
+                formatter.write_dl(lines)
 
 
 def _place(parameter: click.Parameter) -> tuple[int, bool]:

@@ -128,21 +128,24 @@ def _read_kinds(values: tuple[str, ...]) -> dict[str, str]:
 
 
 def make_setting_options() -> list[click.Parameter]:
-    """Return an option for each setting, under the heading of the first detector that has it."""
+    """Return an option for each setting of a detector; its heading names all that have it."""
     from riskad.detectors.registry import DETECTORS
 
-    options: dict[str, click.Parameter] = {}
+    settings = {each.name: each for entry in DETECTORS.values() for each in entry.settings}
+    owners: dict[str, list[str]] = {}
     for entry in DETECTORS.values():
-        for setting in entry.settings:
-            if setting.name not in options:
-                options[setting.name] = Option(
-                    [setting.name, f"--{setting.name.replace('_', '-')}"],
-                    metavar=setting.metavar,
-                    callback=_reading(setting.read),
-                    help=_with_default(setting.help, setting.default),
-                    heading=entry.name,
-                )
-    return list(options.values())
+        for each in entry.settings:
+            owners.setdefault(each.name, []).append(entry.name)
+    return [
+        Option(
+            [name, f"--{name.replace('_', '-')}"],
+            metavar=setting.metavar,
+            callback=_reading(setting.read),
+            help=_with_default(setting.help, setting.default),
+            heading=f"Settings of {', '.join(owners[name])}",
+        )
+        for name, setting in settings.items()
+    ]
 
 
 def _with_default(text: str, default: str) -> str:

@@ -217,7 +217,8 @@ def check_outputs(
             check_report_name(path)
         elif what == "page" and path.suffix.lower() not in (".html", ".htm"):
             raise click.UsageError(f"The name of a page, {str(path)!r}, must end in .html.")
-        if os.path.realpath(path) in tables:  # --force replaces results, never what they come from
+        # --force replaces results, not what they come from; but scored rows hold all of the table.
+        if os.path.realpath(path) in tables and what != "scored":
             raise InputError(
                 f"{str(path)!r} is both read and written here; give another name for the output."
             )

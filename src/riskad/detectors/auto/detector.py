@@ -52,8 +52,8 @@ from riskad.detectors.auto.scoring import ScoresRows
 from riskad.detectors.auto.unseen_kinds import novelty_untested
 from riskad.detectors.auto.views import VIEWS, EncodedRows, Views
 from riskad.detectors.features.native import native_columns
+from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.detectors.pretrained import PretrainedRAD
-from riskad.detectors.trees import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label

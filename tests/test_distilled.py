@@ -12,7 +12,7 @@ from riskad.core.checks import InputError
 from riskad.detectors.distilled import DistilledForest
 from riskad.storage.codec import build, state_of
 
-PER_NODE = ("splits", "feature", "threshold", "missing", "value")
+PER_NODE = ("splits", "feature", "threshold", "missing_left", "value")
 
 
 @pytest.fixture(scope="module")

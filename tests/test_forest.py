@@ -64,7 +64,7 @@ def test_anomalies_rank_below_normals_and_labels_matter():
 def test_it_is_scikit_learn_s_forest_on_these_weights(contaminated_rows):
     X, y, _ = contaminated_rows
     X[::7, 2] = np.nan
-    model = ForestRAD(min_leaf=0, **QUICK).fit(X, y)
+    model = ForestRAD(min_samples_leaf=0, **QUICK).fit(X, y)
     signed = class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)]))[y]
     forest = ExtraTreesClassifier(20, random_state=0).fit(X, np.sign(signed), np.abs(signed))
     shares = forest.predict_proba(X)
@@ -83,7 +83,7 @@ def test_the_risk_is_that_of_the_decisions(contaminated_rows):
 
 def test_a_leaf_weighs_as_much_as_asked(contaminated_rows):
     X, y, _ = contaminated_rows
-    model = ForestRAD(min_leaf=5, **QUICK).fit(X, y)
+    model = ForestRAD(min_samples_leaf=5, **QUICK).fit(X, y)
     weights = np.abs(class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)])))
     w = weights[y]
     least = 5 * w[y != 0].mean()
@@ -129,7 +129,7 @@ def test_bad_input_is_refused(contaminated_rows):
     X, y, _ = contaminated_rows
     for settings, message in (
         ({"n_estimators": 0}, "n_estimators must be a whole number"),
-        ({"min_leaf": -1}, "min_leaf"),
+        ({"min_samples_leaf": -1}, "min_samples_leaf"),
         ({"a": 2}, "a must be"),
     ):
         with pytest.raises(InputError, match=message):
@@ -175,8 +175,8 @@ class Translated(TranslatesScore, ForestRAD):
         return super().fit(X, as_codes(X, y), sample_weight)
 
 
-# `min_leaf` counts rows of mean weight: equal weights change nothing, and then a row of weight 2
-# cannot be two rows. tests/test_weights.py has the equivalence that holds.
+# `min_samples_leaf` counts rows of mean weight: equal weights change nothing, and then a row of
+# weight 2 cannot be two rows. tests/test_weights.py has the equivalence that holds.
 LEAVES = "leaves hold as many rows of mean weight"
 EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": LEAVES for k in ("dense", "sparse")}
 

@@ -59,24 +59,7 @@ from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.memory import RowBlocks
-from riskad.storage.fields import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    POSITIVE,
-    SEED,
-    SHARE,
-    SIZE,
-    TEXT,
-    Array,
-    DictOf,
-    Fields,
-    Maybe,
-    Number,
-    State,
-    Text,
-    require,
-)
+from riskad.storage import fields
 
 __all__ = ["BoostedRAD", "LabelledTrees"]
 
@@ -116,8 +99,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     Columns may have missing values (NaN), and columns of a pandas or polars frame may hold text,
     categories or dates. With up to ten categories a split separates one from the others. More
     categories are split by their frequency, and by the evidence of the labelled anomalies on each
-    (`riskad.rows.encoding`): the sets of categories that LightGBM forms would fit their few
-    labels by chance. A category that was not seen in fit counts as missing.
+    (`riskad.rows.encoding`). A category that was not seen in fit counts as missing.
 
     Parameters
     ----------
@@ -134,11 +116,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     max_iter : int, default=300
         Number of trees; with `early_stopping`, the maximum.
     early_stopping : bool, default=False
-        Whether to use the number of trees with the lowest mean risk on held-out rows, in five
-        folds that each hold their share of every kind (fewer folds if a kind has fewer rows). With
-        a single row of a kind there is nothing to hold out, and the number is 100. With few labels
-        the held-out risk is mostly chance, and a fixed number ranks rows better
-        (`results/trees.json`).
+        Whether to use the number of trees with the lowest mean risk on held-out rows, in at most
+        five folds; 100 with a single row of a kind. With few labels the held-out risk is mostly
+        chance, and a fixed number ranks rows better (`results/trees.json`).
     learning_rate : float in (0, 1], default=0.1
         Share of each leaf's best value that is added to the score.
     max_leaf_nodes : int, default=8
@@ -162,14 +142,11 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     risk_parts_ : dict
         What each term of the risk contributes on the training rows; "total" is the risk.
     offset_ : float
-        Threshold on `score_samples`: 0, where both decisions cost the same. Trees separate the
-        training rows too well: a threshold found on them would be next to the labelled anomalies.
+        Threshold on `score_samples`: 0, where both decisions cost the same.
     feature_importances_ : ndarray
         Share of each column in the gain of all splits.
     trees_ : Trees
         The trees, which no longer need LightGBM (`riskad.detectors.tree_ensemble`).
-    schema_, evidence_ :
-        Texts and dates of the columns, and the evidence of the labelled anomalies on each text.
 
     Examples
     --------
@@ -190,31 +167,31 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     shape_in_words: ClassVar[str] = "boosted trees"
     trees_: Trees
 
-    _state_fields: ClassVar[Fields] = {
-        "loss": Text(choices=LOSSES),
-        "a": Number(-1, 1),
-        "prior": SHARE,
-        "risk": Text(choices=RISKS),
-        "max_iter": SIZE,
-        "early_stopping": FLAG,
-        "learning_rate": POSITIVE,
-        "max_leaf_nodes": SIZE,
-        "min_samples_leaf": Number(0),
-        "random_state": SEED,
-        "cv_risk_": Maybe(Array("f", ("rounds tried",))),
-        "n_iter_": COUNT,
-        "train_risk_": Array("f", ("risks",)),
+    _state_fields: ClassVar[fields.Fields] = {
+        "loss": fields.Text(choices=LOSSES),
+        "a": fields.Number(-1, 1),
+        "prior": fields.SHARE,
+        "risk": fields.Text(choices=RISKS),
+        "max_iter": fields.SIZE,
+        "early_stopping": fields.FLAG,
+        "learning_rate": fields.POSITIVE,
+        "max_leaf_nodes": fields.SIZE,
+        "min_samples_leaf": fields.Number(0),
+        "random_state": fields.SEED,
+        "cv_risk_": fields.Maybe(fields.Array("f", ("rounds tried",))),
+        "n_iter_": fields.COUNT,
+        "train_risk_": fields.Array("f", ("risks",)),
         "trees_": TREES,
-        "feature_importances_": Array("f", ("n_features_in_",), low=0),
-        "risk_parts_": DictOf(TEXT, NUMBER),
+        "feature_importances_": fields.Array("f", ("n_features_in_",), low=0),
+        "risk_parts_": fields.DictOf(fields.TEXT, fields.NUMBER),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
+    def _check_state(cls, state: fields.State) -> None:
         super()._check_state(state)
         check_trees(state, fewest=0)
         counted = state["trees_"].cover is not None
-        require(counted, "trees_: without the training rows of their leaves")
+        fields.require(counted, "trees_: without the training rows of their leaves")
 
     def __init__(
         self,
@@ -278,7 +255,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             )
         self.train_risk_ = np.array(boosting.risks)
         self.feature_importances_ = gain / max(gain.sum(), np.finfo(float).tiny)
-        self.offset_ = 0.0  # trees separate their training rows too well to find another
+        # Trees separate their training rows too well to find another threshold on these.
+        self.offset_ = 0.0
         scores = self.trees_.predict(rows.X)
         parts = risk.parts(scores, rows.y, rows.sample_weight)
         self.risk_parts_ = {name: float(part) for name, part in parts.items()}
@@ -406,20 +384,16 @@ class _Boosting:
     def rounds(self, max_iter: int) -> Iterator[int]:
         """Add a tree at a time, while they lower the risk, and yield the number of the round."""
         for t in range(max_iter):
-            if not self._add_tree():
+            for _ in range(2 * _DRAWS):
+                if not self.booster.update(fobj=self._derivatives):
+                    break
+                self.in_vain += 1
+            else:
                 return
             own_step = self.guarded or self.centred
             self.f = self.f + (self._best_step() if own_step else self.last_tree(self.rows.X))
             self.risks.append(self._risk())
             yield t
-
-    def _add_tree(self) -> bool:
-        """Grow a tree; False if several draws of random splits have none that gains."""
-        for _ in range(2 * _DRAWS):
-            if not self.booster.update(fobj=self._derivatives):
-                return True
-            self.in_vain += 1
-        return False
 
     @property
     def centred(self) -> bool:
@@ -552,9 +526,6 @@ def _rounded(loss: Loss) -> Pointwise:
     return loss if loss.smooth else _Rounded(*loss.dc_parts())
 
 
-# --- labelled rows alone --------------------------------------------------------------------
-
-
 def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
     """How `LabelledTrees` grow for this many labelled rows: more allow smaller steps, and more.
 
@@ -610,17 +581,17 @@ class LabelledTrees(BaseEstimator):
     True
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "max_iter": Maybe(SIZE),
-        "random_state": SEED,
-        "n_features_in_": SIZE,
+    _state_fields: ClassVar[fields.Fields] = {
+        "max_iter": fields.Maybe(fields.SIZE),
+        "random_state": fields.SEED,
+        "n_features_in_": fields.SIZE,
         "trees_": TREES,
     }
 
     trees_: Trees
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
+    def _check_state(cls, state: fields.State) -> None:
         check_trees(state)
 
     def __init__(
@@ -671,9 +642,6 @@ class LabelledTrees(BaseEstimator):
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the sum of the trees."""
         return self.trees_.onnx(graph, rows)
-
-
-# --- LightGBM -------------------------------------------------------------------------------
 
 
 def _shared_parameters(seed: int, n_jobs: int) -> dict[str, Any]:

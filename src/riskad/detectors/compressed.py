@@ -75,11 +75,12 @@ class Fidelity:
         cls, before: np.ndarray, after: np.ndarray, offset: float, codes: np.ndarray
     ) -> Fidelity:
         """Compare scores, high for normal rows, and the decisions by a threshold on them."""
-        rank_correlation, aucs = 0.0, (None, None)
+        rank_correlation = 0.0
+        aucs: list[float | None] = [None, None]
         if np.ptp(before) > 0 and np.ptp(after) > 0:
             rank_correlation = float(np.clip(spearmanr(before, after).statistic, -1, 1))
         if (codes == NORMAL).any() and (codes == ANOMALY).any():
-            aucs = tuple(float(auc_with_interval(codes, -s).value) for s in (before, after))
+            aucs = [float(auc_with_interval(codes, -s).value) for s in (before, after)]
         return cls(
             rows=len(before),
             rank_correlation=rank_correlation,

@@ -32,19 +32,7 @@ from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.detectors.tree_growth import grow
 from riskad.rows.linear import sparse_to_dense
 from riskad.rows.memory import RowBlocks
-from riskad.storage.fields import (
-    NUMBER,
-    SEED,
-    SHARE,
-    SIZE,
-    TEXT,
-    Array,
-    DictOf,
-    Fields,
-    Number,
-    State,
-    Text,
-)
+from riskad.storage import fields
 
 __all__ = ["ForestRAD", "class_weights"]
 
@@ -87,7 +75,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         Seed. None means 0: the same data gives the same model.
     n_jobs : int, default=1
         Trees grown at a time, with more than 2,000 rows or missing values. With fewer rows all
-        trees are grown at once, on one core (`riskad.detectors.tree_growth`).
+        trees are grown at once (`riskad.detectors.tree_growth`).
 
     Attributes
     ----------
@@ -100,13 +88,6 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         Threshold on `score_samples`: 0, where both classes weigh the same.
     feature_importances_ : ndarray
         Share of each column in the gain of all splits.
-    schema_ : TableSchema
-        The texts of each text column, whose positions are the codes in a split, and the parts of
-        dates that are used.
-    evidence_ : AnomalyRateEncoder
-        Evidence of the labelled anomalies on each text, for columns with many texts.
-    n_features_in_, feature_names_in_ :
-        Columns seen in fit.
 
     Examples
     --------
@@ -123,20 +104,20 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     shape_in_words: ClassVar[str] = "random forest"
     takes_guarded_risks: ClassVar[bool] = False
 
-    _state_fields: ClassVar[Fields] = {
-        "a": Number(-1, 1),
-        "prior": SHARE,
-        "risk": Text(choices=RISKS),
-        "n_estimators": SIZE,
-        "min_samples_leaf": Number(0),
-        "random_state": SEED,
+    _state_fields: ClassVar[fields.Fields] = {
+        "a": fields.Number(-1, 1),
+        "prior": fields.SHARE,
+        "risk": fields.Text(choices=RISKS),
+        "n_estimators": fields.SIZE,
+        "min_samples_leaf": fields.Number(0),
+        "random_state": fields.SEED,
         "trees_": TREES,
-        "feature_importances_": Array("f", ("n_features_in_",), low=0),
-        "risk_parts_": DictOf(TEXT, NUMBER),
+        "feature_importances_": fields.Array("f", ("n_features_in_",), low=0),
+        "risk_parts_": fields.DictOf(fields.TEXT, fields.NUMBER),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
+    def _check_state(cls, state: fields.State) -> None:
         super()._check_state(state)
         check_trees(state)
 

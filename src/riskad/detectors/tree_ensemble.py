@@ -222,8 +222,8 @@ class Trees:
         number = np.where(splits, np.cumsum(splits), np.cumsum(~splits)) - 1
         roots = number[: max(self.n_trees, 1)].copy()
         roots[lone] = len(self.feature) + np.arange(len(lone))
-        left = np.concatenate([self._left, lone])
-        right = np.concatenate([self._left + 1, lone])
+        left = np.concatenate([self.left, lone])
+        right = np.concatenate([self.left + 1, lone])
         none = np.zeros(len(lone), dtype=int)
         modes = np.full(len(left), _ONNX_NOT_ABOVE, dtype=np.uint8)
         if self.categorical is not None:
@@ -251,7 +251,7 @@ class Trees:
         return str(graph.node("Reshape", scores, np.array([-1])))
 
     @property
-    def _left(self) -> np.ndarray:
+    def left(self) -> np.ndarray:
         """The left child of each split; the right one is the next node."""
         return self.n_trees + 2 * np.arange(len(self.feature))
 
@@ -272,7 +272,7 @@ class _Walk:
         self.trees = trees
         self.inner = np.flatnonzero(trees.splits)
         self.next = np.arange(n_nodes)
-        self.next[self.inner] = trees._left
+        self.next[self.inner] = trees.left
         self.threshold = np.full(n_nodes, np.inf, dtype=trees.threshold.dtype)
         self.threshold[self.inner] = trees.threshold
         self.value = np.zeros(n_nodes)
@@ -458,7 +458,7 @@ class _Paths(NamedTuple):
         return np.logical_and.reduceat(turns, self.first_turn, axis=0)
 
     def shapley_terms(self, o: np.ndarray) -> np.ndarray:
-        """The terms phi_j of the sum over leaves: for each pair of leaf and column j, and each row."""
+        """The terms phi_j of the sum over leaves: (pairs of leaf and column j, rows)."""
         t, weight = np.polynomial.legendre.leggauss((int(self.n_pairs.max()) + 1) // 2)
         z, integral = self.z[:, None], np.zeros(o.shape)
         for point, w in zip((1 + t) / 2, weight / 2, strict=True):

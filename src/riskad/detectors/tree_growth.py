@@ -29,7 +29,7 @@ _CHUNK = 2**15  # pairs of row and tree that are processed together: their array
 
 
 class Grown(NamedTuple):
-    """Trees, with the gain of each split, and the depth and number of training rows of each leaf."""
+    """Trees, with the gain of each split, and the depth and number of rows of each leaf."""
 
     trees: Trees
     gain: np.ndarray

@@ -526,8 +526,8 @@ def test_no_two_threads_use_lightgbm_at_once(monkeypatch):
     X, y, _ = make_contaminated_rows(200)
 
     def fit(i):
-        detector = (BoostedRAD if i % 2 else LabelledTrees)(max_iter=5, n_jobs=1 + i // 2)
-        return detector.fit(X, y).score_samples(X)
+        models = LabelledTrees(max_iter=5), BoostedRAD(max_iter=5, n_jobs=1 + i // 2)
+        return models[i % 2].fit(X, y).score_samples(X)
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(fit, range(4)))

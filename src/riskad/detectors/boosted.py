@@ -189,7 +189,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
         super()._check_state(state)
-        check_trees(state, fewest=0)
+        check_trees(state)
         counted = state["trees_"].cover is not None
         fields.require(counted, "trees_: without the training rows of their leaves")
 
@@ -290,7 +290,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             "extra_trees": True,
             "lambda_l2": _L2,
             "max_cat_to_onehot": FEW_LEVELS,  # splits separate one category from the others
-            **_shared_parameters(self._seed, self.n_jobs),
+            **_shared_parameters(self._seed, n_jobs=self.n_jobs),
         }
 
     def _boosting(self, rows: RowBlocks, risk: Risk) -> _Boosting:
@@ -554,25 +554,8 @@ class LabelledTrees(BaseEstimator):
     Unlabelled rows are ignored. With few labels they carry most of the information, and detectors
     that minimise a risk of all rows rank best. With thousands of labels an ordinary classifier does
     equally well, is quick to fit to all of them, and makes other mistakes: `AutoRAD` then adds it
-    as a member.
+    as a member. `max_iter=None` is as many rounds as `labelled_growth` finds right.
 
-    Parameters
-    ----------
-    max_iter : int, optional
-        Number of trees. None means 200 below 20,000 labelled rows, and with more 500 to 2,000
-        smaller trees.
-    random_state : int, optional
-        Seed; None means 0.
-    n_jobs : int, default=1
-        Threads in `fit`.
-
-    Attributes
-    ----------
-    trees_ : Trees
-        The trees; their sum is the log-odds of a normal row.
-
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (200, 2)), rng.normal(3, 1, (50, 2))])
     >>> model = LabelledTrees().fit(X, np.repeat([1, -1], [200, 50]))
@@ -594,12 +577,9 @@ class LabelledTrees(BaseEstimator):
     def _check_state(cls, state: fields.State) -> None:
         check_trees(state)
 
-    def __init__(
-        self, *, max_iter: int | None = None, random_state: int | None = None, n_jobs: int = 1
-    ):
+    def __init__(self, *, max_iter: int | None = None, random_state: int | None = None):
         self.max_iter = max_iter
         self.random_state = random_state
-        self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LabelledTrees:
         """Learn from the rows of X with y = +1 (normal) or -1 (anomaly), and their weights."""
@@ -618,7 +598,7 @@ class LabelledTrees(BaseEstimator):
             "bagging_fraction": 0.8,
             "bagging_freq": 1,
             **growth,
-            **_shared_parameters(self.random_state or 0, self.n_jobs),
+            **_shared_parameters(self.random_state or 0, n_jobs=1),
         }
         with _one_fit_at_a_time:
             normal = codes[labelled] == NORMAL

@@ -171,7 +171,6 @@ class CompressedRAD(FrameDetector):
         super()._check_state(state)
         own_columns = state["trees_"].n_features == check_encoder(state)
         fields.require(own_columns, "trees_: of other columns")
-        fields.require(state["trees_"].n_trees > 0, "trees_: none")
         own, original = state["knots_"]
         fields.require(len(own) > 0, "knots_: none")
         rising = bool((np.diff(own) > 0).all() and (np.diff(original) >= 0).all())

@@ -16,11 +16,10 @@ from riskad.rows.table import Table, TableSchema, as_table, input_errors, is_fra
 from riskad.storage.fields import Fields, Optional, Record, State, require
 
 
-def check_trees(state: State, fewest: int = 1) -> None:
-    """Refuse a stored state whose trees are too few, or have other columns than stated."""
-    trees = state["trees_"]
-    require(trees.n_features == _n_columns_seen(state), "trees_: of other columns")
-    require(trees.n_trees >= fewest, "trees_: none")
+def check_trees(state: State) -> None:
+    """Refuse a stored state whose trees have other columns than stated."""
+    of_these = state["trees_"].n_features == _n_columns_seen(state)
+    require(of_these, "trees_: of other columns")
 
 
 def check_encoder(state: State) -> int:

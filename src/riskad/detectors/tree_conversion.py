@@ -14,20 +14,10 @@ _TINY = float(np.float32(1e-35))  # up to here, LightGBM treats numbers as zero
 
 
 def from_sklearn(forest: Any, values: np.ndarray | None = None) -> Trees:
-    """Return the trees of a fitted forest of scikit-learn.
+    """Return the trees of a fitted forest of scikit-learn, which compare in single precision.
 
-    Parameters
-    ----------
-    forest : estimator with `estimators_`
-        Its trees are read by their public attributes only.
-    values : array, optional
-        One number for each node, tree after tree; those of leaves are kept. None means what a
-        regressor predicts.
-
-    Returns
-    -------
-    Trees
-        Trees that compare rows in single precision, as scikit-learn does.
+    `values` has one number for each node, tree after tree, of which those of leaves are kept; by
+    default, what a regressor predicts. Trees are read by their public attributes only.
     """
     trees = [estimator.tree_ for estimator in forest.estimators_]
     names = ("children_left", "children_right", "feature", "threshold", "missing_go_to_left")
@@ -51,19 +41,10 @@ def from_sklearn(forest: Any, values: np.ndarray | None = None) -> Trees:
 
 
 def from_hist_gradient_boosting(model: Any) -> Trees:
-    """Return the trees of scikit-learn's HistGradientBoostingRegressor.
+    """Return the trees of scikit-learn's HistGradientBoostingRegressor, with their `cover`.
 
-    Parameters
-    ----------
-    model : HistGradientBoostingRegressor
-        A fitted model of numbers, which may hold NaN. scikit-learn has no public access to its
-        trees; they are read from `_predictors`, as in releases 1.0 to 1.9.
-
-    Returns
-    -------
-    Trees
-        Trees whose sum is what the model predicts, before any link of its loss. They compare rows
-        in double precision, and know the training rows of each leaf.
+    Their sum is what the model predicts, before any link of its loss. scikit-learn has no public
+    access to these trees: they are read from `_predictors`.
     """
     rounds = [predictors[0].nodes for predictors in model._predictors]
     nodes = np.concatenate(rounds)
@@ -72,7 +53,9 @@ def from_hist_gradient_boosting(model: Any) -> Trees:
             "Only gradient boosting of numbers with one tree a round can be taken over. Encode "
             "categories as numbers first, and learn a single score."
         )
-    left, right = (np.where(nodes["is_leaf"], -1, nodes[side].astype(int)) for side in _SIDES)
+    left, right = (
+        np.where(nodes["is_leaf"], -1, nodes[side].astype(int)) for side in ("left", "right")
+    )
     order = _level_by_level(left, right, [len(each) for each in rounds])
     # The constant from which boosting starts is part of the first tree.
     value = nodes["value"].copy()
@@ -93,24 +76,13 @@ def from_hist_gradient_boosting(model: Any) -> Trees:
     )
 
 
-_SIDES = ("left", "right")
-
-
 def _level_by_level(left: np.ndarray, right: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """The nodes of all trees: roots, their children, and so on.
 
-    Parameters
-    ----------
-    left, right
-        Children of each node in its own tree, tree after tree; -1 for a leaf.
-    sizes
-        Number of nodes of each tree.
+    Children are given in the numbers of their own tree, tree after tree; -1 for a leaf.
     """
-    ends = np.cumsum(sizes)
-    first = ends - sizes
-    shift = np.repeat(first, sizes)
-    level = first
-    order = [level]
+    level = np.cumsum(sizes) - sizes
+    shift, order = np.repeat(level, sizes), [level]
     while len(parents := level[left[level] != -1]):
         level = (np.stack([left[parents], right[parents]], axis=1) + shift[parents, None]).ravel()
         order.append(level)
@@ -131,24 +103,16 @@ def _single_not_above(threshold: np.ndarray) -> np.ndarray:
 
 
 def from_lightgbm(booster: Any) -> Trees:
-    """Return the trees of a LightGBM model.
+    """Return the trees of a LightGBM Booster whose score is their sum, with their `cover`.
 
-    Parameters
-    ----------
-    booster : lightgbm.Booster
-        A model whose score is the sum of its trees. Its categories are whole numbers, and its
-        splits separate one category from the others, as with `max_cat_to_onehot` at the number of
-        categories.
-
-    Returns
-    -------
-    Trees
-        Trees that compare rows in double precision, with the training rows of each leaf.
+    Its categories are whole numbers, and its splits separate one category from the others, as with
+    `max_cat_to_onehot` at the number of categories.
     """
     dump = booster.dump_model()
     if dump["num_tree_per_iteration"] != 1 or dump["average_output"]:
         raise InputError("Only trees that are added up to one score can be taken over.")
-    roots = [tree["tree_structure"] for tree in dump["tree_info"]]
+    # Where no split lowers a loss there may be no tree: a leaf of value 0.
+    roots = [tree["tree_structure"] for tree in dump["tree_info"]] or [{"leaf_value": 0.0}]
     nodes = list(_nodes_level_by_level(roots))
     splits = np.array(["split_feature" in node for node in nodes], dtype=bool)
     inner = [node for node in nodes if "split_feature" in node]

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from riskad.storage.fields import COUNT, SIZE, Array, Fields, Maybe, Record, State, require
+from riskad.storage.fields import SIZE, Array, Fields, Maybe, Record, State, require
 
 TREES = Record(("Trees",))
 """The field of an ensemble of trees in a stored state."""
@@ -33,7 +33,7 @@ _BLOCK_ROWS = 512
 _BLOCK_CELLS = 2**22  # of the columns of a block of rows
 _PAIRS = 2**17  # of row and tree
 _TOP = 3  # levels that are compared, not walked
-_FEW_ROWS = 16  # for fewer, a step of Python for each tree takes longer than the sums
+_FEW_ROWS = 16  # for fewer, a step of Python takes longer than the arithmetic
 _MAX_TURNS = 5_000_000  # on all paths together; more need too much memory and time
 _TURN_CELLS = 2**20  # of turn and row
 # ONNX: how a node compares, and what becomes of the leaves.
@@ -76,7 +76,7 @@ class Trees:
     categorical: np.ndarray | None = None
 
     _state_fields: ClassVar[Fields] = {
-        "n_trees": COUNT,
+        "n_trees": SIZE,
         "n_features": SIZE,
         "splits": Array("b", ("nodes",)),
         "feature": Array("i", ("splits",), low=0),
@@ -111,17 +111,9 @@ class Trees:
         return _Walk(self)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Add the values of a row's leaves.
+        """Return the sums of the values of each row's leaves, added tree by tree.
 
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_rows, n_features)
-            Rows, which may hold NaN but no infinities.
-
-        Returns
-        -------
-        array of shape (n_rows,)
-            The sums, added tree by tree.
+        Rows are an array or a CSR matrix, and may hold NaN but no infinities.
         """
         total = np.zeros(X.shape[0])
         for rows, _, nodes in self._walk.leaf_nodes(X):
@@ -141,7 +133,10 @@ class Trees:
         return leaves
 
     def contributions(self, X: Any) -> tuple[np.ndarray, float] | None:
-        r"""Return Shapley values: what each column adds to `predict`.
+        r"""Return Shapley values phi, (n_rows, n_features), and the mean b over the training rows.
+
+        They add up to the prediction: b + sum_j phi_ij = `predict(X)`_i. Instead of both, None for
+        trees so deep that their paths do not fit into memory.
 
         If a column is not known, a row takes both branches of its splits, in the shares of the
         training rows that went there (Lundberg et al., 2020). If the columns S are known, a leaf of
@@ -158,19 +153,6 @@ class Trees:
 
         the integral of a polynomial, which Gauss-Legendre nodes t give exactly. The values of a row
         are the sums over all leaves.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_rows, n_features)
-            Rows; NaN is missing.
-
-        Returns
-        -------
-        values : array of shape (n_rows, n_features)
-            phi, with base + sum_j phi_ij = `predict(X)`_i.
-        base : float
-            The mean of `predict` over the training rows. Instead of both, None for trees so deep
-            that their paths do not fit into memory.
         """
         if self.cover is None:
             raise ValueError("these trees do not know how many training rows are in their leaves")
@@ -196,31 +178,18 @@ class Trees:
         return phi, base
 
     def onnx(self, graph: Any, rows: str, weight: float = 1.0) -> str:
-        """Add the operator TreeEnsemble to an ONNX graph.
+        """Add the operator TreeEnsemble to a `riskad.app.onnx_graph.Graph`.
 
-        Parameters
-        ----------
-        graph : riskad.app.onnx_graph.Graph
-            The graph to which nodes are added.
-        rows : str
-            The rows, of shape (n_rows, n_features), in doubles.
-        weight : float, default=1.0
-            Factor of the values of leaves.
-
-        Returns
-        -------
-        str
-            The name of the weighted sums of the trees, of shape (n_rows,).
+        `rows` names the rows, in doubles; returned is the name of `predict` times the weight.
         """
         if self.threshold.dtype == np.float32:
             rows = graph.cast(graph.cast(rows, np.float32), np.float64)
-        # The operator numbers splits and leaves apart, and needs at least one tree, with a split: a
-        # root that is a leaf becomes both branches of one, and no tree a leaf of value 0.
-        value = self.value * weight if self.n_trees else np.zeros(1)
-        splits = self.splits if self.n_trees else np.array([False])
-        lone = np.flatnonzero(~splits[: max(self.n_trees, 1)])
+        # The operator numbers splits and leaves apart, and its trees begin with a split: a root that
+        # is a leaf becomes both branches of one.
+        splits = self.splits
+        lone = np.flatnonzero(~splits[: self.n_trees])
         number = np.where(splits, np.cumsum(splits), np.cumsum(~splits)) - 1
-        roots = number[: max(self.n_trees, 1)].copy()
+        roots = number[: self.n_trees].copy()
         roots[lone] = len(self.feature) + np.arange(len(lone))
         left = np.concatenate([self.left, lone])
         right = np.concatenate([self.left + 1, lone])
@@ -245,8 +214,8 @@ class Trees:
             nodes_trueleafs=(~splits[left]).astype(int).tolist(),
             nodes_falsenodeids=number[right].tolist(),
             nodes_falseleafs=(~splits[right]).astype(int).tolist(),
-            leaf_targetids=[0] * len(value),
-            leaf_weights=graph.tensor(value, "leaves"),
+            leaf_targetids=[0] * len(self.value),
+            leaf_weights=graph.tensor(self.value * weight, "leaves"),
         )
         return str(graph.node("Reshape", scores, np.array([-1])))
 
@@ -351,6 +320,8 @@ class _Walk:
         All nodes of the first levels are compared with all rows, a column at a time: this is faster
         than gathering what each row meets.
         """
+        if len(Z) <= _FEW_ROWS:
+            return np.repeat(roots, len(Z))
         columns, levels = np.ascontiguousarray(Z.T), self.top[:, roots]
         steps: list[np.ndarray] = []  # whether rows turned right, level by level
         place = np.zeros((len(roots), len(Z)), dtype=np.uint8)

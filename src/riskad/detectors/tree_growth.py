@@ -48,32 +48,10 @@ def grow(
     max_depth: float = np.inf,
     seed: int,
 ) -> Grown:
-    """Grow trees.
+    """Grow trees on rows X without gaps or infinities, compared in single precision.
 
-    Parameters
-    ----------
-    X : array of shape (n_rows, n_features)
-        Rows without gaps or infinities; they are compared in single precision.
-    target, weight : arrays of shape (n_rows,)
-        y and w.
-    samples : array of shape (n_trees, n)
-        The rows of X that each tree is grown on.
-    max_features : int
-        Columns that are tried at each node.
-    min_weight_leaf : float, default=0.0
-        Minimum weight of a leaf.
-    max_depth : float, default=inf
-        Maximum number of splits from a root to a leaf.
-    seed : int
-        Seed of the draws.
+    `samples`, (n_trees, n), has the rows of X that each tree is grown on.
 
-    Returns
-    -------
-    Grown
-        The trees.
-
-    Examples
-    --------
     >>> X = np.arange(8.0)[:, None]
     >>> y = np.where(X[:, 0] < 3, -1.0, 1.0)
     >>> grown = grow(X, y, np.ones(8), np.tile(np.arange(8), (50, 1)), max_features=1, seed=0)
@@ -119,7 +97,7 @@ def _chunks(start: np.ndarray) -> list[tuple[int, int]]:
 
 
 class _Level(NamedTuple):
-    """Nodes of one level: which split, how they do, what leaves hold, and the rows of children."""
+    """Nodes of one level: which split and how, what leaves hold, and the rows of children."""
 
     splits: np.ndarray
     feature: np.ndarray

@@ -184,8 +184,8 @@ class Trees:
         """
         if self.threshold.dtype == np.float32:
             rows = graph.cast(graph.cast(rows, np.float32), np.float64)
-        # The operator numbers splits and leaves apart, and its trees begin with a split: a lone leaf
-        # becomes both branches of one.
+        # The operator numbers splits and leaves apart, and trees begin with a split: a root that is
+        # a leaf becomes both its branches.
         splits = self.splits
         lone = np.flatnonzero(~splits[: self.n_trees])
         number = np.where(splits, np.cumsum(splits), np.cumsum(~splits)) - 1

@@ -88,7 +88,7 @@ def test_the_parabola_is_above_the_risk(risk, loss, contaminated_rows):
 
 @pytest.mark.parametrize("loss", ["hinge", "double_hinge", "ramp"])
 def test_rounded_kinks_keep_what_the_loss_is(loss):
-    sharp, rounded = LOSSES[loss], boosted._rounded(LOSSES[loss])
+    sharp, rounded = LOSSES[loss], boosted._Rounded(*LOSSES[loss].dc_parts())
     z = np.linspace(-4, 4, 801)
     assert np.abs(rounded.value(z) - sharp.value(z)).max() <= boosted._WIDTH / 8 + 1e-12
     even, odd = rounded.value(z) + rounded.value(-z), rounded.value(z) - rounded.value(-z)

@@ -212,12 +212,13 @@ def run_trees(trees, rows):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"use_missing": False}, {"extra_trees": True, "num_leaves": 3}]
+    "settings",
+    [{}, {"use_missing": False}, {"extra_trees": True, "num_leaves": 3}, {"max_cat_to_onehot": 1}],
 )
 def test_trees_of_lightgbm(settings):
     lightgbm = pytest.importorskip("lightgbm")
     X, target = tree_rows()
-    settings = {"verbosity": -1, "num_threads": 1, "max_cat_to_onehot": 20, **settings}
+    settings = {"verbosity": -1, "num_threads": 1, "min_data_per_group": 5, **settings}
     data = lightgbm.Dataset(X, target, categorical_feature=[4], params=settings)
     booster = lightgbm.train(settings, data, 60)
     trees = from_lightgbm(booster)

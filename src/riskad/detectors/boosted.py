@@ -65,7 +65,7 @@ __all__ = ["BoostedRAD", "LabelledTrees"]
 
 # LightGBM has one number of threads for the process, which each call sets. Memory that a call in
 # one thread has reserved may be too small after a call in another one, and the process crashes.
-_one_fit_at_a_time = threading.Lock()
+one_fit_at_a_time = threading.Lock()
 
 _L2 = 3.0  # lambda of a leaf's value, in labelled rows of average weight
 _MIN_LEAF = 1e-3  # for smaller values, rounding in LightGBM's sums can look like a leaf
@@ -79,6 +79,9 @@ _WIDTH = 0.5
 _MARGINS = np.linspace(-3, 3, 601)
 # A guarded risk at its kink can be lowered by few trees that ignore the guard: none does fully.
 _MIN_TAU = 0.5
+# `LabelledTrees`: numbers of labelled rows, and of cells that all rounds together read.
+_MANY, _VERY_MANY, _MAX_CELLS = 2_000, 20_000, 8e9
+_LABELLED_FOLD_ITER = 80
 # A draw of random splits may contain none that gains. After this many, leaf values are centred; if
 # as many more in a round fail, training ends.
 _DRAWS = 10
@@ -240,7 +243,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         check_kinds_present(risk, count_labels(codes), rows.totals())
         counts = np.isin(codes, list(risk.kinds())) & (True if weight is None else weight > 0)
         rows = rows if counts.all() else rows.take(np.flatnonzero(counts))
-        with _one_fit_at_a_time:
+        with one_fit_at_a_time:
             max_iter = self._choose_max_iter(rows, risk)
             boosting = self._boosting(rows, risk)
             self.n_iter_ = sum(1 for _ in boosting.rounds(max_iter))
@@ -272,9 +275,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         if check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True) == 0:
             raise InputError("learning_rate must be greater than 0: trees of weight 0 do nothing.")
         check_in_interval("min_samples_leaf", self.min_samples_leaf, _MIN_LEAF, np.inf, closed=True)
-        check_in_interval(
-            "prior", self.prior, 0, 1, "It is the share of normal rows, 1 minus the anomaly rate."
-        )
+        meaning = "It is the share of normal rows, 1 minus the anomaly rate."
+        check_in_interval("prior", self.prior, 0, 1, meaning)
         return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
 
     def _parameters(self) -> dict[str, Any]:
@@ -289,7 +291,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             "feature_pre_filter": False,
             "extra_trees": True,
             "lambda_l2": _L2,
-            "max_cat_to_onehot": FEW_LEVELS,  # splits separate one category from the others
+            "max_cat_to_onehot": FEW_LEVELS,
             **_shared_parameters(self._seed, n_jobs=self.n_jobs),
         }
 
@@ -330,11 +332,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         return self.trees_.predict(self._seen(X))
 
     def contributions(self, X: Any) -> tuple[Any, float] | None:
-        """Shapley values of the trees (Lundberg et al., 2020) and their mean.
-
-        Where a set lacks a column, both branches of its splits count, in the shares of the training
-        rows.
-        """
+        """Return the Shapley values of the trees (`Trees.contributions`), and their mean."""
         result = self.trees_.contributions(self._seen(X))
         return None if result is None else (self._by_column(result[0]), result[1])
 
@@ -360,24 +358,26 @@ class _Boosting:
 
     LightGBM gets gradients and curvatures in units in which a labelled row has on average the
     curvature 1: the risk divides by numbers of rows, and its thresholds are meant for sums. Hold
-    `_one_fit_at_a_time` while growing trees.
+    `one_fit_at_a_time` while growing trees.
     """
 
     def __init__(
         self, rows: RowBlocks, risk: Risk, parameters: dict[str, Any], categorical: list[int]
     ):
-        lightgbm = _lightgbm()
+        lightgbm = lightgbm_library()
         self.rows = rows
-        loss = _rounded(risk.loss)
+        loss = risk.loss if risk.loss.smooth else _Rounded(*risk.loss.dc_parts())
         self.sums = [replace(s, loss=loss) for s in Objective(risk, rows.totals()).sums]
         self.curvatures = _curvatures(risk, loss, rows)
-        self.unit = _mean_over_labelled(sum(self.curvatures), rows)
+        labelled = rows.y != UNLABELLED
+        weight = labelled if rows.sample_weight is None else labelled * rows.sample_weight
+        self.unit = float(np.sum(self.curvatures, axis=0)[labelled].sum() / weight.sum())
         self.threads = {"num_threads": parameters["num_threads"]}
         self.learning_rate, self.l2 = parameters["learning_rate"], parameters["lambda_l2"]
         data = lightgbm.Dataset(rows.X, params=parameters, categorical_feature=categorical)
         self.booster = lightgbm.Booster(parameters, data)
         self.f = np.zeros(rows.n_rows)
-        self.risks = [self._risk()]
+        self.risks = [Objective.join(self._value(s) for s in self.sums)]
         self.tau = 1.0
         self.in_vain = 0  # draws of random splits without one that gains
 
@@ -392,7 +392,7 @@ class _Boosting:
                 return
             own_step = self.guarded or self.centred
             self.f = self.f + (self._best_step() if own_step else self.last_tree(self.rows.X))
-            self.risks.append(self._risk())
+            self.risks.append(Objective.join(self._value(s) for s in self.sums))
             yield t
 
     @property
@@ -409,9 +409,6 @@ class _Boosting:
     def guarded(self) -> bool:
         """Whether the risk is P + max(0, Q)."""
         return len(self.sums) > 1
-
-    def _risk(self) -> float:
-        return Objective.join(self._value(s) for s in self.sums)
 
     def _value(self, s: RowSum) -> float:
         return s.value(self.f, self.rows.y, self.rows.sample_weight) + s.constant
@@ -448,10 +445,8 @@ class _Boosting:
 
     def _leaf_values(self, leaf: np.ndarray, c: float, l2: float) -> tuple[np.ndarray, float]:
         """Values v = c - (G + H c) / (H + l2) of the leaves, and the tau of G and H."""
-        g, h = (
-            [np.bincount(leaf, part) for part in parts]
-            for parts in (self.gradients, self.curvatures)
-        )
+        g = [np.bincount(leaf, part) for part in self.gradients]
+        h = [np.bincount(leaf, part) for part in self.curvatures]
 
         def values(tau: float) -> np.ndarray:
             G, H = self._mixed(g, tau), self._mixed(h, tau)
@@ -490,12 +485,6 @@ def _curvatures(risk: Risk, loss: Pointwise, rows: RowBlocks) -> list[np.ndarray
     return [size[rows.y] * weight for size in by_kind[: 2 if risk.guarded else 1]]
 
 
-def _mean_over_labelled(values: Any, rows: RowBlocks) -> float:
-    labelled = rows.y != UNLABELLED
-    weight = labelled if rows.sample_weight is None else labelled * rows.sample_weight
-    return float(values[labelled].sum() / weight.sum())
-
-
 @dataclass(frozen=True)
 class _Rounded(Pointwise):
     """A loss u - v with kinks, rounded.
@@ -522,10 +511,6 @@ class _Rounded(Pointwise):
         return u if self.v is None else u - getattr(self.v.smoothed(_WIDTH), name)(z)
 
 
-def _rounded(loss: Loss) -> Pointwise:
-    return loss if loss.smooth else _Rounded(*loss.dc_parts())
-
-
 def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
     """How `LabelledTrees` grow for this many labelled rows: more allow smaller steps, and more.
 
@@ -533,7 +518,7 @@ def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
     [200, 2000, 500]
     """
     growth: dict[str, Any] = {"num_iterations": 200, "learning_rate": 0.05, "feature_fraction": 0.8}
-    if n_labelled < 2_000:
+    if n_labelled < _MANY:
         return growth | {"num_leaves": 15, "min_data_in_leaf": 5}
     if n_labelled < _VERY_MANY:
         return growth | {"num_leaves": 31, "min_data_in_leaf": 20}
@@ -541,11 +526,6 @@ def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
     rounds = round(np.clip(affordable, 500, 2_000))
     growth = {"num_iterations": rounds, "learning_rate": 50.0 / rounds, "feature_fraction": 1.0}
     return growth | {"num_leaves": 8, "min_data_in_leaf": 20}
-
-
-_VERY_MANY = 20_000  # labelled rows
-_MAX_CELLS = 8e9  # that all rounds together read
-_LABELLED_FOLD_ITER = 80
 
 
 class LabelledTrees(BaseEstimator):
@@ -583,7 +563,7 @@ class LabelledTrees(BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LabelledTrees:
         """Learn from the rows of X with y = +1 (normal) or -1 (anomaly), and their weights."""
-        lightgbm = _lightgbm()
+        lightgbm = lightgbm_library()
         X, codes = np.asarray(X), np.asarray(y)
         labelled = np.flatnonzero(codes != UNLABELLED)
         weight = None if sample_weight is None else np.asarray(sample_weight)[labelled]
@@ -600,7 +580,7 @@ class LabelledTrees(BaseEstimator):
             **growth,
             **_shared_parameters(self.random_state or 0, n_jobs=1),
         }
-        with _one_fit_at_a_time:
+        with one_fit_at_a_time:
             normal = codes[labelled] == NORMAL
             data = lightgbm.Dataset(X[labelled], normal, weight=weight, params=parameters)
             self.trees_ = from_lightgbm(lightgbm.train(parameters, data, self.max_iter or rounds))
@@ -634,7 +614,8 @@ def _shared_parameters(seed: int, n_jobs: int) -> dict[str, Any]:
     }
 
 
-def _lightgbm() -> ModuleType:
+def lightgbm_library() -> ModuleType:
+    """Return LightGBM, if it is installed."""
     try:
         import lightgbm
     except ModuleNotFoundError:

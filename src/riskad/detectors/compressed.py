@@ -126,12 +126,10 @@ class CompressedRAD(FrameDetector):
 
     Attributes
     ----------
-    teacher_ : str
-        The class of the detector whose scores were learned.
-    n_rows_ : int
-        Number of rows that the trees learned from.
     fidelity_ : Fidelity
         What was lost, measured on rows that the trees did not learn from.
+    teacher_, n_rows_ : str, int
+        The class of the detector whose scores were learned, and from how many rows.
     trees_ : Trees
         The trees.
     knots_ : ndarray of shape (2, n_knots)

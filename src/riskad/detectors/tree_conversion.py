@@ -105,24 +105,18 @@ def _single_not_above(threshold: np.ndarray) -> np.ndarray:
 def from_lightgbm(booster: Any) -> Trees:
     """Return the trees of a LightGBM Booster whose score is their sum, with their `cover`.
 
-    Its categories are whole numbers, and its splits separate one category from the others, as with
-    `max_cat_to_onehot` at the number of categories.
+    Categories are whole numbers. A split by a set of them becomes a chain of splits by one each.
     """
     dump = booster.dump_model()
     if dump["num_tree_per_iteration"] != 1 or dump["average_output"]:
         raise InputError("Only trees that are added up to one score can be taken over.")
     # Where no split lowers a loss there may be no tree: a leaf of value 0.
     roots = [tree["tree_structure"] for tree in dump["tree_info"]] or [{"leaf_value": 0.0}]
-    nodes = list(_nodes_level_by_level(roots))
+    nodes = list(_nodes_level_by_level([_one_category_each(root) for root in roots]))
     splits = np.array(["split_feature" in node for node in nodes], dtype=bool)
     inner = [node for node in nodes if "split_feature" in node]
     leaves = [node for node in nodes if "split_feature" not in node]
     categorical = np.array([node["decision_type"] == "==" for node in inner], dtype=bool)
-    if any("||" in str(node["threshold"]) for node in inner):
-        raise InputError(
-            "Trees that split by sets of categories cannot be taken over. Let each split separate "
-            "one category: max_cat_to_onehot at the number of categories."
-        )
     if any(node["missing_type"] == "Zero" for node in inner):
         raise InputError("Trees that take zeros for missing (zero_as_missing) are not supported.")
     threshold = np.array([node["threshold"] for node in inner], dtype=float)
@@ -141,9 +135,25 @@ def from_lightgbm(booster: Any) -> Trees:
         threshold=np.where(tiny, around_zero, threshold),
         missing_left=missing_left,
         value=np.array([node["leaf_value"] for node in leaves], dtype=float),
-        cover=np.array([max(node.get("leaf_count", 1), 1) for node in leaves], dtype=float),
+        cover=np.array([node["leaf_count"] for node in leaves], dtype=float),
         categorical=categorical if categorical.any() else None,
     )
+
+
+def _one_category_each(node: dict[str, Any], share: float = 1.0) -> dict[str, Any]:
+    """The same tree, in which each categorical split separates one category.
+
+    The left branch is copied for each category of a set. The copies have equal shares of its
+    training rows, whatever these are: Shapley values depend on their sum alone.
+    """
+    if "split_feature" not in node:
+        return {**node, "leaf_count": share * max(node.get("leaf_count", 1), 1)}
+    chain = _one_category_each(node["right_child"], share)
+    codes = str(node["threshold"]).split("||")
+    for code in reversed(codes):
+        left = _one_category_each(node["left_child"], share / len(codes))
+        chain = {**node, "threshold": float(code), "left_child": left, "right_child": chain}
+    return chain
 
 
 def _nodes_level_by_level(level: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

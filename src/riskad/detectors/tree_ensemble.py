@@ -26,7 +26,8 @@ from riskad.storage.fields import SIZE, Array, Fields, Maybe, Record, State, req
 TREES = Record(("Trees",))
 """The field of an ensemble of trees in a stored state."""
 
-_MAX_COVER = 2.0**53  # beyond, doubles do not count
+# Training rows of a leaf: copies of a leaf share them, and beyond doubles do not count.
+_MIN_COVER, _MAX_COVER = 1e-9, 2.0**53
 # Sizes of what is processed together. More and smaller steps take longer; larger arrays leave the
 # cache.
 _BLOCK_ROWS = 512
@@ -83,7 +84,7 @@ class Trees:
         "threshold": Array("f", ("splits",)),
         "missing_left": Array("b", ("splits",)),
         "value": Array("f", ("leaves",)),
-        "cover": Maybe(Array("f", ("leaves",), low=1, high=_MAX_COVER)),
+        "cover": Maybe(Array("f", ("leaves",), low=_MIN_COVER, high=_MAX_COVER)),
         "categorical": Maybe(Array("b", ("splits",))),
     }
 

@@ -71,9 +71,10 @@ def grow(
             nodes = _Nodes(X, target[own], weight[own], own, size[first:last])
             splittable = nodes.splittable(min_weight_leaf) & (len(levels) < max_depth)
             chunks.append(nodes.split(splittable, max_features, min_weight_leaf, rng))
-        levels.append(_Level(*(np.concatenate(parts) for parts in zip(*chunks, strict=True))))
-        row, size = levels[-1].child_rows, levels[-1].child_sizes
-    joined = _Level(*(np.concatenate(parts) for parts in zip(*levels, strict=True)))
+        nodes_of_chunks, rows, sizes = zip(*chunks, strict=True)
+        levels.append(_Level(*map(np.concatenate, zip(*nodes_of_chunks, strict=True))))
+        row, size = np.concatenate(rows), np.concatenate(sizes)
+    joined = _Level(*map(np.concatenate, zip(*levels, strict=True)))
     trees = Trees(
         n_trees=len(samples),
         n_features=X.shape[1],
@@ -97,7 +98,7 @@ def _chunks(start: np.ndarray) -> list[tuple[int, int]]:
 
 
 class _Level(NamedTuple):
-    """Nodes of one level: which split and how, what leaves hold, and the rows of children."""
+    """Nodes of one level of all trees: which split, the splits, and the leaves."""
 
     splits: np.ndarray
     feature: np.ndarray
@@ -105,8 +106,6 @@ class _Level(NamedTuple):
     gain: np.ndarray
     value: np.ndarray
     n_samples: np.ndarray
-    child_rows: np.ndarray  # side by side
-    child_sizes: np.ndarray
 
 
 class _Nodes:
@@ -135,22 +134,22 @@ class _Nodes:
 
     def split(
         self, splittable: np.ndarray, max_features: int, min_weight: float, rng: np.random.Generator
-    ) -> _Level:
-        """Split those of these nodes for which a split is allowed."""
+    ) -> tuple[_Level, np.ndarray, np.ndarray]:
+        """Split nodes; also returns the rows of their children, side by side, and their sizes."""
         split, feature = np.flatnonzero(splittable), np.empty(0, dtype=int)
         threshold, gain = np.empty(0, dtype=np.float32), np.empty(0)
-        child_rows, child_sizes = np.empty(0, dtype=np.intp), np.empty(0, dtype=int)
+        rows, sizes = np.empty(0, dtype=np.intp), np.empty(0, dtype=int)
         if len(split):
             feature, threshold, gain = self.take(split).best_splits(max_features, min_weight, rng)
             chosen = np.flatnonzero(feature >= 0)
             split, feature = split[chosen], feature[chosen]
             threshold, gain = threshold[chosen], gain[chosen]
         if len(split):
-            child_rows, child_sizes = self.take(split).children(feature, threshold)
+            rows, sizes = self.take(split).children(feature, threshold)
         splits = np.zeros(len(self.size), dtype=bool)
         splits[split] = True
         value, n_samples = (self.S / self.W)[~splits], self.size[~splits]
-        return _Level(splits, feature, threshold, gain, value, n_samples, child_rows, child_sizes)
+        return _Level(splits, feature, threshold, gain, value, n_samples), rows, sizes
 
     def best_splits(
         self, max_features: int, min_weight: float, rng: np.random.Generator

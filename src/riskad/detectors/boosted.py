@@ -156,9 +156,9 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
-    >>> X[::50, 0] = np.nan                    # gaps are no obstacle
-    >>> y = np.zeros(1000, dtype=int)          # nobody checked these
-    >>> y[:40], y[-10:] = 1, -1                # 40 known normal rows, 10 known anomalies
+    >>> X[::50, 0] = np.nan            # gaps are no obstacle
+    >>> y = np.zeros(1000, dtype=int)  # nobody checked these
+    >>> y[:40], y[-10:] = 1, -1        # 40 labelled normal rows, 10 labelled anomalies
     >>> model = BoostedRAD().fit(X, y)
     >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
     array([ 1, -1])

@@ -18,7 +18,7 @@ are copied. A third part, used for neither step, measures what was lost (`Fideli
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -150,8 +150,6 @@ class CompressedRAD(FrameDetector):
     True
     """
 
-    trees_: Trees
-
     _state_fields: ClassVar[fields.Fields] = {
         "n_estimators": fields.SIZE,
         "budget": fields.POSITIVE,
@@ -198,11 +196,6 @@ class CompressedRAD(FrameDetector):
         y : array of shape (n_rows,), optional
             Codes +1, -1 and 0. The trees do not learn from them; if both kinds are present, they
             measure the AUC before and after.
-
-        Returns
-        -------
-        CompressedRAD
-            The fitted detector.
         """
         check_is_fitted(teacher)
         before = teacher.score_samples(X)
@@ -221,9 +214,8 @@ class CompressedRAD(FrameDetector):
         self.teacher_, self.n_rows_ = type(teacher).__name__, len(train)
         seen = self._seen(matrix[train])
         self.encoder_ = fit_encoder(seen, self.schema_.levels, self._seed)
-        self.trees_ = _grow_student(
-            self.encoder_.transform(seen), before[train], self.n_estimators, self._seed
-        )
+        encoded = self.encoder_.transform(seen)
+        self.trees_ = _grow_student(encoded, before[train], self.n_estimators, self._seed)
         self.knots_ = _knots(self._tree_scores(matrix[mapped]), before[mapped])
         self.offset_ = float(teacher.offset_)
         for name in _COPIED:
@@ -262,20 +254,13 @@ class CompressedRAD(FrameDetector):
 
     def describe(self) -> dict[str, Any]:
         """Return the threshold, the original detector, and what was lost."""
-        return super().describe() | {
-            "teacher": self.teacher_,
-            "rows": self.n_rows_,
-            "trees": self.trees_.n_trees,
-            "fidelity": {name: getattr(self.fidelity_, name) for name in Fidelity._state_fields},
-        }
+        learned = {"teacher": self.teacher_, "rows": self.n_rows_, "trees": self.trees_.n_trees}
+        return super().describe() | learned | {"fidelity": asdict(self.fidelity_)}
 
     def describe_in_words(self) -> list[str]:
         """Return which detector was compressed, and what was lost."""
-        return [
-            f"forest of {self.trees_.n_trees:,} trees that learned the scores of {self.teacher_} "
-            f"from {self.n_rows_:,} rows",
-            *self.fidelity_.in_words(),
-        ]
+        learned = f"learned the scores of {self.teacher_} from {self.n_rows_:,} rows"
+        return [f"{self.trees_.n_trees:,} trees that {learned}", *self.fidelity_.in_words()]
 
     def evidence_in_words(self) -> str:
         """Describe that held-out scores come from the original model."""

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from riskad.detectors.tree_arrays import Trees, from_sklearn
-from riskad.detectors.tree_graph import sum_of_trees
-from riskad.detectors.trees import TREES, check_trees
+from riskad.detectors.frame_detector import check_trees
+from riskad.detectors.tree_conversion import from_sklearn
+from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.storage.fields import SEED, SIZE, Fields, State
 
 __all__ = ["DistilledForest"]
@@ -40,7 +40,7 @@ class DistilledForest(BaseEstimator):
     Attributes
     ----------
     trees_ : Trees
-        The trees (`riskad.detectors.tree_arrays`); the value of a leaf is the mean of its scores.
+        The trees (`riskad.detectors.tree_ensemble`); the value of a leaf is the mean of its scores.
 
     Examples
     --------
@@ -97,10 +97,8 @@ class DistilledForest(BaseEstimator):
             random_state=self.random_state or 0,
             n_jobs=self.n_jobs,
         )
-        grown = [member.tree_ for member in forest.fit(X, scores).estimators_]
         self.n_features_in_ = X.shape[1]
-        values = np.concatenate([tree.value[:, 0, 0] for tree in grown])
-        self.trees_ = from_sklearn(grown, values, self.n_features_in_)
+        self.trees_ = from_sklearn(forest.fit(X, scores))
         return self
 
     def kept_rows(self) -> int:
@@ -113,4 +111,4 @@ class DistilledForest(BaseEstimator):
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""
-        return sum_of_trees(graph, rows, self.trees_, weight=1 / self.trees_.n_trees)
+        return self.trees_.onnx(graph, rows, weight=1 / self.trees_.n_trees)

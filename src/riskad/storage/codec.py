@@ -77,7 +77,7 @@ OURS = {
     "GaussianKernels": "riskad.detectors.features",
     "GroupComparison": "riskad.tables.groups",
     "KernelLandmarks": "riskad.detectors.linear.feature_maps",
-    "LabelledTrees": "riskad.detectors.labelled_trees",
+    "LabelledTrees": "riskad.detectors.boosted",
     "LearnedFeatures": "riskad.detectors.features",
     "Likely": "riskad.decisions.thresholds",
     "NNPU": "riskad.deep.risk_detectors",
@@ -106,7 +106,7 @@ OURS = {
     "TimeBetween": "riskad.tables.kinds.derived",
     "TopK": "riskad.decisions.thresholds",
     "TreeLeaves": "riskad.detectors.features",
-    "Trees": "riskad.detectors.tree_arrays",
+    "Trees": "riskad.detectors.tree_ensemble",
     "UnlabelledSummary": "riskad.decisions.drift",
 }
 """The modules of our types."""

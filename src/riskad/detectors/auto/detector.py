@@ -51,8 +51,8 @@ from riskad.detectors.auto.scoring import ScoresRows
 from riskad.detectors.auto.unseen_kinds import novelty_untested
 from riskad.detectors.auto.views import VIEWS, EncodedRows, Views
 from riskad.detectors.features.native import native_columns
+from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.detectors.pretrained import PretrainedRAD
-from riskad.detectors.trees import FrameDetector, check_encoder
 from riskad.metrics.folds import as_groups
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder

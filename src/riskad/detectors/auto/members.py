@@ -16,10 +16,9 @@ from riskad.core.losses import get_loss
 from riskad.detectors.auto.budget import MOST_READ, MOST_ROWS, Sizes
 from riskad.detectors.auto.novelty import NOVELTY, Novelty
 from riskad.detectors.auto.samples import COMPARED, with_labelled
-from riskad.detectors.boosted import BoostedRAD
+from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
 from riskad.detectors.distilled import DistilledForest
 from riskad.detectors.forest import ForestRAD
-from riskad.detectors.labelled_trees import Growth, LabelledTrees
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD
 from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.linear_search import FEWEST_FOR_AUC, Candidate, choose
@@ -115,7 +114,7 @@ def _distilled_seconds(sizes: Sizes) -> float:
 
 
 def _labelled_trees_seconds(sizes: Sizes) -> float:
-    rounds = Growth.of(sizes.all_labelled, max(sizes.columns, 1)).rounds
+    rounds = labelled_growth(sizes.all_labelled, max(sizes.columns, 1))["num_iterations"]
     return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
 
 
@@ -214,7 +213,7 @@ def _forest(labels: LabelsGiven, seed: int) -> ForestRAD:
         risk=labels.labelled_risk, prior=PRIOR, n_estimators=_TREES, random_state=seed
     )
     # Without unlabelled rows no leaf is too small: a person has looked at each labelled row.
-    return forest.set_params(min_leaf=_ANY_LEAF) if forest.risk == "pn" else forest
+    return forest.set_params(min_samples_leaf=_ANY_LEAF) if forest.risk == "pn" else forest
 
 
 def _kernel(labels: LabelsGiven, seed: int) -> ShallowRAD:
@@ -251,7 +250,7 @@ def _linear(labels: LabelsGiven, seed: int) -> ShallowRAD:
 
 
 def _boosted(labels: LabelsGiven, seed: int) -> BoostedRAD:
-    return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, n_rounds=_ROUNDS, random_state=seed)
+    return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, max_iter=_ROUNDS, random_state=seed)
 
 
 def _network(labels: LabelsGiven, seed: int) -> PretrainedRAD:

@@ -9,8 +9,9 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.detectors.features.base import FeatureMap
-from riskad.detectors.tree_arrays import from_sklearn
-from riskad.detectors.trees import TREES, check_trees
+from riskad.detectors.frame_detector import check_trees
+from riskad.detectors.tree_conversion import from_sklearn
+from riskad.detectors.tree_ensemble import TREES
 from riskad.storage.fields import SIZE, Fields, Number, State, require
 
 __all__ = ["TreeLeaves"]
@@ -79,10 +80,9 @@ class TreeLeaves(FeatureMap):
             max_depth=self.max_depth,
             random_state=self.random_state or 0,
         ).fit(X[self._places(len(X), self.max_rows)])
-        trees = [member.tree_ for member in embedding.estimators_]
-        leaf = np.concatenate([tree.children_left == -1 for tree in trees])
+        leaf = np.concatenate([each.tree_.children_left == -1 for each in embedding.estimators_])
         # The value of a leaf is its column: leaves are numbered tree after tree.
-        self.trees_ = from_sklearn(trees, np.cumsum(leaf) - 1, X.shape[1])
+        self.trees_ = from_sklearn(embedding, np.cumsum(leaf) - 1)
         self.n_features_out_ = int(leaf.sum())
         return self
 

@@ -11,10 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.detectors.features.base import FeatureMap
 from riskad.detectors.features.graph import beside, clipped, log_distances, standardised
 from riskad.detectors.features.neighbours import distance_floor, distances_to
-from riskad.detectors.tree_arrays import Trees
-from riskad.detectors.tree_graph import sum_of_trees
-from riskad.detectors.tree_growth import Growth, grow
-from riskad.detectors.trees import TREES, check_trees
+from riskad.detectors.frame_detector import check_trees
+from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import grow
 from riskad.storage.fields import POSITIVE, SIZE, Array, Fields, Number, State, require
 
 __all__ = ["OutlierScores"]
@@ -111,7 +110,7 @@ class OutlierScores(FeatureMap):
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the two scores in an ONNX graph."""
         rate = -np.log(2) / self.path_length_ / self.trees_.n_trees
-        paths = graph.node("Reshape", sum_of_trees(graph, rows, self.trees_), np.array([-1, 1]))
+        paths = graph.node("Reshape", self.trees_.onnx(graph, rows), np.array([-1, 1]))
         isolation = graph.node("Exp", graph.node("Mul", paths, np.array(rate)))
         away = log_distances(graph, rows, self.rows_, self.n_neighbors, self.floor_)
         raw = standardised(graph, beside(graph, [isolation, away]), self.mean_, self.scale_)
@@ -126,12 +125,19 @@ def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, fl
     size = min(_ISOLATED, len(X))
     places = np.stack([rng.choice(len(X), size, replace=False) for _ in range(_TREES)])
     # Splits are random: all targets differ, and one column is tried.
-    growth = Growth(tries=1, most_depth=np.ceil(np.log2(max(size, 2))))
-    found = grow(X, np.arange(len(X)), np.ones(len(X)), places, growth, int(rng.integers(2**31)))
-    lengths = found.depth + _average_path_length(found.rows)
+    grown = grow(
+        X,
+        np.arange(len(X)),
+        np.ones(len(X)),
+        places,
+        max_features=1,
+        max_depth=np.ceil(np.log2(max(size, 2))),
+        seed=int(rng.integers(2**31)),
+    )
+    lengths = grown.depth + _average_path_length(grown.n_samples)
     # A single row is isolated from the start: any positive length shows this.
     usual = float(_average_path_length(np.array([size]))[0]) or 1.0
-    return replace(found.trees, value=lengths), usual
+    return replace(grown.trees, value=lengths), usual
 
 
 def _average_path_length(n: np.ndarray) -> np.ndarray:

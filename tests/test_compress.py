@@ -143,11 +143,12 @@ def test_a_forged_file_is_refused(small):
 
 def test_tables_with_gaps_and_words_are_compressed(tmp_path):
     fit = fit_table(make_table(), LABELS, model="forest")
-    header = make_header(fit.model, {})
-    small, notes, report = compress_table(fit.model, header, make_table(seed=1), labels=LABELS)
+    header = make_header(fit.model, fit.report)
+    labels = LABELS.labels
+    small, stored, report = compress_table(fit.model, header, make_table(seed=1), labels=labels)
     assert report.fidelity.rank_correlation > 0.9
     assert report.fidelity.auc_after is not None
-    assert notes["compressed"]["fidelity"]["rows"] == report.fidelity.rows
+    assert stored.fitted["fidelity"]["rows"] == report.fidelity.rows
     with pytest.raises(InputError, match="compressed one already"):
         compress_table(small, header, make_table())
 

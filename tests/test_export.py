@@ -263,7 +263,7 @@ def test_trees_over_texts_and_gaps(kind):
     model = riskad.ForestRAD(n_estimators=20)
     if kind.startswith("boosted"):
         pytest.importorskip("lightgbm")
-        model = riskad.BoostedRAD(n_rounds=30)
+        model = riskad.BoostedRAD(max_iter=30)
     model = make_pipeline(TablePreparer(), model) if kind.endswith("prepared") else model
     assert_parity(model.fit(table, y), to_onnx(model), table, tolerance=1e-9)
 

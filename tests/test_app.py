@@ -133,7 +133,7 @@ def test_the_report_warns_of_what_speaks_against_it(cards):
     report = fit_table(few, LABELS, id="card", settings={"lam": 1e-4}).report
     warned = "\n".join(report.warnings)
     assert report.fitted["risk_parts"]["total"] < 0
-    assert "columns without a difference between rows were left out: 'currency'" in warned
+    assert "columns that hold the same value in every row were left out: 'currency'" in warned
     assert "2 labelled anomalies are few" in warned
     assert "the estimated risk is negative" in warned
     assert "unlike" not in warned

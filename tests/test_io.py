@@ -120,7 +120,6 @@ def test_no_overwriting_without_force(model_file):
         ({"coef": 1}, {}, "Only estimators can be saved"),
         (SmoothScaler().fit(np.eye(2)), {"x": {1, 2}}, "JSON"),
         (SmoothScaler().fit(np.eye(2)), {"x": float("nan")}, "JSON"),
-        (SmoothScaler().fit(np.eye(2)), {"fit": "yes"}, "notes"),
         (SmoothScaler().fit(np.eye(2)), {"x": "\ud800"}, "is not a text"),
         (StandardScaler().fit(np.eye(2)), {}, r"it is a sklearn.*StandardScaler.*skops\.io\.dump"),
         (IsolationForest(n_estimators=2).fit(np.eye(4)), {}, "IsolationForest.*skops"),

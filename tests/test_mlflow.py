@@ -80,7 +80,7 @@ def test_there_is_no_pickle_and_no_code_in_what_is_saved(saved):
     assert "data/model.riskad" in files
     assert not [name for name in files if name.endswith((".pkl", ".pickle", ".py", ".skops"))]
     assert (
-        riskad.app.model_files.read_header(saved / "data/model.riskad").notes["fit"]["id"] == "card"
+        riskad.app.model_files.read_header(saved / "data/model.riskad").report.spec.id == "card"
     )
 
 

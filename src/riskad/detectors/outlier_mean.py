@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from riskad.core.labels import LabelCounts
-from riskad.detectors.auto.graph import rows_around
+from riskad.detectors.auto.views import rows_around
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.trees import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread

@@ -5,18 +5,8 @@ Each is a scikit-learn transformer, to be used alone, in a pipeline, in a `Featu
 nearest neighbour, `fit_transform` leaves it out, so that training rows and new rows look alike.
 """
 
-from riskad.detectors.features.kernels import GaussianKernels
 from riskad.detectors.features.learned import LearnedFeatures
-from riskad.detectors.features.leaves import TreeLeaves
-from riskad.detectors.features.neighbours import NeighbourDistances
-from riskad.detectors.features.outliers import OutlierScores
+from riskad.detectors.features.maps import GaussianKernels, OutlierScores
 from riskad.detectors.features.scaling import SmoothScaler
 
-__all__ = [
-    "GaussianKernels",
-    "LearnedFeatures",
-    "NeighbourDistances",
-    "OutlierScores",
-    "SmoothScaler",
-    "TreeLeaves",
-]
+__all__ = ["GaussianKernels", "LearnedFeatures", "OutlierScores", "SmoothScaler"]

@@ -1,4 +1,4 @@
-"""Columns on one scale, with large values compressed."""
+"""Columns on one scale, and their principal components."""
 
 from __future__ import annotations
 
@@ -6,17 +6,34 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from riskad.detectors.features.base import FeatureMap
 from riskad.detectors.features.graph import clipped, standardised
-from riskad.storage.fields import SEED, Array, Fields, Optional, State, require
+from riskad.rows.table import check_numbers
+from riskad.storage.fields import COUNT, NAMES, SIZE, Array, Fields, Optional, State, require
 
-__all__ = ["ColumnScale", "SmoothScaler"]
-
-_LARGEST = 3.0  # bound on scaled values
+_LARGEST = 3.0  # bound on smoothly scaled values
 _FARTHEST = 1e100  # whose square is still a number
 _NORMAL_IQR = 1.349  # interquartile range of a normal distribution
+_FEW_COLUMNS = 600  # up to here principal components are computed from the covariance
+
+
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base class of the maps: finite numbers in, numbers out."""
+
+    _state_fields: ClassVar[Fields] = {
+        "n_features_in_": SIZE,
+        "feature_names_in_": Optional(NAMES),
+        "n_features_out_": COUNT,
+    }
+
+    def _check(self, X: Any, reset: bool) -> np.ndarray:
+        return check_numbers(self, X, reset)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_out_
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +72,49 @@ class ColumnScale:
         return np.asarray(Z)
 
 
+@dataclass(frozen=True, eq=False)
+class PrincipalComponents:
+    """(x - mean) W', with a principal direction in each row of W: the arrays of a fitted PCA."""
+
+    mean: np.ndarray
+    components: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {
+        "mean": Array("f", ("columns",)),
+        "components": Array("f", ("components", "columns")),
+    }
+
+    @classmethod
+    def fit_transform(cls, X: np.ndarray, most: int, seed: int) -> tuple[Self, np.ndarray]:
+        """At most so many leading components, and those of the rows that they are learned from."""
+        from sklearn.decomposition import PCA
+
+        solver = "covariance_eigh" if X.shape[1] <= _FEW_COLUMNS else "randomized"
+        pca = PCA(min(most, *X.shape), svd_solver=solver, random_state=seed)
+        components = np.asarray(pca.fit_transform(X))
+        return cls(pca.mean_, pca.components_), components
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns."""
+        return len(self.mean)
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of components."""
+        return len(self.components)
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """The components of rows that were checked."""
+        W = self.components.T
+        return np.asarray(X @ W - self.mean[None] @ W)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the components in an ONNX graph."""
+        W = self.components.T
+        return str(graph.node("Sub", graph.node("MatMul", rows, W), self.mean @ W))
+
+
 class SmoothScaler(FeatureMap):
     """Columns on one scale, with large values compressed smoothly.
 
@@ -70,10 +130,7 @@ class SmoothScaler(FeatureMap):
     array([-1.23, -0.66,  0.  ,  0.66,  3.  ])
     """
 
-    random_state = None
-
     _state_fields: ClassVar[Fields] = {
-        "random_state": Optional(SEED),
         "median_": Array("f", ("n_features_in_",)),
         "scale_": Array("f", ("n_features_in_",), low=0),
         "kept_": Array("i", ("kept",), low=0),

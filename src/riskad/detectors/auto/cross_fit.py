@@ -1,0 +1,445 @@
+r"""Fits that have not seen labelled rows score them: weights of members, and their AUC.
+
+Each member's scores are standardised to mean 0 and standard deviation 1 on unlabelled rows. With
+A_k the AUC of member k on held-out labelled rows, A the best of them and SE the standard error of
+A, its weight in the average is
+
+    w_k  ~  b_k exp(-(A - A_k) / SE).
+
+A clearly worse member counts little. SE is large when there are few anomalies, so the weights are
+then close to b_k. With fewer than two labelled rows of a kind nothing can be held out, and the
+weights are b_k. Unlabelled rows are held out, too, so that the scores of both can be compared. On
+each fold, the average is judged with the weights that the other folds give, and with members whose
+settings were chosen without held-out labels: its AUC is measured on rows whose labels no part of
+the model has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import has_fit_parameter
+
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, count_labels
+from riskad.decisions.cross_calibration import on_scale
+from riskad.decisions.held_out import labelled_folds
+from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
+from riskad.decisions.row_groups import GroupEffect, Judged, whole_groups
+from riskad.detectors.auto.members import FOLD_SCORED, MEMBERS, SPLITS, Clock, Plan
+from riskad.detectors.auto.novelty import (
+    JUDGES,
+    NOVELTY,
+    KindScores,
+    UnseenKinds,
+    kinds_to_hold_out,
+)
+from riskad.detectors.auto.views import COMPARED, EncodedRows, Encoder, Views, some_unlabelled
+from riskad.rows.encoding import AnomalyRateEncoder
+from riskad.rows.engine import Threads
+
+_QUANTILE = 1.96  # half an interval in standard errors
+_FEWEST_TO_DEAL = 2  # unlabelled rows for each fold; fewer are left in training
+_FEWEST_TO_SCALE = 10  # unlabelled rows that determine the scale of a fold
+
+
+# --- rows and fits --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExtraLabelled:
+    """Labelled rows beyond those that all members learn from.
+
+    With more than 10,000 labelled rows most members use a sample: their time grows with the rows,
+    but their quality hardly. The others learn from these rows, too, in every fit.
+    """
+
+    columns: np.ndarray
+    codes: np.ndarray
+    weight: np.ndarray | None
+
+    @staticmethod
+    def places(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+        """Return positions of labelled rows that are not among `rows`, nor of a group that is.
+
+        A group of `rows` may be held out, and these rows never are.
+
+        >>> codes = np.array([1, 0, -1, 1])
+        >>> ExtraLabelled.places(codes, None, np.array([0, 1])).tolist()
+        [2, 3]
+        >>> ExtraLabelled.places(codes, np.array([0, 1, 0, 2]), np.array([0, 1])).tolist()
+        [3]
+        """
+        extra = np.setdiff1d(np.flatnonzero(codes != UNLABELLED), rows)
+        return extra if groups is None else extra[~np.isin(groups[extra], groups[rows])]
+
+    def wrap(self, detector: Any) -> _FitsWithExtra:
+        """Return an object that fits the detector to these rows and to those given to `fit`."""
+        return _FitsWithExtra(detector, self)
+
+
+class _FitsWithExtra:
+    """A detector whose fit uses more rows than it is given."""
+
+    def __init__(self, detector: Any, extra: ExtraLabelled):
+        self.detector = detector
+        self.extra = extra
+
+    def fit(self, F: np.ndarray, codes: np.ndarray, sample_weight: Any = None) -> Any:
+        """Fit the detector to all rows, and return it."""
+        extra, weight = self.extra, None
+        if sample_weight is not None and extra.weight is not None:
+            weight = np.concatenate([sample_weight, extra.weight])
+        rows = np.vstack([F, extra.columns])
+        return self.detector.fit(rows, np.concatenate([codes, extra.codes]), sample_weight=weight)
+
+    def score_samples(self, F: np.ndarray) -> np.ndarray:
+        """Return the scores of the detector."""
+        return np.asarray(self.detector.score_samples(F))
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The rows that members learn from.
+
+    Parameters
+    ----------
+    matrix
+        The rows of the table, without evidence on levels.
+    codes, groups, weight
+        Their labels, groups and weights.
+    views
+        Their features.
+    repeats
+        Labelled rows of which an earlier copy has the same label.
+    extra
+        Further labelled rows, from which only some members learn.
+    """
+
+    matrix: Any
+    codes: np.ndarray
+    groups: np.ndarray | None
+    weight: np.ndarray | None
+    views: Views
+    repeats: np.ndarray
+    extra: ExtraLabelled | None = None
+
+    def take(self, rows: np.ndarray) -> TrainingRows:
+        """Some of the rows."""
+        return TrainingRows(
+            matrix=self.matrix[rows],
+            codes=self.codes[rows],
+            groups=None if self.groups is None else self.groups[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            views=self.views.take(rows),
+            repeats=self.repeats[rows],
+            extra=self.extra,
+        )
+
+
+def fit_weighted(detector: Any, F: np.ndarray, codes: np.ndarray, weight: np.ndarray | None) -> Any:
+    """Fit a detector to rows with their weights, if it takes weights."""
+    if weight is None or not has_fit_parameter(detector, "sample_weight"):
+        return detector.fit(F, codes)
+    return detector.fit(F, codes, sample_weight=weight)
+
+
+def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
+    """Return mean and spread for standardising scores; a constant score is left unscaled."""
+    return float(scores.mean()), float(scores.std()) or 1.0
+
+
+@dataclass(frozen=True)
+class CrossFitter:
+    """Fits members without the labels of held-out rows, and scores these.
+
+    Parameters
+    ----------
+    rows
+        Labelled rows, and some unlabelled ones.
+    members
+        The members, fitted to all rows.
+    encoder, evidence
+        What makes numbers of the rows, and the evidence on levels that they contain.
+    seed
+        Seed of folds and fits.
+    """
+
+    rows: TrainingRows
+    members: Mapping[str, Any]
+    encoder: Encoder
+    evidence: AnomalyRateEncoder
+    seed: int
+
+    def hold_out(
+        self,
+        places: np.ndarray,
+        plan: Plan,
+        clock: Clock,
+        threads: int,
+        say: Callable[[str], None],
+    ) -> HeldOut | None:
+        """Hold out labelled rows and kinds of anomaly, as many as planned and as time allows.
+
+        Labels of one kind are held out as well: they show how far this kind stands out from the
+        unlabelled rows, though no AUC. `places` are the positions of the rows among all training
+        rows. None if no fold can be held out.
+        """
+        rows, labels, folds = self.rows, count_labels(self.rows.codes), self.folds()
+        if len(folds) < 2:
+            return None
+        kinds = UnseenKinds()
+        if plan.kinds and labels.normal and labels.anomaly:
+            kinds = self.unseen_kinds()
+        clock.finish(plan.kind_seconds)
+
+        def score(held: np.ndarray, _: int) -> dict[str, np.ndarray] | None:
+            if not clock.allows_more():
+                return None
+            n_labelled = int((rows.codes[held] != UNLABELLED).sum())
+            say(f"Holding out {n_labelled} labelled rows{clock.in_words()}")
+            scores = self.scores(held, self.members, rows.weight)
+            clock.finish(plan.fold_seconds / plan.folds_at_once(threads))
+            return scores
+
+        planned = folds[: plan.folds]
+        results = zip(planned, Threads(threads).map(score, planned), strict=True)
+        done = [(held, scores) for held, scores in results if scores is not None]
+        if not done:
+            return None
+        return HeldOut(
+            places=places,
+            codes=rows.codes,
+            scores={name: [scores[name] for _, scores in done] for name in self.members},
+            folds=[held for held, _ in done],
+            n_splits=len(folds),
+            groups=rows.groups,
+            repeats=rows.repeats,
+            kinds=kinds,
+        )
+
+    def folds(self) -> list[np.ndarray]:
+        """Return rows to hold out, fold by fold; at most as many folds as labels of a kind."""
+        labels = count_labels(self.rows.codes)
+        n_splits = min(SPLITS, *(n for n in (labels.normal, labels.anomaly) if n))
+        return folds_to_hold_out(self.rows.codes, n_splits, self.seed, self.rows.groups)
+
+    def unseen_kinds(self) -> UnseenKinds:
+        """Score kinds of anomaly by fits of the quick members that have not seen them."""
+        rows, judges = self.rows, [name for name in JUDGES if name in self.members]
+        if not judges or NOVELTY not in self.members:
+            return UnseenKinds()
+        kinds = []
+        for kind in kinds_to_hold_out(rows.views.columns("smooth"), rows.codes, self.seed):
+            held = whole_groups(kind, rows.groups)
+            if not {NORMAL, ANOMALY} <= set(np.delete(rows.codes, held).tolist()):
+                continue  # groups of this kind hold all labelled rows of one kind
+            scores = self.scores(held, [*judges, NOVELTY], weight=None)
+            mean = np.mean([-scores[name] for name in judges], axis=0)
+            kinds.append(KindScores(rows.codes[held], mean, -scores[NOVELTY]))
+        return UnseenKinds(kinds if len(kinds) > 1 else ())  # one kind says nothing of others
+
+    def scores(
+        self, held: np.ndarray, names: Iterable[str], weight: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """Return scores of held-out rows by lighter fits to the others, on one scale."""
+        codes, extra = self.rows.codes, self.rows.extra
+        others = np.setdiff1d(np.arange(len(codes)), held)
+        views, labels = self.views_without(held), count_labels(codes[others])
+        scores = {}
+        for name in names:
+            recipe = MEMBERS[name]
+            detector, F = self._for_fold(name, labels), views.seen_by(recipe)
+            if recipe.all_labelled and extra is not None:
+                detector = extra.wrap(detector)
+            most = FOLD_SCORED if recipe.pretrained else COMPARED
+            unlabelled = others[some_unlabelled(codes[others], most)]
+            fit_weighted(
+                detector, F[others], codes[others], None if weight is None else weight[others]
+            )
+            both = detector.score_samples(F[np.concatenate([unlabelled, held])])
+            mean, spread = mean_and_spread(both[: len(unlabelled)])
+            scores[name] = np.asarray((both[len(unlabelled) :] - mean) / spread)
+        return scores
+
+    def views_without(self, held: np.ndarray) -> Views:
+        """Return the features as if held-out rows had no label: evidence does not use it."""
+        if not self.evidence.places:
+            return self.rows.views
+        matrix, codes = self.rows.matrix, self.rows.codes.copy()
+        codes[held] = UNLABELLED
+        evidence = self.evidence.refit(matrix, codes)
+        seen = evidence.cross_fit_transform(matrix, codes, self.seed, groups=self.rows.groups)
+        seen[held] = evidence.transform(matrix[held])
+        recipes = [MEMBERS[name] for name in self.members]
+        return Views.fit_without(EncodedRows.of(self.encoder, seen), held, recipes, self.seed)
+
+    def _for_fold(self, name: str, labels: LabelCounts) -> Any:
+        """An unfitted, light member, with no setting chosen by held-out labels."""
+        recipe = MEMBERS[name]
+        if recipe.tune is not None:
+            return recipe.build(labels, self.seed)
+        return self.members[name].lighter()
+
+
+def folds_to_hold_out(
+    codes: np.ndarray, n_splits: int, seed: int, groups: np.ndarray | None
+) -> list[np.ndarray]:
+    """Return rows to hold out, fold by fold: labelled ones of both kinds, and unlabelled ones.
+
+    Unlabelled rows are held out like labelled ones, so that their scores can be compared: a fit
+    tends to score the rows that it saw as normal. Rows of a group are held out together, and a fold
+    that leaves no unlabelled row for training is left out.
+    """
+    labelled = labelled_folds(codes, n_splits, seed, groups) if n_splits > 1 else []
+    if not labelled:
+        return []
+    rng = np.random.default_rng(seed)
+    unlabelled = np.flatnonzero(codes == UNLABELLED)
+    if groups is None:
+        enough = len(unlabelled) >= _FEWEST_TO_DEAL * len(labelled)
+        dealt = rng.permutation(unlabelled) if enough else unlabelled[:0]
+        return [
+            np.sort(np.concatenate([held, dealt[i :: len(labelled)]]))
+            for i, held in enumerate(labelled)
+        ]
+    others = rng.permutation(np.setdiff1d(groups, groups[np.concatenate(labelled)]))
+    folds = [
+        np.flatnonzero(np.isin(groups, np.append(groups[held], others[i :: len(labelled)])))
+        for i, held in enumerate(labelled)
+    ]
+    return [out for out in folds if not 0 < len(unlabelled) == (codes[out] == UNLABELLED).sum()]
+
+
+# --- what held-out scores say ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Scores of held-out rows, member by member and fold by fold.
+
+    Parameters
+    ----------
+    places
+        Positions among the training rows of the rows that took part.
+    codes
+        Their labels.
+    scores
+        For each member, the scores of each fold.
+    folds
+        Rows that were held out, labelled or not, as positions among `places`; fewer folds than
+        `n_splits` if time ran short.
+    n_splits
+        Number of folds into which the labelled rows are split.
+    groups
+        Groups of the rows.
+    repeats
+        Labelled rows that do not count, since an earlier copy has the same label.
+    kinds
+        Scores of kinds of anomaly that were held out.
+    """
+
+    places: np.ndarray
+    codes: np.ndarray
+    scores: Mapping[str, Sequence[np.ndarray]]
+    folds: Sequence[np.ndarray]
+    n_splits: int
+    groups: np.ndarray | None
+    repeats: np.ndarray
+    kinds: UnseenKinds
+
+    @property
+    def has_both_kinds(self) -> bool:
+        """Whether normal rows and anomalies were held out: with one kind there is no AUC."""
+        return bool((self.codes == NORMAL).any() and (self.codes == ANOMALY).any())
+
+    def auc(self, name: str) -> Auc | None:
+        """Return the AUC of a member."""
+        return self._auc(self.scores[name], range(len(self.folds))) if self.has_both_kinds else None
+
+    def weights(self, without: int | None = None) -> dict[str, float]:
+        """Return the weights of members by the AUCs of all folds, or of all but one."""
+        folds = [i for i in range(len(self.folds)) if i != without]
+        aucs = {
+            name: self._auc([parts[i] for i in folds], folds)
+            if folds and self.has_both_kinds
+            else None
+            for name, parts in self.scores.items()
+        }
+        return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.kinds)
+
+    def combined(self) -> list[np.ndarray]:
+        """Return weighted averages, fold by fold, with weights from the other folds.
+
+        No label affects the score of its own row: their AUC is that of rows whose labels no part of
+        the model has seen.
+        """
+        return [
+            np.sum([w * self.scores[name][i] for name, w in weights.items()], axis=0)
+            for i in range(len(self.folds))
+            for weights in [self.weights(without=i)]
+        ]
+
+    def combined_auc(self) -> Auc | None:
+        """Return the AUC of the weighted average."""
+        return self._auc(self.combined(), range(len(self.folds))) if self.has_both_kinds else None
+
+    def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield positions of held-out rows, and their weighted averages on the scale of the fit.
+
+        Each fit of a fold has its own scale; a score is mapped so that as many unlabelled rows
+        exceed it in both (`riskad.decisions.cross_calibration.on_scale`).
+        """
+        for held, scores in zip(self.folds, self.combined(), strict=True):
+            places, unlabelled = self.places[held], self.codes[held] == UNLABELLED
+            if unlabelled.sum() >= _FEWEST_TO_SCALE:
+                scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
+            counts = self._counts(held)
+            yield places[counts], scores[counts]
+
+    def _counts(self, held: np.ndarray) -> np.ndarray:
+        """Which held-out rows count."""
+        return ~self.repeats[held]
+
+    def _auc(self, scores: Sequence[np.ndarray], folds: Sequence[int]) -> Auc:
+        """The AUC over the labelled rows of some folds."""
+        judged = [self._judged(i, part) for i, part in zip(folds, scores, strict=True)]
+        values = [auc_with_interval(part.codes, part.scores).value for part in judged]
+        n, m = (sum(int((p.codes == kind).sum()) for p in judged) for kind in (NORMAL, ANOMALY))
+        effect = None if self.groups is None else GroupEffect.on_auc(judged)
+        return auc_of_folds(values, self.n_splits, n, m, effect=effect)
+
+    def _judged(self, fold: int, scores: np.ndarray) -> Judged:
+        held = self.folds[fold]
+        labelled = (self.codes[held] != UNLABELLED) & self._counts(held)
+        rows = held[labelled]
+        groups = rows if self.groups is None else self.groups[rows]
+        return Judged(self.codes[rows], -scores[labelled], groups)
+
+
+def member_weights(
+    aucs: Mapping[str, Auc | None], n_anomaly: int, kinds: UnseenKinds
+) -> dict[str, float]:
+    """Return w_k ~ b_k exp(-(A - A_k) / SE), with sum 1; novelty has a share by unseen kinds.
+
+    >>> member_weights({"kernel": None, "boosted": None}, 5, UnseenKinds())
+    {'kernel': 0.25, 'boosted': 0.75}
+    """
+    raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs if name != NOVELTY}
+    measured = [auc for name in raw if (auc := aucs[name]) is not None]
+    if measured:
+        best = max(measured, key=lambda auc: auc.value)
+        error = auc_error(best)
+        for name in raw:
+            auc = aucs[name]
+            raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
+    share = kinds.weight(n_anomaly) if NOVELTY in aucs else 0.0
+    total = sum(raw.values())
+    return {name: share if name == NOVELTY else (1 - share) * raw[name] / total for name in aucs}
+
+
+def auc_error(auc: Auc) -> float:
+    """Return the standard error of an AUC, by the width of its interval."""
+    return (auc.high - auc.low) / 2 / _QUANTILE

@@ -17,18 +17,18 @@ the model has seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import has_fit_parameter
 
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, count_labels
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.decisions.cross_calibration import on_scale
 from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.row_groups import GroupEffect, Judged, whole_groups
-from riskad.detectors.auto.members import FOLD_SCORED, MEMBERS, SPLITS, Clock, Plan
+from riskad.detectors.auto.members import FOLD_SCORED, MEMBERS, SPLITS, Clock, Plan, Recipe
 from riskad.detectors.auto.novelty import (
     JUDGES,
     NOVELTY,
@@ -65,65 +65,21 @@ class ExtraLabelled:
         """Return positions of labelled rows that are not among `rows`, nor of a group that is.
 
         A group of `rows` may be held out, and these rows never are.
-
-        >>> codes = np.array([1, 0, -1, 1])
-        >>> ExtraLabelled.places(codes, None, np.array([0, 1])).tolist()
-        [2, 3]
-        >>> ExtraLabelled.places(codes, np.array([0, 1, 0, 2]), np.array([0, 1])).tolist()
-        [3]
         """
         extra = np.setdiff1d(np.flatnonzero(codes != UNLABELLED), rows)
         return extra if groups is None else extra[~np.isin(groups[extra], groups[rows])]
 
-    def wrap(self, detector: Any) -> _FitsWithExtra:
-        """Return an object that fits the detector to these rows and to those given to `fit`."""
-        return _FitsWithExtra(detector, self)
-
-
-class _FitsWithExtra:
-    """A detector whose fit uses more rows than it is given."""
-
-    def __init__(self, detector: Any, extra: ExtraLabelled):
-        self.detector = detector
-        self.extra = extra
-
-    def fit(self, F: np.ndarray, codes: np.ndarray, sample_weight: Any = None) -> Any:
-        """Fit the detector to all rows, and return it."""
-        extra, weight = self.extra, None
-        if sample_weight is not None and extra.weight is not None:
-            weight = np.concatenate([sample_weight, extra.weight])
-        rows = np.vstack([F, extra.columns])
-        return self.detector.fit(rows, np.concatenate([codes, extra.codes]), sample_weight=weight)
-
-    def score_samples(self, F: np.ndarray) -> np.ndarray:
-        """Return the scores of the detector."""
-        return np.asarray(self.detector.score_samples(F))
-
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The rows that members learn from.
+    """The rows that members learn from, with their labels, groups, weights and features."""
 
-    Parameters
-    ----------
-    matrix
-        The rows of the table, without evidence on levels.
-    codes, groups, weight
-        Their labels, groups and weights.
-    views
-        Their features.
-    repeats
-        Labelled rows of which an earlier copy has the same label.
-    extra
-        Further labelled rows, from which only some members learn.
-    """
-
-    matrix: Any
+    matrix: Any  # without evidence on levels
     codes: np.ndarray
     groups: np.ndarray | None
     weight: np.ndarray | None
     views: Views
-    repeats: np.ndarray
+    repeats: np.ndarray  # labelled rows of which an earlier copy has the same label
     extra: ExtraLabelled | None = None
 
     def take(self, rows: np.ndarray) -> TrainingRows:
@@ -138,12 +94,18 @@ class TrainingRows:
             extra=self.extra,
         )
 
-
-def fit_weighted(detector: Any, F: np.ndarray, codes: np.ndarray, weight: np.ndarray | None) -> Any:
-    """Fit a detector to rows with their weights, if it takes weights."""
-    if weight is None or not has_fit_parameter(detector, "sample_weight"):
-        return detector.fit(F, codes)
-    return detector.fit(F, codes, sample_weight=weight)
+    def fit(self, detector: Any, recipe: Recipe, F: np.ndarray, rows: np.ndarray) -> Any:
+        """Fit a member to some of the rows with their features, and weights if it takes any."""
+        F, codes = F[rows], self.codes[rows]
+        weight = None if self.weight is None else self.weight[rows]
+        if recipe.all_labelled and self.extra is not None:
+            F = np.vstack([F, self.extra.columns])
+            codes = np.concatenate([codes, self.extra.codes])
+            if weight is not None and self.extra.weight is not None:
+                weight = np.concatenate([weight, self.extra.weight])
+        if weight is None or not has_fit_parameter(detector, "sample_weight"):
+            return detector.fit(F, codes)
+        return detector.fit(F, codes, sample_weight=weight)
 
 
 def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
@@ -153,22 +115,10 @@ def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class CrossFitter:
-    """Fits members without the labels of held-out rows, and scores these.
+    """Fits members without the labels of held-out rows, and scores these."""
 
-    Parameters
-    ----------
-    rows
-        Labelled rows, and some unlabelled ones.
-    members
-        The members, fitted to all rows.
-    encoder, evidence
-        What makes numbers of the rows, and the evidence on levels that they contain.
-    seed
-        Seed of folds and fits.
-    """
-
-    rows: TrainingRows
-    members: Mapping[str, Any]
+    rows: TrainingRows  # labelled ones, and some unlabelled
+    members: Mapping[str, Any]  # fitted to all rows
     encoder: Encoder
     evidence: AnomalyRateEncoder
     seed: int
@@ -180,18 +130,19 @@ class CrossFitter:
         clock: Clock,
         threads: int,
         say: Callable[[str], None],
-    ) -> HeldOut | None:
+    ) -> HeldOut:
         """Hold out labelled rows and kinds of anomaly, as many as planned and as time allows.
 
         Labels of one kind are held out as well: they show how far this kind stands out from the
         unlabelled rows, though no AUC. `places` are the positions of the rows among all training
-        rows. None if no fold can be held out.
+        rows.
         """
-        rows, labels, folds = self.rows, count_labels(self.rows.codes), self.folds()
+        rows, labels, kinds = self.rows, count_labels(self.rows.codes), UnseenKinds()
+        n_splits = min(SPLITS, *(n for n in (labels.normal, labels.anomaly) if n))
+        folds = folds_to_hold_out(rows.codes, n_splits, self.seed, rows.groups)
         if len(folds) < 2:
-            return None
-        kinds = UnseenKinds()
-        if plan.kinds and labels.normal and labels.anomaly:
+            folds = []
+        elif plan.kinds and labels.normal and labels.anomaly:
             kinds = self.unseen_kinds()
         clock.finish(plan.kind_seconds)
 
@@ -200,15 +151,13 @@ class CrossFitter:
                 return None
             n_labelled = int((rows.codes[held] != UNLABELLED).sum())
             say(f"Holding out {n_labelled} labelled rows{clock.in_words()}")
-            scores = self.scores(held, self.members, rows.weight)
+            scores = self.scores(rows, held, self.members)
             clock.finish(plan.fold_seconds / plan.folds_at_once(threads))
             return scores
 
         planned = folds[: plan.folds]
         results = zip(planned, Threads(threads).map(score, planned), strict=True)
         done = [(held, scores) for held, scores in results if scores is not None]
-        if not done:
-            return None
         return HeldOut(
             places=places,
             codes=rows.codes,
@@ -220,45 +169,37 @@ class CrossFitter:
             kinds=kinds,
         )
 
-    def folds(self) -> list[np.ndarray]:
-        """Return rows to hold out, fold by fold; at most as many folds as labels of a kind."""
-        labels = count_labels(self.rows.codes)
-        n_splits = min(SPLITS, *(n for n in (labels.normal, labels.anomaly) if n))
-        return folds_to_hold_out(self.rows.codes, n_splits, self.seed, self.rows.groups)
-
     def unseen_kinds(self) -> UnseenKinds:
         """Score kinds of anomaly by fits of the quick members that have not seen them."""
         rows, judges = self.rows, [name for name in JUDGES if name in self.members]
         if not judges or NOVELTY not in self.members:
             return UnseenKinds()
         kinds = []
-        for kind in kinds_to_hold_out(rows.views.columns("smooth"), rows.codes, self.seed):
+        for kind in kinds_to_hold_out(rows.views.part("smooth", "columns"), rows.codes, self.seed):
             held = whole_groups(kind, rows.groups)
             if not {NORMAL, ANOMALY} <= set(np.delete(rows.codes, held).tolist()):
                 continue  # groups of this kind hold all labelled rows of one kind
-            scores = self.scores(held, [*judges, NOVELTY], weight=None)
+            scores = self.scores(replace(rows, weight=None), held, [*judges, NOVELTY])
             mean = np.mean([-scores[name] for name in judges], axis=0)
             kinds.append(KindScores(rows.codes[held], mean, -scores[NOVELTY]))
         return UnseenKinds(kinds if len(kinds) > 1 else ())  # one kind says nothing of others
 
     def scores(
-        self, held: np.ndarray, names: Iterable[str], weight: np.ndarray | None
+        self, rows: TrainingRows, held: np.ndarray, names: Iterable[str]
     ) -> dict[str, np.ndarray]:
         """Return scores of held-out rows by lighter fits to the others, on one scale."""
-        codes, extra = self.rows.codes, self.rows.extra
-        others = np.setdiff1d(np.arange(len(codes)), held)
-        views, labels = self.views_without(held), count_labels(codes[others])
+        others = np.setdiff1d(np.arange(len(rows.codes)), held)
+        views, labels = self.views_without(held), count_labels(rows.codes[others])
         scores = {}
         for name in names:
             recipe = MEMBERS[name]
-            detector, F = self._for_fold(name, labels), views.seen_by(recipe)
-            if recipe.all_labelled and extra is not None:
-                detector = extra.wrap(detector)
+            # Settings of a tuned member were chosen by all labels: its fold starts from defaults.
+            tuned = recipe.tune is not None
+            detector = recipe.build(labels, self.seed) if tuned else self.members[name].lighter()
+            F = views.seen_by(recipe)
+            rows.fit(detector, recipe, F, others)
             most = FOLD_SCORED if recipe.pretrained else COMPARED
-            unlabelled = others[some_unlabelled(codes[others], most)]
-            fit_weighted(
-                detector, F[others], codes[others], None if weight is None else weight[others]
-            )
+            unlabelled = others[some_unlabelled(rows.codes[others], most)]
             both = detector.score_samples(F[np.concatenate([unlabelled, held])])
             mean, spread = mean_and_spread(both[: len(unlabelled)])
             scores[name] = np.asarray((both[len(unlabelled) :] - mean) / spread)
@@ -275,13 +216,6 @@ class CrossFitter:
         seen[held] = evidence.transform(matrix[held])
         recipes = [MEMBERS[name] for name in self.members]
         return Views.fit_without(EncodedRows.of(self.encoder, seen), held, recipes, self.seed)
-
-    def _for_fold(self, name: str, labels: LabelCounts) -> Any:
-        """An unfitted, light member, with no setting chosen by held-out labels."""
-        recipe = MEMBERS[name]
-        if recipe.tune is not None:
-            return recipe.build(labels, self.seed)
-        return self.members[name].lighter()
 
 
 def folds_to_hold_out(
@@ -318,56 +252,24 @@ def folds_to_hold_out(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Scores of held-out rows, member by member and fold by fold.
+    """Scores of held-out rows, member by member and fold by fold."""
 
-    Parameters
-    ----------
-    places
-        Positions among the training rows of the rows that took part.
-    codes
-        Their labels.
-    scores
-        For each member, the scores of each fold.
-    folds
-        Rows that were held out, labelled or not, as positions among `places`; fewer folds than
-        `n_splits` if time ran short.
-    n_splits
-        Number of folds into which the labelled rows are split.
-    groups
-        Groups of the rows.
-    repeats
-        Labelled rows that do not count, since an earlier copy has the same label.
-    kinds
-        Scores of kinds of anomaly that were held out.
-    """
-
-    places: np.ndarray
+    places: np.ndarray  # of the rows that took part, among all training rows
     codes: np.ndarray
     scores: Mapping[str, Sequence[np.ndarray]]
-    folds: Sequence[np.ndarray]
+    folds: Sequence[np.ndarray]  # rows held out, labelled or not; fewer than n_splits in a hurry
     n_splits: int
     groups: np.ndarray | None
-    repeats: np.ndarray
+    repeats: np.ndarray  # labelled rows that do not count, since an earlier copy has their label
     kinds: UnseenKinds
 
-    @property
-    def has_both_kinds(self) -> bool:
-        """Whether normal rows and anomalies were held out: with one kind there is no AUC."""
-        return bool((self.codes == NORMAL).any() and (self.codes == ANOMALY).any())
-
-    def auc(self, name: str) -> Auc | None:
-        """Return the AUC of a member."""
-        return self._auc(self.scores[name], range(len(self.folds))) if self.has_both_kinds else None
+    def auc(self, name: str, without: int | None = None) -> Auc | None:
+        """Return the AUC of a member, over all folds or all but one."""
+        return self._auc(self.scores[name], without)
 
     def weights(self, without: int | None = None) -> dict[str, float]:
         """Return the weights of members by the AUCs of all folds, or of all but one."""
-        folds = [i for i in range(len(self.folds)) if i != without]
-        aucs = {
-            name: self._auc([parts[i] for i in folds], folds)
-            if folds and self.has_both_kinds
-            else None
-            for name, parts in self.scores.items()
-        }
+        aucs = {name: self.auc(name, without) for name in self.scores}
         return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.kinds)
 
     def combined(self) -> list[np.ndarray]:
@@ -377,14 +279,13 @@ class HeldOut:
         the model has seen.
         """
         return [
-            np.sum([w * self.scores[name][i] for name, w in weights.items()], axis=0)
+            np.sum([w * self.scores[name][i] for name, w in self.weights(i).items()], axis=0)
             for i in range(len(self.folds))
-            for weights in [self.weights(without=i)]
         ]
 
     def combined_auc(self) -> Auc | None:
         """Return the AUC of the weighted average."""
-        return self._auc(self.combined(), range(len(self.folds))) if self.has_both_kinds else None
+        return self._auc(self.combined())
 
     def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions of held-out rows, and their weighted averages on the scale of the fit.
@@ -396,24 +297,26 @@ class HeldOut:
             places, unlabelled = self.places[held], self.codes[held] == UNLABELLED
             if unlabelled.sum() >= _FEWEST_TO_SCALE:
                 scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
-            counts = self._counts(held)
+            counts = ~self.repeats[held]
             yield places[counts], scores[counts]
 
-    def _counts(self, held: np.ndarray) -> np.ndarray:
-        """Which held-out rows count."""
-        return ~self.repeats[held]
-
-    def _auc(self, scores: Sequence[np.ndarray], folds: Sequence[int]) -> Auc:
-        """The AUC over the labelled rows of some folds."""
-        judged = [self._judged(i, part) for i, part in zip(folds, scores, strict=True)]
+    def _auc(self, scores: Sequence[np.ndarray], without: int | None = None) -> Auc | None:
+        """The AUC over the labelled rows of folds; None if there is only one kind of label."""
+        judged = [
+            self._judged(held, part)
+            for i, (held, part) in enumerate(zip(self.folds, scores, strict=True))
+            if i != without
+        ]
+        labels = count_labels(self.codes)
+        if not (judged and labels.normal and labels.anomaly):
+            return None
         values = [auc_with_interval(part.codes, part.scores).value for part in judged]
         n, m = (sum(int((p.codes == kind).sum()) for p in judged) for kind in (NORMAL, ANOMALY))
         effect = None if self.groups is None else GroupEffect.on_auc(judged)
         return auc_of_folds(values, self.n_splits, n, m, effect=effect)
 
-    def _judged(self, fold: int, scores: np.ndarray) -> Judged:
-        held = self.folds[fold]
-        labelled = (self.codes[held] != UNLABELLED) & self._counts(held)
+    def _judged(self, held: np.ndarray, scores: np.ndarray) -> Judged:
+        labelled = (self.codes[held] != UNLABELLED) & ~self.repeats[held]
         rows = held[labelled]
         groups = rows if self.groups is None else self.groups[rows]
         return Judged(self.codes[rows], -scores[labelled], groups)
@@ -422,11 +325,7 @@ class HeldOut:
 def member_weights(
     aucs: Mapping[str, Auc | None], n_anomaly: int, kinds: UnseenKinds
 ) -> dict[str, float]:
-    """Return w_k ~ b_k exp(-(A - A_k) / SE), with sum 1; novelty has a share by unseen kinds.
-
-    >>> member_weights({"kernel": None, "boosted": None}, 5, UnseenKinds())
-    {'kernel': 0.25, 'boosted': 0.75}
-    """
+    """Return w_k ~ b_k exp(-(A - A_k) / SE), with sum 1; novelty has a share by unseen kinds."""
     raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs if name != NOVELTY}
     measured = [auc for name in raw if (auc := aucs[name]) is not None]
     if measured:

@@ -17,7 +17,6 @@ from riskad.core.labels import ANOMALY, UNLABELLED, count_labels
 from riskad.core.risks import get_risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.held_out import quietly
-from riskad.decisions.ranking_metrics import Auc
 from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
 from riskad.decisions.thresholds import Likely, Threshold, zero_one_threshold
@@ -27,9 +26,7 @@ from riskad.detectors.auto.cross_fit import (
     HeldOut,
     TrainingRows,
     auc_error,
-    fit_weighted,
     mean_and_spread,
-    member_weights,
 )
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
@@ -39,16 +36,14 @@ from riskad.detectors.auto.members import (
     Recipe,
     Sizes,
     available_members,
-    columns_for_network,
     plan_fit,
     rows_within_budget,
 )
-from riskad.detectors.auto.novelty import NOVELTY, UnseenKinds
+from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.auto.views import (
     COMPARED,
     VIEWS,
     EncodedRows,
-    NewRows,
     Views,
     rows_around,
     sample_rows,
@@ -64,39 +59,21 @@ from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.engine import usable_cpus
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
-from riskad.storage.fields import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    POSITIVE,
-    SEED,
-    SHARE,
-    DictOf,
-    Fields,
-    Fixed,
-    ListOf,
-    Maybe,
-    Number,
-    Optional,
-    Record,
-    State,
-    Text,
-    Tuple,
-    require,
-)
+from riskad.storage import fields
+from riskad.storage.fields import Fields, State, require
 
 _BLOCK = 5_000  # rows scored at a time
 _CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
 
 
-class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends on its members
+class AutoRAD(FrameDetector):
     """Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
-    Fits several kinds of detector to features learned from all rows, and averages their scores with
-    weights from held-out labelled rows (see `riskad.detectors.auto`). Columns may have missing
-    values (NaN), and columns of a pandas or polars frame may hold text, categories or dates. One
-    kind of label is enough. The model and its file contain standardised training rows, with which
-    new rows are compared: up to 2,000 for each of two views, and the labelled rows.
+    Averages several kinds of detector over features learned from all rows, with weights from
+    held-out labelled rows (see `riskad.detectors.auto`). Columns may have missing values (NaN), and
+    columns of a pandas or polars frame may hold text, categories or dates. One kind of label is
+    enough. The model and its file contain standardised training rows, with which new rows are
+    compared: up to 2,000 for each of two views, and the labelled rows.
 
     Parameters
     ----------
@@ -118,10 +95,8 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
 
     Attributes
     ----------
-    members_ : dict
-        The fitted detectors by name.
-    weights_ : dict
-        The weight of each member in the score; the weights sum to 1.
+    members_, weights_ : dict
+        The fitted detectors by name, and their weights in the score, which sum to 1.
     leaderboard_ : list of dict
         The members, best first: weight, AUC on held-out labelled rows with its standard error (None
         if nothing could be held out), and seconds. Members for which the budget left no time come
@@ -138,13 +113,10 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         Share of normal rows among the unlabelled rows: as given, or estimated from labels and
         held-out scores. It is 0.8 if only one kind of label is present.
     offset_ : float
-        Threshold on `score_samples`: the best list by probabilities
-        (`riskad.decisions.thresholds.Likely`). If the labels do not determine probabilities, the
-        share 1 - prior_ of the unlabelled rows is below it.
+        Threshold on `score_samples`: the best list by probabilities. If the labels do not determine
+        probabilities, the share 1 - prior_ of the unlabelled rows is below it.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` are computed from.
-    n_features_in_, feature_names_in_
-        Columns seen in fit.
 
     Examples
     --------
@@ -165,31 +137,33 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
     default_threshold: ClassVar[Threshold] = Likely()
 
     _state_fields: ClassVar[Fields] = {
-        "budget": POSITIVE,
-        "anomaly_rate": Maybe(SHARE),
-        "verbose": FLAG,
-        "random_state": SEED,
-        "n_rows_": COUNT,
-        "encoder_": Record(("OneHotImputer", "SingularVectors")),
-        "views_": DictOf(Text(choices=VIEWS), Record(("LearnedFeatures",))),
-        "members_": DictOf(Text(choices=MEMBERS), Record(MEMBER_TYPES)),
-        "scales_": DictOf(Text(choices=MEMBERS), Tuple(NUMBER, POSITIVE)),
-        "weights_": DictOf(Text(choices=MEMBERS), SHARE),
-        "leaderboard_": ListOf(
-            Fixed(
+        "budget": fields.POSITIVE,
+        "anomaly_rate": fields.Maybe(fields.SHARE),
+        "verbose": fields.FLAG,
+        "random_state": fields.SEED,
+        "n_rows_": fields.COUNT,
+        "encoder_": fields.Record(("OneHotImputer", "SingularVectors")),
+        "views_": fields.DictOf(fields.Text(choices=VIEWS), fields.Record(("LearnedFeatures",))),
+        "members_": fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES)),
+        "scales_": fields.DictOf(
+            fields.Text(choices=MEMBERS), fields.Tuple(fields.NUMBER, fields.POSITIVE)
+        ),
+        "weights_": fields.DictOf(fields.Text(choices=MEMBERS), fields.SHARE),
+        "leaderboard_": fields.ListOf(
+            fields.Fixed(
                 {
-                    "member": Text(choices=MEMBERS),
-                    "weight": SHARE,
-                    "auc": Maybe(SHARE),
-                    "error": Maybe(Number(0)),
-                    "seconds": Number(0),
-                    "left_out": Optional(FLAG),
+                    "member": fields.Text(choices=MEMBERS),
+                    "weight": fields.SHARE,
+                    "auc": fields.Maybe(fields.SHARE),
+                    "error": fields.Maybe(fields.Number(0)),
+                    "seconds": fields.Number(0),
+                    "left_out": fields.Optional(fields.FLAG),
                 }
             )
         ),
-        "auc_": Maybe(Record(("Auc",))),
-        "kinds_auc_": Maybe(Record(("Auc",))),
-        "prior_": SHARE,
+        "auc_": fields.Maybe(fields.Record(("Auc",))),
+        "kinds_auc_": fields.Maybe(fields.Record(("Auc",))),
+        "prior_": fields.SHARE,
     }
 
     @classmethod
@@ -206,7 +180,8 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
             spans = views[recipe.view].slices_
             require(set(recipe.parts) <= set(spans), f"members_: {name!r} without its features")
             parts = recipe.parts_among(spans, n_native)
-            widths = _widths(spans) | {"native": n_native or 0}
+            widths = {part: span.stop - span.start for part, span in spans.items()}
+            widths["native"] = n_native or 0
             require(set(parts) <= set(widths), f"members_: {name!r} without its features")
             width = sum(widths[part] for part in parts)
             require(member.n_features_in_ == width, f"members_: {name!r} of other features")
@@ -324,7 +299,8 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         )
 
         # Members, within the budget
-        sizes = self._sizes(training)
+        n_columns, slices = self.encoder_.n_features_out_, self.views_["plain"].slices_
+        sizes = Sizes.of(training.codes, n_columns, slices, n_extra=len(places))
         plan = plan_fit(sizes, recipes, self.budget)
         clock.expect(plan.seconds(self._threads))
         clock.finish(plan.feature_seconds)
@@ -335,19 +311,16 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         compared = thinned(decided, COMPARED)
         self._say(f"Scoring {len(decided):,} rows{clock.in_words()}")
         scores = self._standard_scores(training, decided, np.isin(decided, compared))
-        clock.finish(_network_seconds(plan))
+        network = (plan.member_seconds[name] for name in self.members_ if recipes[name].pretrained)
+        clock.finish(sum(network))  # which does its work when it scores
         places = np.union1d(np.flatnonzero(training.codes != UNLABELLED), compared)
         fitter = CrossFitter(
-            rows=training.take(places),
-            members=self.members_,
-            encoder=self.encoder_,
-            evidence=self.evidence_,
-            seed=self._seed,
+            training.take(places), self.members_, self.encoder_, self.evidence_, self._seed
         )
         held_out = fitter.hold_out(places, plan, clock, self._threads, self._say)
 
         # Weights and decisions
-        self._weigh(held_out, seconds, recipes, int((training.codes == ANOMALY).sum()))
+        self._weigh(held_out, seconds, recipes)
         fitted = np.full(len(rows), np.nan)
         fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
         source = source if isinstance(source, str) else source[rows]
@@ -363,29 +336,18 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         if self.callback is not None:
             self.callback(sentence)
 
-    def _sizes(self, training: TrainingRows) -> Sizes:
-        """What the plan depends on; whether a network will read categories is not foreseen."""
-        slices = self.views_["plain"].slices_
-        parts = columns_for_network(slices, native=None), "outliers"
-        return Sizes.of(
-            training.codes,
-            n_columns=self.encoder_.n_features_out_,
-            network_columns=sum(slices[part].stop - slices[part].start for part in parts),
-            n_extra=0 if training.extra is None else len(training.extra.codes),
-        )
-
     def _fit_members(self, training: TrainingRows, plan: Plan, clock: Clock) -> dict[str, float]:
         """Fit the planned members; returns the seconds that each took."""
         self.members_: dict[str, Any] = {}
-        codes, weight, seconds = training.codes, training.weight, dict[str, float]()
+        codes, labels = training.codes, count_labels(training.codes)
+        seconds: dict[str, float] = {}
         for name in plan.members:
             if seconds and not clock.allows_more():
                 break
             self._say(f"Fitting {name}{clock.in_words()}")
             start = time.perf_counter()
             recipe = MEMBERS[name]
-            F, rows = training.views.seen_by(recipe), with_labelled(codes, recipe.most_rows)
-            detector = recipe.build(count_labels(codes), self._seed)
+            F, detector = training.views.seen_by(recipe), recipe.build(labels, self._seed)
             if "n_jobs" in detector.get_params():
                 # Threads of LightGBM spin while they wait. With 50,000 rows two took 1.3 s where
                 # one took 2.0 s, but beside two busy processes over a minute where one took 3.4 s.
@@ -395,10 +357,8 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
                 detector.set_params(**recipe.tune(F, codes, self._seed))
             if recipe.pretrained:
                 detector.set_params(unlabelled=plan.read)
-            if recipe.all_labelled and training.extra is not None:
-                detector = training.extra.wrap(detector)
-            own_weight = None if weight is None else weight[rows]
-            self.members_[name] = fit_weighted(detector, F[rows], codes[rows], own_weight)
+            rows = with_labelled(codes, recipe.most_rows)
+            self.members_[name] = training.fit(detector, recipe, F, rows)
             seconds[name] = time.perf_counter() - start
             clock.finish(0.0 if recipe.pretrained else plan.member_seconds[name])
         return seconds
@@ -414,7 +374,7 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         """
         if self.evidence_.places:
             seen = self.evidence_.transform(training.matrix[rows])
-            views = Views.of(self.views_, EncodedRows.of(self.encoder_, seen))
+            views = Views(self.views_, EncodedRows.of(self.encoder_, seen))
         else:
             views = training.views.take(rows)
         self.scales_, standard = {}, {}
@@ -425,23 +385,13 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         return standard
 
     def _weigh(
-        self,
-        held_out: HeldOut | None,
-        seconds: Mapping[str, float],
-        recipes: Mapping[str, Recipe],
-        n_anomaly: int,
+        self, held_out: HeldOut, seconds: Mapping[str, float], recipes: Mapping[str, Recipe]
     ) -> None:
         """Set weights and AUCs by held-out rows."""
-        aucs: dict[str, Auc | None] = dict.fromkeys(self.members_)
-        self.auc_: Auc | None = None
-        self.kinds_auc_: Auc | None = None
-        if held_out is None:
-            self.weights_ = member_weights(aucs, n_anomaly, UnseenKinds())
-        else:
-            aucs = {name: held_out.auc(name) for name in self.members_}
-            self.weights_ = held_out.weights()
-            self.auc_, self.kinds_auc_ = held_out.combined_auc(), held_out.kinds.auc()
-        self.leaderboard_ = [
+        aucs = {name: held_out.auc(name) for name in self.members_}
+        self.weights_ = held_out.weights()
+        self.auc_, self.kinds_auc_ = held_out.combined_auc(), held_out.kinds.auc()
+        self.leaderboard_: list[dict[str, Any]] = [
             {
                 "member": name,
                 "weight": round(weight, 4),
@@ -458,14 +408,14 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
                 self.leaderboard_.append({"member": name, **row})
 
     def _decide(
-        self, fitted: np.ndarray, codes: np.ndarray, held_out: HeldOut | None, label_source: Any
+        self, fitted: np.ndarray, codes: np.ndarray, held_out: HeldOut, label_source: Any
     ) -> None:
         """Set the anomaly rate, the threshold, and the calibration for other thresholds.
 
         `fitted` are scores by the fit to all rows, NaN where they are not needed.
         """
         unseen = np.full(len(codes), np.nan)
-        for places, scores in () if held_out is None else held_out.on_scale_of(fitted):
+        for places, scores in held_out.on_scale_of(fitted):
             unseen[places] = scores
         n_unlabelled = int((codes == UNLABELLED).sum())
         rows = np.flatnonzero((codes != UNLABELLED) | ~np.isnan(fitted))
@@ -474,27 +424,28 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         calibration = Calibration.of(
             -unseen, codes, -fitted, 0.0, self.anomaly_rate, self._seed, source
         )
+        calibration = replace(calibration, n_unlabelled=n_unlabelled)
         if calibration.rate is None:  # all rows are labelled; neither 0 nor 1
             self.prior_ = 1 - (int((codes == ANOMALY).sum()) + 0.5) / (len(codes) + 1)
         else:
             self.prior_ = 1 - calibration.pi_n
         zero = -_least_risk_threshold(unseen, fitted, codes, self.prior_, calibration)
-        self.calibration_ = replace(calibration, n_unlabelled=n_unlabelled, zero=zero)
+        self.calibration_ = replace(calibration, zero=zero)
         self.offset_ = -self.calibration_.zero
         self.set_threshold(self.default_threshold)
 
     # --- scores, which do not change the detector: threads may share one ------------------
 
     def _scores(self, X: Any) -> np.ndarray:
-        return np.concatenate([self._average(rows) for rows in self._blocks(X)])
-
-    def _blocks(self, X: Any) -> Iterator[NewRows]:
         with one_blas_thread():
-            for start in range(0, X.shape[0], _BLOCK):
-                seen = self._seen(X[start : start + _BLOCK])
-                yield NewRows(self.views_, EncodedRows.of(self.encoder_, seen))
+            return np.concatenate([self._average(rows) for rows in self._blocks(X)])
 
-    def _average(self, rows: NewRows) -> np.ndarray:
+    def _blocks(self, X: Any) -> Iterator[Views]:
+        for start in range(0, X.shape[0], _BLOCK):
+            seen = self._seen(X[start : start + _BLOCK])
+            yield Views(self.views_, EncodedRows.of(self.encoder_, seen))
+
+    def _average(self, rows: Views) -> np.ndarray:
         total = np.zeros(len(rows))
         for name, detector in self.members_.items():
             mean, spread = self.scales_[name]
@@ -503,7 +454,7 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         return total
 
     @property
-    def tells_novelty(self) -> bool:
+    def tells_novelty(self) -> bool:  # type: ignore[override]  # it depends on the members
         """Whether `novelty` is available: not if there was no time for it."""
         return NOVELTY in getattr(self, "members_", {})
 
@@ -531,12 +482,12 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
                 "This model had no time to learn novelty. Fit it again, with a larger budget."
             )
         mean, spread = self.scales_[NOVELTY]
-        scores, novelties = [], []
-        for rows in self._blocks(self._check_rows(X, reset=False)):
-            scores.append(self._average(rows))
-            usual = rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY])
-            novelties.append((mean - usual) / spread)
-        return -np.concatenate(scores), np.concatenate(novelties)
+        scores, usual = [], []
+        with one_blas_thread():
+            for rows in self._blocks(self._check_rows(X, reset=False)):
+                scores.append(self._average(rows))
+                usual.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
+        return -np.concatenate(scores), (mean - np.concatenate(usual)) / spread
 
     # --- the same scores in an ONNX graph -------------------------------------------------
 
@@ -604,16 +555,13 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
 
     def describe_in_words(self) -> list[str]:
         """Return the number of members, the basis of their weights, and which were left out."""
-        sentences = []
         learners = [name for name in self.members_ if name != NOVELTY]
+        weighted = "weighted by held-out labels"
+        if self.auc_ is None:
+            weighted = "without held-out labels to weight them by"
+        sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
         if len(learners) == 1:
-            only = f"one kind of detector ({learners[0]}); there was no time for others"
-            sentences.append(only)
-        else:
-            weighted = "weighted by held-out labels"
-            if self.auc_ is None:
-                weighted = "without held-out labels to weight them by"
-            sentences.append(f"average of {len(self.members_)} kinds of detector, {weighted}")
+            sentences = [f"one kind of detector ({learners[0]}); there was no time for others"]
         left_out = ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
         if left_out:
             sentences.append(f"left out for lack of time (budget={self.budget:g}): {left_out}")
@@ -648,16 +596,6 @@ class AutoRAD(FrameDetector):  # type: ignore[override]  # tells_novelty depends
         tags = super().__sklearn_tags__()
         tags.classifier_tags = ClassifierTags(multi_class=False)  # `predict_proba` tells two kinds
         return tags
-
-
-def _widths(slices: Mapping[str, slice]) -> dict[str, int]:
-    """The number of features of each part of a view."""
-    return {part: span.stop - span.start for part, span in slices.items()}
-
-
-def _network_seconds(plan: Plan) -> float:
-    """Planned seconds of the network, which does its work when it scores."""
-    return sum(plan.member_seconds[name] for name in plan.members if MEMBERS[name].pretrained)
 
 
 def _least_risk_threshold(

@@ -52,43 +52,25 @@ _KERNEL_CHOICES = [
 _FREE_INTERCEPT = 10.0
 
 
-# --- the seconds of a member: measured once, and rounded up ---------------------------------
-
-
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that determine the work of a fit.
+    """The sizes that determine the work of a fit."""
 
-    Parameters
-    ----------
-    rows
-        Rows to learn from, including labelled ones.
-    columns
-        Columns, in numbers.
-    labelled
-        Labelled rows.
-    counting
-        Rows that a forest learns from: labelled ones, or all if only one kind of label is present.
-    read
-        Labelled rows that the pretrained network reads.
-    network_columns
-        Columns that the network reads of each row.
-    all_labelled
-        Labelled rows, including those beyond `rows`.
-    """
-
-    rows: int
-    columns: int
+    rows: int  # to learn from, including labelled ones
+    columns: int  # in numbers
     labelled: int
-    counting: int
-    read: int
-    network_columns: int
-    all_labelled: int = 0
+    counting: int  # rows of a forest: labelled ones, or all if only one kind of label is present
+    read: int  # labelled rows that the network reads
+    network_columns: int  # that it reads of each row
+    all_labelled: int = 0  # including those beyond `rows`
 
     @classmethod
-    def of(cls, codes: np.ndarray, n_columns: int, network_columns: int, n_extra: int) -> Sizes:
-        """Those of rows with these labels, and of further labelled rows."""
+    def of(
+        cls, codes: np.ndarray, n_columns: int, slices: Mapping[str, slice], n_extra: int
+    ) -> Sizes:
+        """Those of rows with these labels and a plain view, and of further labelled rows."""
         n_labelled = int((codes != UNLABELLED).sum())
+        network = columns_for_network(slices, native=None), "outliers"
         both = _labelled_risk(count_labels(codes)) == "pn"
         return cls(
             rows=len(codes),
@@ -96,7 +78,7 @@ class Sizes:
             labelled=n_labelled,
             counting=n_labelled if both else len(codes),
             read=labelled_rows_read(codes),
-            network_columns=network_columns,
+            network_columns=sum(slices[part].stop - slices[part].start for part in network),
             all_labelled=n_labelled + n_extra,
         )
 
@@ -105,72 +87,29 @@ def _usual_seconds(sizes: Sizes) -> float:
     return 1 + 1e-4 * sizes.rows * (1 + sizes.columns / 50)
 
 
-def _forest_seconds(sizes: Sizes) -> float:
-    return 0.25 + 2.5e-4 * sizes.counting
-
-
-def _kernel_seconds(sizes: Sizes) -> float:
-    return 0.35 + 3e-5 * sizes.rows + 1e-4 * sizes.labelled
-
-
-def _boosted_seconds(sizes: Sizes) -> float:
-    rows = min(sizes.rows, _MOST_BOOSTED + sizes.labelled)
-    return 0.2 + 2.3e-6 * rows * (sizes.columns + 22)
-
-
-def _labelled_trees_seconds(sizes: Sizes) -> float:
-    rounds = Growth.of(sizes.all_labelled, max(sizes.columns, 1)).rounds
-    return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
-
-
-def _no_seconds(sizes: Sizes) -> float:
-    return 0.0
-
-
 # --- how a member is made -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a member is made.
+    """How a member is made: of which parts of which view of the columns, by which detector.
 
-    Parameters
-    ----------
-    view, parts
-        Which parts of which view of the columns the member sees.
-    build
-        Makes the unfitted detector from the numbers of labels and a seed.
-    weight
-        b_k, its weight relative to others that do equally well on held-out rows, with few
-        anomalies.
-    seconds
-        Seconds of a fit on one core of a typical machine.
-    most_rows
-        Most unlabelled rows that it learns from.
-    tune
-        Chooses settings from the member's features, the codes and a seed. Folds use the settings
-        that it is built with, so that held-out labels have no influence.
-    pretrained
-        Whether it is the pretrained network, which reads training rows whenever it scores.
-    fewest_labels
-        Minimum number of labelled rows of each kind.
-    all_labelled
-        Whether it learns only from labelled rows, and from more of them than the others.
-    library
-        A library that must be installed.
+    `build` makes the unfitted detector from the numbers of labels and a seed. `tune` chooses
+    settings from its features, the codes and a seed; folds use the settings that it is built with,
+    so that held-out labels have no influence.
     """
 
     view: str
     parts: tuple[str, ...]
     build: Callable[[LabelCounts, int], Any]
-    weight: float = 1.0
-    seconds: Callable[[Sizes], float] = _usual_seconds
-    most_rows: int = _MOST_ROWS
+    weight: float = 1.0  # b_k: beside others that do equally well, with few anomalies
+    seconds: Callable[[Sizes], float] = _usual_seconds  # of a fit on one core, rounded up
+    most_rows: int = _MOST_ROWS  # unlabelled rows that it learns from
     tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
-    pretrained: bool = False
-    fewest_labels: int = 0
-    all_labelled: bool = False
-    library: str = ""
+    pretrained: bool = False  # it reads training rows whenever it scores
+    fewest_labels: int = 0  # of each kind
+    all_labelled: bool = False  # it learns from labelled rows alone, and from all of them
+    library: str = ""  # which must be installed
 
     def weight_with(self, n_anomaly: int) -> float:
         """Return b_k for this many labelled anomalies."""
@@ -253,65 +192,65 @@ def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
     return best._asdict()
 
 
-def _network(labels: LabelCounts, seed: int) -> PretrainedRAD:
-    return PretrainedRAD(unlabelled=_MOST_READ, random_state=seed)
-
-
 def _boosted(labels: LabelCounts, seed: int) -> BoostedRAD:
     return BoostedRAD(risk=_risk(labels), a=_A, prior=_PRIOR, n_rounds=_ROUNDS, random_state=seed)
 
 
-def _labelled_trees(labels: LabelCounts, seed: int) -> LabelledTrees:
-    return LabelledTrees(random_state=seed)
+def _boosted_seconds(sizes: Sizes) -> float:
+    rows = min(sizes.rows, _MOST_BOOSTED + sizes.labelled)
+    return 0.2 + 2.3e-6 * rows * (sizes.columns + 22)
 
 
-def _novelty(labels: LabelCounts, seed: int) -> Novelty:
-    return Novelty()
+def _labelled_trees_seconds(sizes: Sizes) -> float:
+    rounds = Growth.of(sizes.all_labelled, max(sizes.columns, 1)).rounds
+    return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
 
 
 MEMBERS: dict[str, Recipe] = {
     "smooth forest": Recipe(
-        view="smooth",
-        parts=("columns", "outliers", "components"),
-        build=_forest,
-        seconds=_forest_seconds,
+        "smooth",
+        ("columns", "outliers", "components"),
+        _forest,
+        seconds=lambda sizes: 0.25 + 2.5e-4 * sizes.counting,
     ),
     "kernel": Recipe(
-        view="smooth",
-        parts=("kernels", "outliers"),
-        build=_kernel,
+        "smooth",
+        ("kernels", "outliers"),
+        _kernel,
         weight=0.5,
-        seconds=_kernel_seconds,
+        seconds=lambda sizes: 0.35 + 3e-5 * sizes.rows + 1e-4 * sizes.labelled,
         tune=_tune_kernel,
     ),
     "network": Recipe(
-        view="plain",
-        parts=("columns", "outliers"),
-        build=_network,
+        "plain",
+        ("columns", "outliers"),
+        lambda labels, seed: PretrainedRAD(unlabelled=_MOST_READ, random_state=seed),
         weight=6.0,
-        seconds=_no_seconds,  # beyond what it reads and scores
+        seconds=lambda sizes: 0.0,  # beyond what it reads and scores
         pretrained=True,
     ),
     "boosted": Recipe(
-        view="smooth",
-        parts=("columns", "outliers", "components"),
-        build=_boosted,
+        "smooth",
+        ("columns", "outliers", "components"),
+        _boosted,
         weight=1.5,
         seconds=_boosted_seconds,
         most_rows=_MOST_BOOSTED,
         library="lightgbm",
     ),
     "labelled trees": Recipe(
-        view="plain",
-        parts=("columns",),
-        build=_labelled_trees,
+        "plain",
+        ("columns",),
+        lambda labels, seed: LabelledTrees(random_state=seed),
         weight=2.0,
         seconds=_labelled_trees_seconds,
         fewest_labels=_FEWEST_TO_CLASSIFY,
         all_labelled=True,
         library="lightgbm",
     ),
-    NOVELTY: Recipe(view="plain", parts=("outliers",), build=_novelty, seconds=_no_seconds),
+    NOVELTY: Recipe(
+        "plain", ("outliers",), lambda labels, seed: Novelty(), seconds=lambda sizes: 0.0
+    ),
 }
 """By name, in the order in which they get their share of a budget."""
 
@@ -353,11 +292,7 @@ _FOLD_SHARE = 0.3  # of the seconds of a member, for its lighter fit in a fold
 
 
 def rows_within_budget(seconds: float, n_columns: int) -> tuple[int, int]:
-    """Return for how many rows features can be learned, and the minimum of unlabelled rows.
-
-    >>> rows_within_budget(60, 30), rows_within_budget(2, 30)
-    ((20000, 1000), (1250, 300))
-    """
+    """Return for how many rows features can be learned, and the minimum of unlabelled rows."""
     most = _ROWS_PER_SECOND * seconds / (1 + n_columns / 50)
     fewest = min(_ENOUGH_ROWS, max(_FEWEST_ROWS, _FEWEST_PER_SECOND * seconds))
     return int(min(_MOST_ROWS, max(1, most))), int(fewest)
@@ -365,36 +300,16 @@ def rows_within_budget(seconds: float, n_columns: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of a fit, with its seconds on one core of a typical machine.
-
-    Parameters
-    ----------
-    feature_seconds
-        For learning features.
-    member_seconds
-        For each member, in the order of their fits.
-    read
-        Number of unlabelled rows that the network reads.
-    decided
-        Number of unlabelled rows whose scores are used for decisions.
-    folds
-        How many of five folds of labelled rows are held out.
-    fold_seconds
-        For one of them.
-    kinds
-        Whether kinds of anomaly are held out, too.
-    kind_seconds
-        For all of them; 0 if they are not.
-    """
+    """The work of a fit, with its seconds on one core of a typical machine."""
 
     feature_seconds: float
-    member_seconds: Mapping[str, float]
-    read: int
-    decided: int
-    folds: int
-    fold_seconds: float
-    kinds: bool
-    kind_seconds: float
+    member_seconds: Mapping[str, float]  # in the order of the fits
+    read: int  # unlabelled rows that the network reads
+    decided: int  # unlabelled rows whose scores are used for decisions
+    folds: int  # of five, that are held out
+    fold_seconds: float  # for one of them
+    kinds: bool  # whether kinds of anomaly are held out, too
+    kind_seconds: float  # for all of them; 0 if they are not
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -417,14 +332,6 @@ def plan_fit(sizes: Sizes, recipes: Mapping[str, Recipe], budget: float) -> Plan
     Members come first, as long as one fold could still be held out of all of them; then folds, then
     kinds of anomaly. If seconds are short, a network first reads fewer rows, and fewer rows are
     used for decisions. It is left out if nothing could be held out otherwise.
-
-    >>> sizes = Sizes(rows=3_000, columns=20, labelled=150, counting=150, read=150,
-    ...               network_columns=22)
-    >>> recipes = {name: MEMBERS[name] for name in ("kernel", "smooth forest", "network")}
-    >>> plan_fit(sizes, recipes, budget=60).folds
-    5
-    >>> plan_fit(sizes, recipes, budget=2).members
-    ('kernel', 'smooth forest')
     """
     networks = {name for name, recipe in recipes.items() if recipe.pretrained}
     plans = []
@@ -505,17 +412,7 @@ class Clock:
             self._done += planned
 
     def seconds_left(self) -> float | None:
-        """Return how long the rest will take, once a tenth is done.
-
-        >>> clock = Clock(60)
-        >>> clock.expect(20.0)
-        >>> clock.seconds_left() is None
-        True
-        >>> clock.start -= 3.0      # three seconds later
-        >>> clock.finish(5.0)
-        >>> round(clock.seconds_left())
-        9
-        """
+        """Return how long the rest will take, once a tenth is done."""
         if self._done < _TELLING_SHARE * self._planned or not self._done:
             return None
         spent = time.perf_counter() - self.start

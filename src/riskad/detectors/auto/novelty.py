@@ -57,12 +57,6 @@ class Novelty(BaseEstimator):
     """The sum of outlier scores, as a member: it does not learn from labels.
 
     The first score counts fully, the others only where they are above the mean.
-
-    Examples
-    --------
-    >>> usual, far = Novelty().fit(np.zeros((2, 2))).score_samples([[0.1, -0.1], [4.0, 2.0]])
-    >>> bool(far < usual)  # as for all detectors, high is normal
-    True
     """
 
     _state_fields: ClassVar[Fields] = {"n_features_in_": SIZE}
@@ -97,24 +91,13 @@ class KindScores(NamedTuple):
     """The held-out rows of a kind: anomaly scores by fits that have not seen it, as z-scores."""
 
     codes: np.ndarray
-    judges: np.ndarray
-    """The mean of the members of `JUDGES`."""
+    judges: np.ndarray  # the mean of the members of `JUDGES`
     novelty: np.ndarray
 
 
 @dataclass(frozen=True)
 class UnseenKinds:
-    """Scores of kinds of anomaly that were held out one by one; without any, nothing is known.
-
-    Examples
-    --------
-    >>> codes = np.array([1, 1, 1, -1, -1])
-    >>> blind = np.array([0.3, -0.2, 0.1, 0.2, -0.4])  # to the kind that was held out
-    >>> sees = np.array([0.1, -0.3, 0.4, 2.0, 3.0])
-    >>> kinds = UnseenKinds([KindScores(codes, blind, sees)] * 2)
-    >>> round(UnseenKinds().weight(2), 3), round(kinds.weight(4), 3), round(kinds.auc().value, 2)
-    (0.038, 0.185, 0.33)
-    """
+    """Scores of kinds of anomaly that were held out one by one; without any, nothing is known."""
 
     folds: Sequence[KindScores] = ()
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -89,23 +87,23 @@ class EncodedRows(NamedTuple):
         return EncodedRows(self.encoder, self.rows[rows], self.numbers[rows])
 
 
-@dataclass(frozen=True)
 class Views:
-    """The features of training rows.
+    """The features of rows, in parts that are computed when a member needs them, and only once.
 
-    Parameters
-    ----------
-    learned
-        What features are learned by, for each view.
-    features
-        The features of the rows, for each view.
-    native
-        The columns that the network reads; None if they are those of the plain view.
+    Parts of training rows are given: there a row does not count as its own neighbour. Beside the
+    parts of `LearnedFeatures` there are "native" columns, which the network reads.
     """
 
-    learned: Mapping[str, LearnedFeatures]
-    features: Mapping[str, np.ndarray]
-    native: np.ndarray | None
+    def __init__(
+        self,
+        learned: Mapping[str, LearnedFeatures],
+        table: EncodedRows,
+        parts: Mapping[tuple[str, str], np.ndarray] | None = None,
+    ):
+        self.learned = learned
+        self._table = table
+        self._parts = dict(parts or {})
+        self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
 
     @classmethod
     def fit(cls, table: EncodedRows, recipes: Iterable[Recipe], seed: int) -> Views:
@@ -114,18 +112,14 @@ class Views:
         seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
         for recipe in recipes:
             seen[recipe.view] |= set(recipe.parts)
-        learned, features = {}, {}
+        learned: dict[str, LearnedFeatures] = {}
+        parts: dict[tuple[str, str], np.ndarray] = {}
         for name, view in VIEWS.items():
-            parts = [part for part in view.parts if part in seen[name]]
-            learned[name] = clone(view).set_params(parts=parts, random_state=seed)
-            features[name] = learned[name].fit_transform(table.numbers)
-        return cls(learned, features, _native(learned, features, table))
-
-    @classmethod
-    def of(cls, learned: Mapping[str, LearnedFeatures], table: EncodedRows) -> Views:
-        """The features of other rows."""
-        features = {name: view.transform(table.numbers) for name, view in learned.items()}
-        return cls(learned, features, _native(learned, features, table))
+            wanted = [part for part in view.parts if part in seen[name]]
+            learned[name] = clone(view).set_params(parts=wanted, random_state=seed)
+            F = learned[name].fit_transform(table.numbers)
+            parts |= {(name, part): F[:, span] for part, span in learned[name].slices_.items()}
+        return cls(learned, table, parts)
 
     @classmethod
     def fit_without(
@@ -134,64 +128,20 @@ class Views:
         """Learn both views from all rows but those held out, and return the features of all."""
         others = np.setdiff1d(np.arange(len(table.numbers)), held)
         kept = cls.fit(table.take(others), recipes, seed)
-        rest = cls.of(kept.learned, table.take(held))
-
-        def joined(of_others: np.ndarray, of_held: np.ndarray) -> np.ndarray:
-            rows = np.empty((len(table.numbers), of_others.shape[1]))
-            rows[others], rows[held] = of_others, of_held
-            return rows
-
-        features = {name: joined(F, rest.features[name]) for name, F in kept.features.items()}
-        native = None
-        if kept.native is not None and rest.native is not None:
-            native = joined(kept.native, rest.native)
-        return cls(kept.learned, features, native)
-
-    def take(self, rows: np.ndarray) -> Views:
-        """The features of some of the rows."""
-        features = {name: F[rows] for name, F in self.features.items()}
-        return Views(self.learned, features, None if self.native is None else self.native[rows])
-
-    def columns(self, view: str) -> np.ndarray:
-        """The columns of a view, on one scale."""
-        return self.features[view][:, self.learned[view].slices_["columns"]]
-
-    def seen_by(self, recipe: Recipe) -> np.ndarray:
-        """The features that a member sees."""
-        slices, F = self.learned[recipe.view].slices_, self.features[recipe.view]
-        parts = recipe.parts_among(slices, None if self.native is None else self.native.shape[1])
-        spans = [slices[part] for part in parts if part != "native"]
-        if "native" not in parts and all(one.stop == two.start for one, two in pairwise(spans)):
-            return F[:, spans[0].start : spans[-1].stop]  # no need to copy
-        blocks = [self.native if part == "native" else F[:, slices[part]] for part in parts]
-        return np.hstack([block for block in blocks if block is not None])
-
-
-def _native(
-    learned: Mapping[str, LearnedFeatures], features: Mapping[str, np.ndarray], table: EncodedRows
-) -> np.ndarray | None:
-    native = NativeColumns.of(table.encoder, learned["plain"])
-    if native is None:
-        return None
-    Z = features["plain"][:, learned["plain"].slices_["columns"]]
-    return native.transform(Z, table.rows)
-
-
-class NewRows:
-    """Rows to score: parts of views are computed when a member needs them, and only once.
-
-    Kernels, the widest part, are not computed for a member that is linear in them: it gives weights
-    to landmarks.
-    """
-
-    def __init__(self, learned: Mapping[str, LearnedFeatures], table: EncodedRows):
-        self.learned = learned
-        self._table = table
-        self._parts: dict[tuple[str, str], np.ndarray] = {}
-        self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
+        rest = cls(kept.learned, table.take(held))
+        parts = {}
+        for key, part in kept._parts.items():
+            parts[key] = np.empty((len(table.numbers), part.shape[1]))
+            parts[key][others], parts[key][held] = part, rest.part(*key)
+        return cls(kept.learned, table, parts)
 
     def __len__(self) -> int:
         return len(self._table.numbers)
+
+    def take(self, rows: np.ndarray) -> Views:
+        """The features of some of the rows."""
+        parts = {key: part[rows] for key, part in self._parts.items()}
+        return Views(self.learned, self._table.take(rows), parts)
 
     @cached_property
     def _native(self) -> NativeColumns | None:
@@ -220,7 +170,11 @@ class NewRows:
         return self._seen[key]
 
     def scores_by(self, recipe: Recipe, detector: Any) -> np.ndarray:
-        """The scores of a member."""
+        """The scores of a member.
+
+        Kernels, the widest part, are not computed for a member that is linear in them: it gives
+        weights to landmarks.
+        """
         if not ("kernels" in recipe.parts and isinstance(detector, ShallowRAD)):
             return np.asarray(detector.score_samples(self.seen_by(recipe)))
         learned, start = self.learned[recipe.view], 0

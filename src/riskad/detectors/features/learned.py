@@ -11,34 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors.features.graph import beside, clipped, standardised
-from riskad.detectors.features.maps import GaussianKernels, OutlierScores
-from riskad.detectors.features.scaling import (
-    ColumnScale,
-    FeatureMap,
-    PrincipalComponents,
-    SmoothScaler,
-)
+from riskad.detectors.features.maps import GaussianKernels, OutlierScores, PrincipalComponents
+from riskad.detectors.features.scaling import ColumnScale, FeatureMap, SmoothScaler
 from riskad.rows.encoding import OneHotImputer, SingularVectors, level_places
-from riskad.storage.fields import (
-    FLAG,
-    POSITIVE,
-    SEED,
-    Array,
-    DictOf,
-    Either,
-    Fields,
-    ListOf,
-    Record,
-    Span,
-    State,
-    Text,
-    require,
-)
+from riskad.storage import fields
+from riskad.storage.fields import Fields, State, require
 
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
-_MOST_COMPONENTS = 20
 # What learns a part from the columns on one scale.
-_MAPS = {
+_MAPS: dict[str, Any] = {
     "outliers": OutlierScores,
     "components": PrincipalComponents,
     "kernels": GaussianKernels,
@@ -52,9 +33,9 @@ class LearnedFeatures(FeatureMap):
     The features come in parts, side by side:
 
     - "columns": the columns on one scale;
-    - "outliers": `OutlierScores`;
+    - "outliers": two outlier scores, of an isolation forest and of distances to neighbours;
     - "components": at most 20 leading principal components;
-    - "kernels": `GaussianKernels`.
+    - "kernels": Gaussian kernels of several widths, around at most 200 rows.
 
     Parameters
     ----------
@@ -64,7 +45,7 @@ class LearnedFeatures(FeatureMap):
         Whether `SmoothScaler` scales the columns. By default they are standardised and clipped at
         10.
     widths : sequence of floats, default=(0.5, 1, 2)
-        Widths of the kernels.
+        Widths of the kernels, in multiples of the median squared distance between rows.
     random_state : int, optional
         Seed; None means 0.
 
@@ -84,14 +65,16 @@ class LearnedFeatures(FeatureMap):
     """
 
     _state_fields: ClassVar[Fields] = {
-        "parts": ListOf(Text(choices=_PARTS)),
-        "smooth": FLAG,
-        "widths": Either(ListOf(POSITIVE), Array("f", (None,))),
-        "random_state": SEED,
-        "scaler_": Record(("SmoothScaler", "ColumnScale")),
-        "kept_": Array("i", ("kept",), low=0),
-        "maps_": DictOf(Text(choices=_PARTS), Record([each.__name__ for each in _MAPS.values()])),
-        "slices_": DictOf(Text(choices=_PARTS), Span()),
+        "parts": fields.ListOf(fields.Text(choices=_PARTS)),
+        "smooth": fields.FLAG,
+        "widths": fields.Either(fields.ListOf(fields.POSITIVE), fields.Array("f", (None,))),
+        "random_state": fields.SEED,
+        "scaler_": fields.Record(("SmoothScaler", "ColumnScale")),
+        "kept_": fields.Array("i", ("kept",), low=0),
+        "maps_": fields.DictOf(
+            fields.Text(choices=_PARTS), fields.Record([each.__name__ for each in _MAPS.values()])
+        ),
+        "slices_": fields.DictOf(fields.Text(choices=_PARTS), fields.Span()),
     }
 
     @classmethod
@@ -106,8 +89,8 @@ class LearnedFeatures(FeatureMap):
         widths = {"columns": columns}
         for part, each in maps.items():
             require(type(each) is _MAPS.get(part), f"maps_[{part!r}]: another kind")
-            require(each.n_features_in_ == columns, "maps_: of other columns")
-            widths[part] = each.n_features_out_
+            require(each.shape[0] == columns, "maps_: of other columns")
+            widths[part] = each.shape[1]
         require(set(state["parts"]) <= set(widths), "parts: without their maps")
         slices = _side_by_side({part: widths[part] for part in state["parts"]})
         require(state["slices_"] == slices, "slices_: of other widths")
@@ -147,14 +130,9 @@ class LearnedFeatures(FeatureMap):
         for part in self.parts:
             if part == "columns":
                 blocks[part] = Z
-            elif part == "components":
-                self.maps_[part], blocks[part] = PrincipalComponents.fit_transform(
-                    Z, _MOST_COMPONENTS, seed
-                )
             else:
                 settings = {"widths": self.widths} if part == "kernels" else {}
-                self.maps_[part] = _MAPS[part](**settings, random_state=seed)
-                blocks[part] = self.maps_[part].fit_transform(Z)
+                self.maps_[part], blocks[part] = _MAPS[part].fit_transform(Z, seed, **settings)
         self.slices_ = _side_by_side({part: block.shape[1] for part, block in blocks.items()})
         F = np.hstack(list(blocks.values()))
         self.n_features_out_ = F.shape[1]
@@ -182,7 +160,9 @@ class LearnedFeatures(FeatureMap):
 
     def kept_rows(self) -> int:
         """Return the number of standardised training rows that the parts hold."""
-        return sum(part.kept_rows() for part in self.maps_.values() if hasattr(part, "kept_rows"))
+        kernels, outliers = self.maps_.get("kernels"), self.maps_.get("outliers")
+        n_landmarks = 0 if kernels is None else len(kernels.landmarks)
+        return n_landmarks + (0 if outliers is None else len(outliers.rows))
 
     def onnx_parts(self, graph: Any, rows: str) -> dict[str, str]:
         """Return the parts of rows in an ONNX graph, by name."""

@@ -1,140 +1,131 @@
-"""What all rows say about a row: Gaussian kernels around some of them, and outlier scores."""
+"""What all rows say about a row: kernels around some of them, outlier scores, components.
+
+Each map is what `fit_transform` learned from rows on one scale, which come without NaN.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
 from riskad.detectors.features.graph import beside, clipped, kernels, log_distances, standardised
-from riskad.detectors.features.scaling import FeatureMap
 from riskad.detectors.tree_arrays import Trees
 from riskad.detectors.tree_graph import sum_of_trees
 from riskad.detectors.tree_growth import Growth, grow
-from riskad.detectors.trees import TREES, check_trees
-from riskad.storage.fields import (
-    POSITIVE,
-    SEED,
-    SIZE,
-    Array,
-    Either,
-    Fields,
-    ListOf,
-    Number,
-    State,
-    require,
-)
+from riskad.storage.fields import POSITIVE, Array, Fields, Record, State, require
 
-_LANDMARK_ROWS = 20_000  # rows from which landmarks are chosen
+_MOST_COMPONENTS = 20
+_FEW_COLUMNS = 600  # up to here principal components are computed from the covariance
+_LANDMARKS, _LANDMARK_ROWS = 200, 20_000  # and rows from which they are chosen
 _MEDIAN_ROWS = 1_000  # rows whose distances give the median
-_NEIGHBOUR_ROWS = 2_000  # rows that are searched for neighbours
+_NEIGHBOUR, _NEIGHBOUR_ROWS = 10, 2_000  # whose distance counts, among so many rows
 _MANY = 32  # rows from which a search structure is worth its cost
 _TREES, _ISOLATED = 100, 256  # of the isolation forest, and rows that each tree isolates
 _MOST_DEVIATIONS = 5.0  # standard deviations at which outlier scores are clipped
 
 
-class GaussianKernels(FeatureMap):
+@dataclass(frozen=True, eq=False)
+class PrincipalComponents:
+    """(x - mean) W', with a principal direction in each row of W: the arrays of a fitted PCA."""
+
+    mean: np.ndarray
+    components: np.ndarray
+
+    _state_fields: ClassVar[Fields] = {
+        "mean": Array("f", ("columns",)),
+        "components": Array("f", ("components", "columns")),
+    }
+
+    @classmethod
+    def fit_transform(cls, X: np.ndarray, seed: int) -> tuple[Self, np.ndarray]:
+        """Learn at most 20 leading components, and return those of the rows, too."""
+        from sklearn.decomposition import PCA
+
+        solver = "covariance_eigh" if X.shape[1] <= _FEW_COLUMNS else "randomized"
+        pca = PCA(min(_MOST_COMPONENTS, *X.shape), svd_solver=solver, random_state=seed)
+        components = np.asarray(pca.fit_transform(X))
+        return cls(pca.mean_, pca.components_), components
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of columns and of components."""
+        return len(self.mean), len(self.components)
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return the components of rows."""
+        W = self.components.T
+        return np.asarray(X @ W - self.mean[None] @ W)
+
+    def onnx_rows(self, graph: Any, rows: str) -> str:
+        """Return the components in an ONNX graph."""
+        W = self.components.T
+        return str(graph.node("Sub", graph.node("MatMul", rows, W), self.mean @ W))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianKernels:
     r"""Features whose inner products are near those of Gaussian kernels of several widths.
 
     With s^2 the median squared distance between rows, kernel k is exp(-||x - x'||^2 / (w_k s^2)),
     each approximated from landmarks among the rows (Nystroem). Fitting s makes the map independent
     of the units and of the number of columns. Rows have norm 1 or a little less.
-
-    Parameters
-    ----------
-    widths : sequence of floats, default=(0.5, 1, 2)
-        w_k, in multiples of the median squared distance.
-    n_components : int, default=200
-        Landmarks for each width.
-    random_state : int, optional
-        Seed; None means 0.
-
-    Attributes
-    ----------
-    median_ : float
-        s^2.
-    landmarks_ : array of shape (n_landmarks, n_features)
-        The rows from which kernels are approximated.
-    gammas_ : array
-        1 / (w_k s^2), for each width.
-    normalizations_ : array of shape (n_widths, n_landmarks, n_landmarks)
-        What kernels between a row and the landmarks are multiplied with, for each width.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(100, 3))
-    >>> GaussianKernels(n_components=50).fit_transform(X).shape
-    (100, 150)
     """
 
+    landmarks: np.ndarray
+    gammas: np.ndarray  # 1 / (w_k s^2), for each width
+    normalizations: np.ndarray  # of the kernels between a row and the landmarks, for each width
+
     _state_fields: ClassVar[Fields] = {
-        "widths": Either(ListOf(POSITIVE, "widths"), Array("f", ("widths",))),
-        "n_components": SIZE,
-        "random_state": SEED,
-        "median_": POSITIVE,
-        "landmarks_": Array("f", ("landmarks", "n_features_in_")),
-        "gammas_": Array("f", ("widths",), low=np.nextafter(0, 1)),
-        "normalizations_": Array("f", ("widths", "landmarks", "landmarks")),
+        "landmarks": Array("f", ("landmarks", "columns")),
+        "gammas": Array("f", ("widths",), low=np.nextafter(0, 1)),
+        "normalizations": Array("f", ("widths", "landmarks", "landmarks")),
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
-        width = len(state["gammas_"]) * len(state["landmarks_"])
-        require(0 < width == state["n_features_out_"], "landmarks_: another number")
+        """Refuse a stored state without kernels."""
+        require(state["normalizations"].size > 0, "landmarks: none")
 
-    def __init__(
-        self,
-        widths: Sequence[float] = (0.5, 1.0, 2.0),
-        *,
-        n_components: int = 200,
-        random_state: int | None = None,
-    ):
-        self.widths = widths
-        self.n_components = n_components
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any = None) -> GaussianKernels:
-        """Find the median distance and the landmarks; y is ignored."""
+    @classmethod
+    def fit_transform(
+        cls, X: np.ndarray, seed: int, widths: Sequence[float]
+    ) -> tuple[Self, np.ndarray]:
+        """Find the median distance and at most 200 landmarks, and return the features of rows."""
         from sklearn.kernel_approximation import Nystroem
 
-        if not len(self.widths) or min(self.widths) <= 0:
-            raise InputError(f"widths must be numbers > 0, got {self.widths!r}.")
-        X = self._check(X, reset=True)
-        seed = self.random_state or 0
-        X = X[_some_places(len(X), _LANDMARK_ROWS, seed)]
-        self.median_ = _median_squared_distance(X, seed)
-        size = min(self.n_components, len(X))
-        self.gammas_ = np.array([1 / (w * self.median_) for w in self.widths])
+        if not len(widths) or min(widths) <= 0:
+            raise InputError(f"widths must be numbers > 0, got {widths!r}.")
+        rows = X[_some_places(len(X), _LANDMARK_ROWS, seed)]
+        median, size = _median_squared_distance(rows, seed), min(_LANDMARKS, len(rows))
+        gammas = np.array([1 / (w * median) for w in widths])
         maps = [
-            Nystroem(gamma=gamma, n_components=size, random_state=seed).fit(X)
-            for gamma in self.gammas_
+            Nystroem(gamma=gamma, n_components=size, random_state=seed).fit(rows)
+            for gamma in gammas
         ]
-        self.landmarks_ = maps[0].components_  # with one seed those of all widths
-        self.normalizations_ = np.stack([each.normalization_ for each in maps])
-        self.n_features_out_ = size * len(maps)
-        return self
+        # With one seed the landmarks are those of all widths.
+        normalizations = np.stack([each.normalization_ for each in maps])
+        learned = cls(maps[0].components_, gammas, normalizations)
+        return learned, learned.transform(X)
 
-    def kept_rows(self) -> int:
-        """Return the number of training rows that are centres of kernels."""
-        return len(self.landmarks_)
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of columns and of features."""
+        return self.landmarks.shape[1], len(self.landmarks) * len(self.gammas)
 
-    def transform(self, X: Any) -> np.ndarray:
-        """The features of all widths, side by side."""
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
-        features = np.empty((len(X), self.n_features_out_))
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return the features of all widths, side by side."""
+        features = np.empty((len(X), self.shape[1]))
         for normalization, span, K in self._kernels(X):
             features[:, span] = K @ normalization.T
-        features /= len(self.gammas_) ** 0.5
+        features /= len(self.gammas) ** 0.5
         return features
 
     def products(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return `transform(X) @ weights`, for rows that were checked, without the features.
+        """Return `transform(X) @ weights` without the features.
 
         The kernels of a width are K N', with N the normalisation of its landmarks: K (N' W) has
         as many columns as W, and N' W is computed once for all rows.
@@ -142,112 +133,94 @@ class GaussianKernels(FeatureMap):
         total = np.zeros((len(X), weights.shape[1]))
         for normalization, span, K in self._kernels(X):
             total += K @ (normalization.T @ weights[span])
-        total /= len(self.gammas_) ** 0.5
+        total /= len(self.gammas) ** 0.5
         return total
 
     def _kernels(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Each width's normalization, its place among the features, and exp(-gamma D)."""
-        m, squared = len(self.landmarks_), _squared_distances(X, self.landmarks_)
+        m, squared = len(self.landmarks), _squared_distances(X, self.landmarks)
         last, K = 0.0, np.empty(0)
-        for i in np.argsort(self.gammas_, kind="stable"):
-            gamma = float(self.gammas_[i])
+        for i in np.argsort(self.gammas, kind="stable"):
+            gamma = float(self.gammas[i])
             # Half the width: squaring the last kernel saves an exponential.
             K = K * K if gamma == 2 * last else np.exp(-gamma * squared)
             last = gamma
-            yield self.normalizations_[i], slice(int(i * m), int((i + 1) * m)), K
+            yield self.normalizations[i], slice(int(i * m), int((i + 1) * m)), K
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the features in an ONNX graph."""
-        share = len(self.gammas_) ** -0.5
-        return kernels(graph, rows, self.landmarks_, self.gammas_, self.normalizations_ * share)
+        share = len(self.gammas) ** -0.5
+        return kernels(graph, rows, self.landmarks, self.gammas, self.normalizations * share)
 
 
-class OutlierScores(FeatureMap):
-    """Two unsupervised outlier scores: of an isolation forest, and the log distance to neighbours.
+@dataclass(frozen=True, eq=False)
+class OutlierScores:
+    """Two unsupervised outlier scores: of an isolation forest, and a log distance.
 
-    The first finds rows that few cuts separate from the rest, the second rows in sparse regions.
-    Both are standardised over the training rows and clipped at five standard deviations.
-
-    Parameters
-    ----------
-    n_neighbors : int, default=10
-        Which neighbour's distance to use, among at most 2,000 rows.
-    random_state : int, optional
-        Seed; None means 0.
-
-    Examples
-    --------
-    >>> X = np.vstack([np.random.default_rng(0).normal(size=(200, 2)), [[9.0, 9.0]]])
-    >>> OutlierScores().fit_transform(X).argmax(axis=0)
-    array([200, 200])
+    The first finds rows that few cuts separate from the rest, the second, the log distance to the
+    tenth neighbour among at most 2,000 rows, rows in sparse regions. Both are standardised over the
+    training rows and clipped at five standard deviations.
     """
 
+    rows: np.ndarray
+    trees: Trees
+    path_length: float  # mean length of a path in a tree of random splits
+    floor: float  # added to distances before the logarithm: copies of a row are at distance 0
+    mean: np.ndarray
+    scale: np.ndarray
+
     _state_fields: ClassVar[Fields] = {
-        "n_neighbors": SIZE,
-        "random_state": SEED,
-        "rows_": Array("f", ("rows", "n_features_in_")),
-        "trees_": TREES,
-        "path_length_": POSITIVE,
-        "floor_": POSITIVE,
-        "mean_": Array("f", (2,)),
-        "scale_": Array("f", (2,), low=np.nextafter(0, 1)),
-        "n_features_out_": Number(2, 2, whole=True),
+        "rows": Array("f", ("rows", "columns")),
+        "trees": Record(("Trees",)),
+        "path_length": POSITIVE,
+        "floor": POSITIVE,
+        "mean": Array("f", (2,)),
+        "scale": Array("f", (2,), low=np.nextafter(0, 1)),
     }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state without rows for the distances."""
-        check_trees(state)
-        require(len(state["rows_"]) > 0, "rows_: none")
+        """Refuse a stored state without rows or trees, or with those of other columns."""
+        rows, trees = state["rows"], state["trees"]
+        require(len(rows) > 0, "rows: none")
+        require(trees.n_features == rows.shape[1], "trees: of other columns")
+        require(trees.n_trees > 0, "trees: none")
 
-    def __init__(self, n_neighbors: int = 10, *, random_state: int | None = None):
-        self.n_neighbors = n_neighbors
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any = None) -> OutlierScores:
-        """Fit both scores; y is ignored."""
-        self.fit_transform(X)
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit both scores and return those of the training rows, each without itself."""
-        X = self._check(X, reset=True)
-        seed = self.random_state or 0
+    @classmethod
+    def fit_transform(cls, X: np.ndarray, seed: int) -> tuple[Self, np.ndarray]:
+        """Learn both scores, and return those of the rows, each without itself."""
         places = _some_places(len(X), _NEIGHBOUR_ROWS, seed)
-        self.rows_ = X[places]
-        self.trees_, self.path_length_ = _isolation_trees(X, np.random.default_rng(seed))
-        # Added to distances before the logarithm: copies of a row are at distance 0.
-        self.floor_ = 1e-3 * _median_squared_distance(X, seed) ** 0.5
-        raw = self._raw(X, leave_out=np.isin(np.arange(len(X)), places))
-        self.mean_, self.scale_ = raw.mean(axis=0), raw.std(axis=0) + 1e-12
-        self.n_features_out_ = raw.shape[1]
-        return self._standardised(raw)
+        trees, path_length = _isolation_trees(X, np.random.default_rng(seed))
+        floor = 1e-3 * _median_squared_distance(X, seed) ** 0.5
+        learned = cls(X[places], trees, path_length, floor, np.zeros(2), np.ones(2))
+        raw = learned._raw(X, leave_out=np.isin(np.arange(len(X)), places))
+        learned = replace(learned, mean=raw.mean(axis=0), scale=raw.std(axis=0) + 1e-12)
+        return learned, learned._standardised(raw)
 
-    def kept_rows(self) -> int:
-        """Return the number of training rows to which distances are measured."""
-        return len(self.rows_)
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of columns and of scores."""
+        return self.rows.shape[1], len(self.mean)
 
-    def transform(self, X: Any) -> np.ndarray:
-        """The two scores of each row."""
-        check_is_fitted(self)
-        return self._standardised(self._raw(self._check(X, reset=False)))
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return the two scores of each row."""
+        return self._standardised(self._raw(X))
 
     def _raw(self, X: np.ndarray, leave_out: np.ndarray | None = None) -> np.ndarray:
-        distance = _neighbour_distances(X, self.rows_, self.n_neighbors, leave_out)
-        # 2^(-h / c): h the mean length of a row's paths, c that in a tree of random splits.
-        isolation = 2 ** (-self.trees_.mean(X) / self.path_length_)
-        return np.stack([isolation, np.log(distance + self.floor_)], axis=1)
+        distance = _neighbour_distances(X, self.rows, _NEIGHBOUR, leave_out)
+        isolation = 2 ** (-self.trees.mean(X) / self.path_length)
+        return np.stack([isolation, np.log(distance + self.floor)], axis=1)
 
     def _standardised(self, raw: np.ndarray) -> np.ndarray:
-        return np.clip((raw - self.mean_) / self.scale_, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+        return np.clip((raw - self.mean) / self.scale, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the two scores in an ONNX graph."""
-        rate = -np.log(2) / self.path_length_ / self.trees_.n_trees
-        paths = graph.node("Reshape", sum_of_trees(graph, rows, self.trees_), np.array([-1, 1]))
+        rate = -np.log(2) / self.path_length / self.trees.n_trees
+        paths = graph.node("Reshape", sum_of_trees(graph, rows, self.trees), np.array([-1, 1]))
         isolation = graph.node("Exp", graph.node("Mul", paths, np.array(rate)))
-        away = log_distances(graph, rows, self.rows_, self.n_neighbors, self.floor_)
-        raw = standardised(graph, beside(graph, [isolation, away]), self.mean_, self.scale_)
+        away = log_distances(graph, rows, self.rows, _NEIGHBOUR, self.floor)
+        raw = standardised(graph, beside(graph, [isolation, away]), self.mean, self.scale)
         return clipped(graph, raw, _MOST_DEVIATIONS)
 
 
@@ -291,11 +264,6 @@ def _median_squared_distance(X: np.ndarray, seed: int) -> float:
 
 
 def _squared_distances(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Squared distances of each row of X to each of `rows`, which were checked.
-
-    >>> _squared_distances(np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 4.0]])).tolist()
-    [[16.0], [25.0]]
-    """
     D = X @ rows.T
     D *= -2
     D += np.einsum("ij,ij->i", X, X)[:, None]

@@ -1,4 +1,4 @@
-"""Columns on one scale, and their principal components."""
+"""Columns on one scale."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from riskad.storage.fields import COUNT, NAMES, SIZE, Array, Fields, Optional, S
 _LARGEST = 3.0  # bound on smoothly scaled values
 _FARTHEST = 1e100  # whose square is still a number
 _NORMAL_IQR = 1.349  # interquartile range of a normal distribution
-_FEW_COLUMNS = 600  # up to here principal components are computed from the covariance
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -70,49 +69,6 @@ class ColumnScale:
         Z = X - self.mean.astype(X.dtype)
         Z /= self.scale.astype(X.dtype)
         return np.asarray(Z)
-
-
-@dataclass(frozen=True, eq=False)
-class PrincipalComponents:
-    """(x - mean) W', with a principal direction in each row of W: the arrays of a fitted PCA."""
-
-    mean: np.ndarray
-    components: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {
-        "mean": Array("f", ("columns",)),
-        "components": Array("f", ("components", "columns")),
-    }
-
-    @classmethod
-    def fit_transform(cls, X: np.ndarray, most: int, seed: int) -> tuple[Self, np.ndarray]:
-        """At most so many leading components, and those of the rows that they are learned from."""
-        from sklearn.decomposition import PCA
-
-        solver = "covariance_eigh" if X.shape[1] <= _FEW_COLUMNS else "randomized"
-        pca = PCA(min(most, *X.shape), svd_solver=solver, random_state=seed)
-        components = np.asarray(pca.fit_transform(X))
-        return cls(pca.mean_, pca.components_), components
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of columns."""
-        return len(self.mean)
-
-    @property
-    def n_features_out_(self) -> int:
-        """Number of components."""
-        return len(self.components)
-
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        """The components of rows that were checked."""
-        W = self.components.T
-        return np.asarray(X @ W - self.mean[None] @ W)
-
-    def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the components in an ONNX graph."""
-        W = self.components.T
-        return str(graph.node("Sub", graph.node("MatMul", rows, W), self.mean @ W))
 
 
 class SmoothScaler(FeatureMap):

@@ -25,7 +25,7 @@ from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.held_out import out_of_fold_scores
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.decisions.search import evaluate_nested
-from riskad.detectors.features import LearnedFeatures, NeighbourDistances
+from riskad.detectors.features import LearnedFeatures
 from riskad.rows.memory import RowBlocks
 from riskad.rows.parquet import ParquetRows
 from riskad.rows.parted import PartedRows
@@ -155,7 +155,6 @@ DOORS = {
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_unlabelled": lambda model, X, y: remember_unlabelled(model, X, y),
     "bounds_of": lambda model, X, y: bounds_of(model, X, y),
-    "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
     "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
     "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),

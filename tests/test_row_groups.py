@@ -16,7 +16,7 @@ from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import auc_with_interval
 from riskad.decisions.row_groups import as_groups, deal_groups, has_others
 from riskad.decisions.search import labelled_auc
-from riskad.detectors.auto.held_out import folds_to_hold_out
+from riskad.detectors.auto.cross_fit import folds_to_hold_out
 
 LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
 

@@ -26,8 +26,7 @@ from riskad.detectors import forest
 from riskad.detectors.auto import detector, members
 from riskad.detectors.auto.cross_fit import ExtraLabelled, member_weights
 from riskad.detectors.auto.members import MEMBERS, Clock, Sizes, plan_fit, rows_within_budget
-from riskad.detectors.auto.novelty import UnseenKinds
-from riskad.detectors.auto.views import EncodedRows, Views, sample_rows
+from riskad.detectors.auto.views import Views, sample_rows
 from riskad.detectors.features.learned import NativeColumns
 from riskad.detectors.pretrained import labelled_rows_read
 
@@ -199,16 +198,15 @@ def test_weights_are_nearly_equal_where_anomalies_are_few():
     few = {"boosted": Auc(0.9, 0.1, 1.0, 30, 3), "smooth forest": Auc(0.8, 0.1, 1.0, 30, 3)}
     best, worse = Auc(0.9, 0.89, 0.91, 900, 300), Auc(0.8, 0.78, 0.82, 900, 300)
     many = {"boosted": best, "smooth forest": worse}
-    unknown = UnseenKinds()
-    assert member_weights(few, 3, unknown)["smooth forest"] == pytest.approx(0.3, abs=0.02)
-    assert member_weights(many, 300, unknown)["smooth forest"] < 1e-4
+    assert member_weights(few, 3, 0.0)["smooth forest"] == pytest.approx(0.3, abs=0.02)
+    assert member_weights(many, 300, 0.0)["smooth forest"] < 1e-4
     alike = dict.fromkeys(few)
-    assert member_weights(alike, 1, unknown) == {"boosted": 0.6, "smooth forest": 0.4}
+    assert member_weights(alike, 1, 0.0) == {"boosted": 0.6, "smooth forest": 0.4}
 
 
 def test_what_is_known_of_other_tables_counts_less_the_more_anomalies_are_labelled():
     alike = {"smooth forest": None, "network": None}
-    weights = [member_weights(alike, m, UnseenKinds())["network"] for m in (0, 100, 10_000)]
+    weights = [member_weights(alike, m, 0.0)["network"] for m in (0, 100, 10_000)]
     assert weights[:2] == pytest.approx([6 / 7, 3 / 4])
     assert weights[2] < 0.1
 
@@ -390,7 +388,7 @@ def test_common_checks_with_translated_labels(estimator, check):
 def test_every_member_scores_new_rows_as_it_would_all_their_features(fitted):
     X, new = ring()[0], ring(700, seed=1)[0]
     learned = fitted.views_["smooth"]
-    rows = Views(fitted.views_, EncodedRows.of(fitted.encoder_, new))
+    rows = Views(fitted.views_, fitted.encoder_, new)
     for name, member in fitted.members_.items():
         F, recipe = rows.seen_by(MEMBERS[name]), MEMBERS[name]
         np.testing.assert_allclose(

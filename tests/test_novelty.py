@@ -18,13 +18,7 @@ from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.labels import LabelCodes
 from riskad.detectors.auto.cross_fit import member_weights
-from riskad.detectors.auto.novelty import (
-    CHOICES,
-    KindScores,
-    Novelty,
-    UnseenKinds,
-    kinds_to_hold_out,
-)
+from riskad.detectors.auto.novelty import CHOICES, KindScores, Novelty, UnseenKinds, split_kinds
 
 
 def two_kinds(n_rows=500, seed=0):
@@ -79,7 +73,7 @@ def test_kinds_are_clusters_each_held_out_with_a_part_of_the_normals():
     rng = np.random.default_rng(0)
     Z = np.concatenate([rng.normal(0, 1, (60, 2)), *(rng.normal(c, 0.1, (5, 2)) for c in (9, -9))])
     codes = np.repeat([0, 1, -1], [40, 20, 10])
-    folds = kinds_to_hold_out(Z, codes, seed=0)
+    folds = split_kinds(Z, codes, seed=0)
     assert sorted(np.concatenate(folds).tolist()) == list(range(40, 70))
     for held in folds:
         anomalies = held[codes[held] == -1]
@@ -97,7 +91,7 @@ def test_no_kind_is_held_out_where_labels_are_too_few(case):
         codes[3:10] = 0
     else:
         Z[10:] = 1.0
-    assert kinds_to_hold_out(Z, codes, seed=0) == []
+    assert split_kinds(Z, codes, seed=0) == []
 
 
 def test_novelty_weighs_more_where_it_sees_what_members_do_not():
@@ -112,11 +106,8 @@ def test_novelty_weighs_more_where_it_sees_what_members_do_not():
 
 
 def test_its_share_is_kept_whatever_its_auc():
-    unknown = UnseenKinds()
-    weights = member_weights({"kernel": None, "boosted": None, "novelty": None}, 5, unknown)
-    share = unknown.weight(5)
-    rest = {"kernel": 0.25 * (1 - share), "boosted": 0.75 * (1 - share)}
-    assert weights == pytest.approx({**rest, "novelty": share})
+    weights = member_weights({"kernel": None, "boosted": None, "novelty": None}, 5, 0.1)
+    assert weights == pytest.approx({"kernel": 0.225, "boosted": 0.675, "novelty": 0.1})
 
 
 def test_a_fit_reports_its_share_and_the_auc_of_unseen_kinds(fitted):

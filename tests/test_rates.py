@@ -29,8 +29,7 @@ from riskad.decisions.rates import (
 )
 from riskad.decisions.score_line import ScoreLine, intercepts
 from riskad.decisions.thresholds import Cost, Likely
-from riskad.detectors.auto.cross_fit import HeldOut
-from riskad.detectors.auto.novelty import UnseenKinds
+from riskad.detectors.auto.cross_fit import HeldOut, TrainingRows
 from riskad.detectors.registry import DETECTORS
 
 
@@ -369,12 +368,13 @@ def test_the_auc_of_noise_is_a_half():
         codes = np.repeat([1, -1], [40, 10])
         folds = [np.arange(50)[i::5] for i in range(5)]
         scores = {name: [rng.normal(size=10) for _ in folds] for name in names}
-        rows, repeats = np.arange(50), np.zeros(50, dtype=bool)
-        found = HeldOut(rows, codes, scores, folds, 5, None, repeats, UnseenKinds())
-        nested.append(found.combined_auc().value)
+        repeats = np.zeros(50, dtype=bool)
+        rows = TrainingRows(None, codes, groups=None, weight=None, views=None, repeats=repeats)
+        found = HeldOut(rows, np.arange(50), scores, folds, 5, kinds_auc=None, novelty=0.0)
+        nested.append(found.auc(found.combined()).value)
         weights = found.weights()
         same = [sum(w * scores[name][i] for name, w in weights.items()) for i in range(5)]
-        plain.append(found._auc(same).value)
+        plain.append(found.auc(same).value)
     assert np.mean(nested) == pytest.approx(0.5, abs=0.04)
     assert np.mean(plain) > np.mean(nested) + 0.02
 

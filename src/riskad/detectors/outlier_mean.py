@@ -21,10 +21,9 @@ _MOST_ROWS = 20_000
 class OutlierMean(FrameDetector):
     """Rows that are unlike the others: an unsupervised ranking for tables without labels.
 
-    The anomaly score is the mean of the two scores of `riskad.detectors.features.OutlierScores`. It
-    does not learn from labels. An unusual row is not necessarily an anomaly, and the number of
-    anomalies is unknown: the share that is flagged, a twentieth of the training rows, is a
-    convention.
+    The anomaly score is the mean of two outlier scores (`riskad.detectors.features.maps`). An
+    unusual row is not necessarily an anomaly, and the number of anomalies is unknown: the share
+    that is flagged, a twentieth of the training rows, is a convention.
 
     Parameters
     ----------

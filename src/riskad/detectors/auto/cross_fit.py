@@ -29,23 +29,14 @@ from riskad.decisions.held_out import labelled_folds
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.decisions.row_groups import GroupEffect, Judged, whole_groups
 from riskad.detectors.auto.members import FOLD_SCORED, MEMBERS, SPLITS, Clock, Plan, Recipe
-from riskad.detectors.auto.novelty import (
-    JUDGES,
-    NOVELTY,
-    KindScores,
-    UnseenKinds,
-    kinds_to_hold_out,
-)
-from riskad.detectors.auto.views import COMPARED, EncodedRows, Encoder, Views, some_unlabelled
+from riskad.detectors.auto.novelty import JUDGES, NOVELTY, KindScores, UnseenKinds, split_kinds
+from riskad.detectors.auto.views import COMPARED, Encoder, Views, some_unlabelled
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.engine import Threads
 
 _QUANTILE = 1.96  # half an interval in standard errors
 _FEWEST_TO_DEAL = 2  # unlabelled rows for each fold; fewer are left in training
 _FEWEST_TO_SCALE = 10  # unlabelled rows that determine the scale of a fold
-
-
-# --- rows and fits --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -124,12 +115,7 @@ class CrossFitter:
     seed: int
 
     def hold_out(
-        self,
-        places: np.ndarray,
-        plan: Plan,
-        clock: Clock,
-        threads: int,
-        say: Callable[[str], None],
+        self, places: np.ndarray, plan: Plan, clock: Clock, threads: int, say: Callable[[str], None]
     ) -> HeldOut:
         """Hold out labelled rows and kinds of anomaly, as many as planned and as time allows.
 
@@ -159,14 +145,13 @@ class CrossFitter:
         results = zip(planned, Threads(threads).map(score, planned), strict=True)
         done = [(held, scores) for held, scores in results if scores is not None]
         return HeldOut(
+            rows=rows,
             places=places,
-            codes=rows.codes,
             scores={name: [scores[name] for _, scores in done] for name in self.members},
             folds=[held for held, _ in done],
             n_splits=len(folds),
-            groups=rows.groups,
-            repeats=rows.repeats,
-            kinds=kinds,
+            kinds_auc=kinds.auc(),
+            novelty=kinds.weight(labels.anomaly),
         )
 
     def unseen_kinds(self) -> UnseenKinds:
@@ -175,7 +160,7 @@ class CrossFitter:
         if not judges or NOVELTY not in self.members:
             return UnseenKinds()
         kinds = []
-        for kind in kinds_to_hold_out(rows.views.part("smooth", "columns"), rows.codes, self.seed):
+        for kind in split_kinds(rows.views.part("smooth", "columns"), rows.codes, self.seed):
             held = whole_groups(kind, rows.groups)
             if not {NORMAL, ANOMALY} <= set(np.delete(rows.codes, held).tolist()):
                 continue  # groups of this kind hold all labelled rows of one kind
@@ -215,7 +200,7 @@ class CrossFitter:
         seen = evidence.cross_fit_transform(matrix, codes, self.seed, groups=self.rows.groups)
         seen[held] = evidence.transform(matrix[held])
         recipes = [MEMBERS[name] for name in self.members]
-        return Views.fit_without(EncodedRows.of(self.encoder, seen), held, recipes, self.seed)
+        return Views.fit_without(self.encoder, seen, held, recipes, self.seed)
 
 
 def folds_to_hold_out(
@@ -247,30 +232,22 @@ def folds_to_hold_out(
     return [out for out in folds if not 0 < len(unlabelled) == (codes[out] == UNLABELLED).sum()]
 
 
-# --- what held-out scores say ---------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """Scores of held-out rows, member by member and fold by fold."""
 
-    places: np.ndarray  # of the rows that took part, among all training rows
-    codes: np.ndarray
+    rows: TrainingRows  # that took part
+    places: np.ndarray  # of these among all training rows
     scores: Mapping[str, Sequence[np.ndarray]]
     folds: Sequence[np.ndarray]  # rows held out, labelled or not; fewer than n_splits in a hurry
     n_splits: int
-    groups: np.ndarray | None
-    repeats: np.ndarray  # labelled rows that do not count, since an earlier copy has their label
-    kinds: UnseenKinds
-
-    def auc(self, name: str, without: int | None = None) -> Auc | None:
-        """Return the AUC of a member, over all folds or all but one."""
-        return self._auc(self.scores[name], without)
+    kinds_auc: Auc | None  # of kinds of anomaly that were held out
+    novelty: float  # its share of the average
 
     def weights(self, without: int | None = None) -> dict[str, float]:
         """Return the weights of members by the AUCs of all folds, or of all but one."""
-        aucs = {name: self.auc(name, without) for name in self.scores}
-        return member_weights(aucs, int((self.codes == ANOMALY).sum()), self.kinds)
+        aucs = {name: self.auc(scores, without) for name, scores in self.scores.items()}
+        return member_weights(aucs, int((self.rows.codes == ANOMALY).sum()), self.novelty)
 
     def combined(self) -> list[np.ndarray]:
         """Return weighted averages, fold by fold, with weights from the other folds.
@@ -283,10 +260,6 @@ class HeldOut:
             for i in range(len(self.folds))
         ]
 
-    def combined_auc(self) -> Auc | None:
-        """Return the AUC of the weighted average."""
-        return self._auc(self.combined())
-
     def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions of held-out rows, and their weighted averages on the scale of the fit.
 
@@ -294,38 +267,39 @@ class HeldOut:
         exceed it in both (`riskad.decisions.cross_calibration.on_scale`).
         """
         for held, scores in zip(self.folds, self.combined(), strict=True):
-            places, unlabelled = self.places[held], self.codes[held] == UNLABELLED
+            places, unlabelled = self.places[held], self.rows.codes[held] == UNLABELLED
             if unlabelled.sum() >= _FEWEST_TO_SCALE:
                 scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
-            counts = ~self.repeats[held]
+            counts = ~self.rows.repeats[held]  # an earlier copy of the others has their label
             yield places[counts], scores[counts]
 
-    def _auc(self, scores: Sequence[np.ndarray], without: int | None = None) -> Auc | None:
-        """The AUC over the labelled rows of folds; None if there is only one kind of label."""
+    def auc(self, scores: Sequence[np.ndarray], without: int | None = None) -> Auc | None:
+        """Return the AUC of scores of all folds or all but one; None without both kinds."""
         judged = [
             self._judged(held, part)
             for i, (held, part) in enumerate(zip(self.folds, scores, strict=True))
             if i != without
         ]
-        labels = count_labels(self.codes)
+        labels = count_labels(self.rows.codes)
         if not (judged and labels.normal and labels.anomaly):
             return None
         values = [auc_with_interval(part.codes, part.scores).value for part in judged]
         n, m = (sum(int((p.codes == kind).sum()) for p in judged) for kind in (NORMAL, ANOMALY))
-        effect = None if self.groups is None else GroupEffect.on_auc(judged)
+        effect = None if self.rows.groups is None else GroupEffect.on_auc(judged)
         return auc_of_folds(values, self.n_splits, n, m, effect=effect)
 
     def _judged(self, held: np.ndarray, scores: np.ndarray) -> Judged:
-        labelled = (self.codes[held] != UNLABELLED) & ~self.repeats[held]
-        rows = held[labelled]
-        groups = rows if self.groups is None else self.groups[rows]
-        return Judged(self.codes[rows], -scores[labelled], groups)
+        codes, groups = self.rows.codes, self.rows.groups
+        labelled = (codes[held] != UNLABELLED) & ~self.rows.repeats[held]
+        places = held[labelled]
+        groups = places if groups is None else groups[places]
+        return Judged(codes[places], -scores[labelled], groups)
 
 
 def member_weights(
-    aucs: Mapping[str, Auc | None], n_anomaly: int, kinds: UnseenKinds
+    aucs: Mapping[str, Auc | None], n_anomaly: int, novelty: float
 ) -> dict[str, float]:
-    """Return w_k ~ b_k exp(-(A - A_k) / SE), with sum 1; novelty has a share by unseen kinds."""
+    """Return w_k ~ b_k exp(-(A - A_k) / SE), with sum 1; novelty has its share, if a member."""
     raw = {name: MEMBERS[name].weight_with(n_anomaly) for name in aucs if name != NOVELTY}
     measured = [auc for name in raw if (auc := aucs[name]) is not None]
     if measured:
@@ -334,7 +308,7 @@ def member_weights(
         for name in raw:
             auc = aucs[name]
             raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
-    share = kinds.weight(n_anomaly) if NOVELTY in aucs else 0.0
+    share = novelty if NOVELTY in aucs else 0.0
     total = sum(raw.values())
     return {name: share if name == NOVELTY else (1 - share) * raw[name] / total for name in aucs}
 

@@ -43,7 +43,6 @@ from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.auto.views import (
     COMPARED,
     VIEWS,
-    EncodedRows,
     Views,
     rows_around,
     sample_rows,
@@ -52,7 +51,7 @@ from riskad.detectors.auto.views import (
     with_labelled,
 )
 from riskad.detectors.description import GRAPH_TOLERANCE
-from riskad.detectors.features.graph import beside
+from riskad.detectors.features.graph import beside, standardised
 from riskad.detectors.features.learned import NativeColumns
 from riskad.detectors.trees import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread
@@ -78,9 +77,8 @@ class AutoRAD(FrameDetector):
     Parameters
     ----------
     budget : float, default=60.0
-        Seconds of work that a fit may take, on one core of a typical machine. The work is planned
-        in advance: with a small budget rows are sampled, fewer labels are held out, and slow
-        members are left out. On a slow or busy machine the same work takes longer.
+        Seconds of work that a fit may take on one core of a typical machine, planned in advance:
+        with a small budget rows are sampled, fewer labels are held out, and slow members left out.
     anomaly_rate : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
         (`riskad.decisions.rates`).
@@ -99,22 +97,20 @@ class AutoRAD(FrameDetector):
         The fitted detectors by name, and their weights in the score, which sum to 1.
     leaderboard_ : list of dict
         The members, best first: weight, AUC on held-out labelled rows with its standard error (None
-        if nothing could be held out), and seconds. Members for which the budget left no time come
-        last, with weight 0 and `left_out`.
+        if nothing could be held out), and seconds. Those for which there was no time come last.
     auc_ : Auc or None
         AUC of the weighted average on the labelled rows that were held out. Their labels were not
         used to fit members, nor to choose their settings and weights.
     kinds_auc_ : Auc or None
-        AUC for labelled anomalies of a kind that fits have not seen: clusters of them, held out one
-        by one. None if there are too few.
+        AUC for clusters of labelled anomalies whose like fits have not seen; None if too few.
     n_rows_ : int
         Number of rows that members learned from.
     prior_ : float
         Share of normal rows among the unlabelled rows: as given, or estimated from labels and
         held-out scores. It is 0.8 if only one kind of label is present.
     offset_ : float
-        Threshold on `score_samples`: the best list by probabilities. If the labels do not determine
-        probabilities, the share 1 - prior_ of the unlabelled rows is below it.
+        Threshold on `score_samples`: the best list by probabilities, or, if the labels do not
+        determine these, the threshold below which the share 1 - prior_ of unlabelled rows lies.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` are computed from.
 
@@ -182,8 +178,7 @@ class AutoRAD(FrameDetector):
             parts = recipe.parts_among(spans, n_native)
             widths = {part: span.stop - span.start for part, span in spans.items()}
             widths["native"] = n_native or 0
-            require(set(parts) <= set(widths), f"members_: {name!r} without its features")
-            width = sum(widths[part] for part in parts)
+            width = sum(widths.get(part, 0) for part in parts)
             require(member.n_features_in_ == width, f"members_: {name!r} of other features")
         for name in ("scales_", "weights_"):
             require(set(state[name]) == set(members), f"{name}: of other members")
@@ -246,10 +241,10 @@ class AutoRAD(FrameDetector):
         with one_blas_thread(), quietly():
             self._fit(X, y, sample_weight, groups, label_source, clock)
         if clock.ran_out:
-            left_out = ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
+            lacks = f", and lacks {self._left_out()}" if self._left_out() else ""
             warnings.warn(
                 f"The fit was still running after {clock.seconds:,.0f} s and was cut short: it has "
-                f"no more folds of held-out labels{left_out and f', and lacks {left_out}'}. The "
+                f"no more folds of held-out labels{lacks}. The "
                 "same data gives another model where there is more time. Give it a quieter "
                 "machine, fewer rows or columns, or a smaller budget, which plans less work.",
                 DataWarning,
@@ -280,12 +275,11 @@ class AutoRAD(FrameDetector):
         self.n_rows_ = len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
         self.encoder_ = fit_encoder(seen[rows], self.schema_.levels, self._seed)
-        views = Views.fit(EncodedRows.of(self.encoder_, seen[rows]), recipes.values(), self._seed)
+        views = Views.fit(self.encoder_, seen[rows], recipes.values(), self._seed)
         self.views_ = dict(views.learned)
         extra, places = None, ExtraLabelled.places(codes, groups, rows)
         if len(places):
-            numbers = EncodedRows.of(self.encoder_, seen[places]).numbers
-            columns = views.learned["plain"].columns_of(numbers)
+            columns = Views(self.views_, self.encoder_, seen[places]).part("plain", "columns")
             extra_weight = None if weight is None else weight[places]
             extra = ExtraLabelled(columns, codes[places], extra_weight)
         training = TrainingRows(
@@ -374,7 +368,7 @@ class AutoRAD(FrameDetector):
         """
         if self.evidence_.places:
             seen = self.evidence_.transform(training.matrix[rows])
-            views = Views(self.views_, EncodedRows.of(self.encoder_, seen))
+            views = Views(self.views_, self.encoder_, seen)
         else:
             views = training.views.take(rows)
         self.scales_, standard = {}, {}
@@ -388,9 +382,9 @@ class AutoRAD(FrameDetector):
         self, held_out: HeldOut, seconds: Mapping[str, float], recipes: Mapping[str, Recipe]
     ) -> None:
         """Set weights and AUCs by held-out rows."""
-        aucs = {name: held_out.auc(name) for name in self.members_}
+        aucs = {name: held_out.auc(scores) for name, scores in held_out.scores.items()}
         self.weights_ = held_out.weights()
-        self.auc_, self.kinds_auc_ = held_out.combined_auc(), held_out.kinds.auc()
+        self.auc_, self.kinds_auc_ = held_out.auc(held_out.combined()), held_out.kinds_auc
         self.leaderboard_: list[dict[str, Any]] = [
             {
                 "member": name,
@@ -429,9 +423,16 @@ class AutoRAD(FrameDetector):
             self.prior_ = 1 - (int((codes == ANOMALY).sum()) + 0.5) / (len(codes) + 1)
         else:
             self.prior_ = 1 - calibration.pi_n
-        zero = -_least_risk_threshold(unseen, fitted, codes, self.prior_, calibration)
-        self.calibration_ = replace(calibration, zero=zero)
-        self.offset_ = -self.calibration_.zero
+        if calibration.rate is None or not calibration.tells_kinds:
+            scores = fitted[codes == UNLABELLED]
+            scores = scores if len(scores) else fitted[~np.isnan(fitted)]
+            self.offset_ = float(np.quantile(scores, 1 - self.prior_))
+        else:  # the lowest zero-one risk of held-out rows
+            if not (codes[~np.isnan(unseen)] == UNLABELLED).any():  # so few that none was held out
+                unseen = np.where(codes == UNLABELLED, fitted, unseen)
+            seen, risk = ~np.isnan(unseen), get_risk("rad", prior=self.prior_)
+            self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
+        self.calibration_ = replace(calibration, zero=-self.offset_)
         self.set_threshold(self.default_threshold)
 
     # --- scores, which do not change the detector: threads may share one ------------------
@@ -442,8 +443,7 @@ class AutoRAD(FrameDetector):
 
     def _blocks(self, X: Any) -> Iterator[Views]:
         for start in range(0, X.shape[0], _BLOCK):
-            seen = self._seen(X[start : start + _BLOCK])
-            yield Views(self.views_, EncodedRows.of(self.encoder_, seen))
+            yield Views(self.views_, self.encoder_, self._seen(X[start : start + _BLOCK]))
 
     def _average(self, rows: Views) -> np.ndarray:
         total = np.zeros(len(rows))
@@ -502,21 +502,16 @@ class AutoRAD(FrameDetector):
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the weighted average of the members."""
-        return self._onnx_average(graph, self._onnx_standard_scores(graph, rows))
+        return self._onnx_scores(graph, rows)[0]
 
     def onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
         """Return the weighted average of the members, and novelty, high for unusual rows."""
-        standard = self._onnx_standard_scores(graph, rows)
+        average, standard = self._onnx_scores(graph, rows)
         place = np.array(list(self.members_).index(NOVELTY))
-        usual = graph.node("Gather", standard, place, axis=1)
-        return self._onnx_average(graph, standard), graph.node("Neg", usual)
+        return average, graph.node("Neg", graph.node("Gather", standard, place, axis=1))
 
-    def _onnx_average(self, graph: Any, standard: str) -> str:
-        weights = np.array([self.weights_[name] for name in self.members_])
-        return str(graph.node("MatMul", standard, weights))
-
-    def _onnx_standard_scores(self, graph: Any, rows: str) -> str:
-        """Scores of the members, a column each, in standard deviations from their means."""
+    def _onnx_scores(self, graph: Any, rows: str) -> tuple[str, str]:
+        """The average, and the standardised scores of the members, a column each."""
         table = self._graph_rows(graph, rows)
         numbers = self.encoder_.onnx_rows(graph, table)
         views = {name: view.onnx_parts(graph, numbers) for name, view in self.views_.items()}
@@ -536,7 +531,9 @@ class AutoRAD(FrameDetector):
             score = detector.onnx_scores(graph, seen[key], False)
             scores.append(graph.node("Reshape", score, np.array([-1, 1])))
         mean, spread = np.array([self.scales_[name] for name in self.members_]).T
-        return str(graph.node("Div", graph.node("Sub", beside(graph, scores), mean), spread))
+        standard = standardised(graph, beside(graph, scores), mean, spread)
+        weights = np.array([self.weights_[name] for name in self.members_])
+        return str(graph.node("MatMul", standard, weights)), standard
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows, with a tenth of their cells blank."""
@@ -555,25 +552,27 @@ class AutoRAD(FrameDetector):
 
     def describe_in_words(self) -> list[str]:
         """Return the number of members, the basis of their weights, and which were left out."""
-        learners = [name for name in self.members_ if name != NOVELTY]
-        weighted = "weighted by held-out labels"
-        if self.auc_ is None:
-            weighted = "without held-out labels to weight them by"
+        learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
+        left_out = self._left_out()
+        no_time = f"left out for lack of time (budget={self.budget:g}): {left_out}"
+        if len(learners) == 1:
+            only = f"one kind of detector ({learners[0]}); there was no time for others"
+            return [only, no_time] if left_out else [only]
+        weighted = "without held-out labels to weight them by"
+        if auc is not None:
+            weighted = "weighted by held-out labels"
         sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
-        if len(learners) == 1:
-            sentences = [f"one kind of detector ({learners[0]}); there was no time for others"]
-        left_out = ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
         if left_out:
-            sentences.append(f"left out for lack of time (budget={self.budget:g}): {left_out}")
-        if len(learners) == 1:
-            return sentences
-        kinds, auc = self.kinds_auc_, self.auc_
+            sentences.append(no_time)
         if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
             sentences.append(
                 "new kinds of anomaly may rank low: labelled ones whose like no fit had seen have "
                 f"an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look at novelty, too"
             )
         return [*sentences, f"learned from {self.n_rows_:,} rows"]
+
+    def _left_out(self) -> str:
+        return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
 
     def evidence_in_words(self) -> str:
         """Describe how the held-out rows were scored."""
@@ -596,22 +595,3 @@ class AutoRAD(FrameDetector):
         tags = super().__sklearn_tags__()
         tags.classifier_tags = ClassifierTags(multi_class=False)  # `predict_proba` tells two kinds
         return tags
-
-
-def _least_risk_threshold(
-    unseen: np.ndarray,
-    fitted: np.ndarray,
-    codes: np.ndarray,
-    prior: float,
-    calibration: Calibration,
-) -> float:
-    """The threshold with the lowest zero-one risk of held-out rows; without these, by the prior."""
-    if calibration.rate is None or not calibration.tells_kinds:
-        scores = fitted[codes == UNLABELLED]
-        scores = scores if len(scores) else fitted[~np.isnan(fitted)]
-        return float(np.quantile(scores, 1 - prior))
-    seen = ~np.isnan(unseen)
-    if not (codes[seen] == UNLABELLED).any():  # so few that none was held out
-        unseen = np.where(codes == UNLABELLED, fitted, unseen)
-        seen = ~np.isnan(unseen)
-    return zero_one_threshold(get_risk("rad", prior=prior), unseen[seen], codes[seen])

@@ -31,8 +31,7 @@ from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_r
 from riskad.detectors.shallow import ShallowRAD
 
 SPLITS = 5
-FOLD_SCORED = 100
-"""Unlabelled rows that the network scores in a fold, in addition to those held out."""
+FOLD_SCORED = 100  # unlabelled rows that the network scores in a fold, beside those held out
 _MOST_ROWS = 20_000  # that members learn from; beyond it unlabelled rows are sampled
 _MOST_READ = 300  # unlabelled rows that the network reads
 _PRIOR, _A, _LAMBDA = 0.8, 0.02, 0.003
@@ -87,9 +86,6 @@ def _usual_seconds(sizes: Sizes) -> float:
     return 1 + 1e-4 * sizes.rows * (1 + sizes.columns / 50)
 
 
-# --- how a member is made -------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Recipe:
     """How a member is made: of which parts of which view of the columns, by which detector.
@@ -130,12 +126,6 @@ class Recipe:
         columns = columns_for_network(slices, native)
         return tuple(columns if part == "columns" else part for part in self.parts)
 
-    def is_available(self, labels: LabelCounts) -> bool:
-        """Return whether its library is installed, and whether labels of both kinds suffice."""
-        if min(labels.normal, labels.anomaly) < self.fewest_labels:
-            return False
-        return not self.library or find_spec(self.library) is not None
-
 
 def columns_for_network(slices: Mapping[str, slice], native: int | None) -> str:
     """Return the part that the network reads beside outlier scores."""
@@ -168,16 +158,9 @@ def _forest(labels: LabelCounts, seed: int) -> ForestRAD:
 
 
 def _kernel(labels: LabelCounts, seed: int) -> ShallowRAD:
-    return ShallowRAD(
-        _KERNEL_LOSS,
-        risk=_risk(labels),
-        a=_A,
-        prior=_PRIOR,
-        lam=_LAMBDA,
-        scale=False,
-        intercept_scaling=_FREE_INTERCEPT,
-        random_state=seed,
-    )
+    kernel = ShallowRAD(_KERNEL_LOSS, risk=_risk(labels), scale=False, random_state=seed)
+    settings = _KERNEL_CHOICES[0]._asdict()
+    return kernel.set_params(intercept_scaling=_FREE_INTERCEPT, **settings)
 
 
 def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
@@ -254,14 +237,8 @@ MEMBERS: dict[str, Recipe] = {
 }
 """By name, in the order in which they get their share of a budget."""
 
-MEMBER_TYPES = [
-    "ForestRAD",
-    "ShallowRAD",
-    "PretrainedRAD",
-    "BoostedRAD",
-    "LabelledTrees",
-    "Novelty",
-]
+_CLASSES = (ForestRAD, ShallowRAD, PretrainedRAD, BoostedRAD, LabelledTrees, Novelty)
+MEMBER_TYPES = [cls.__name__ for cls in _CLASSES]
 """Names of classes that may be members, also in files."""
 
 
@@ -280,7 +257,12 @@ def available_members(labels: LabelCounts) -> dict[str, Recipe]:
             f"AutoRAD tells kinds of row apart, and y has one only: {labels}. "
             "Label some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
         )
-    return {name: recipe for name, recipe in MEMBERS.items() if recipe.is_available(labels)}
+    return {
+        name: recipe
+        for name, recipe in MEMBERS.items()
+        if min(labels.normal, labels.anomaly) >= recipe.fewest_labels
+        and (not recipe.library or find_spec(recipe.library) is not None)
+    }
 
 
 # --- the plan of a fit ----------------------------------------------------------------------

@@ -128,7 +128,7 @@ class UnseenKinds:
         return float(weights @ beliefs / beliefs.sum()) / (1 + n_anomaly / _MANY_ANOMALIES)
 
 
-def kinds_to_hold_out(columns: np.ndarray, codes: np.ndarray, seed: int) -> list[np.ndarray]:
+def split_kinds(columns: np.ndarray, codes: np.ndarray, seed: int) -> list[np.ndarray]:
     """Return positions of labelled rows, fold by fold: a cluster of anomalies, and normal rows.
 
     There are at most three folds, each with rows of both kinds; none if there are fewer than 4

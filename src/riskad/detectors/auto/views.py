@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -30,9 +30,6 @@ _MOST_LABELLED = 10_000
 _TRIAL_BLANKS = 0.1
 
 Encoder = OneHotImputer | SingularVectors
-
-
-# --- which rows take part, if not all do ----------------------------------------------------
 
 
 def thinned(places: np.ndarray, most: int) -> np.ndarray:
@@ -65,28 +62,6 @@ def sample_rows(codes: np.ndarray, most: int, fewest_unlabelled: int, seed: int)
     return np.sort(np.concatenate([labelled, unlabelled]))
 
 
-# --- features of rows -----------------------------------------------------------------------
-
-
-class EncodedRows(NamedTuple):
-    """Rows of a table, and the same rows encoded: finite numbers, levels as yes/no columns."""
-
-    encoder: Encoder
-    rows: Any
-    numbers: np.ndarray
-
-    @classmethod
-    def of(cls, encoder: Encoder, rows: Any) -> EncodedRows:
-        """Encode rows."""
-        if isinstance(encoder, OneHotImputer):
-            rows = sparse_to_dense(rows)
-        return cls(encoder, rows, encoder.transform(rows))
-
-    def take(self, rows: np.ndarray) -> EncodedRows:
-        """Some of the rows."""
-        return EncodedRows(self.encoder, self.rows[rows], self.numbers[rows])
-
-
 class Views:
     """The features of rows, in parts that are computed when a member needs them, and only once.
 
@@ -97,69 +72,75 @@ class Views:
     def __init__(
         self,
         learned: Mapping[str, LearnedFeatures],
-        table: EncodedRows,
+        encoder: Encoder,
+        rows: Any,
         parts: Mapping[tuple[str, str], np.ndarray] | None = None,
     ):
         self.learned = learned
-        self._table = table
+        self._encoder = encoder
+        self._rows = _dense(encoder, rows)
         self._parts = dict(parts or {})
         self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
 
     @classmethod
-    def fit(cls, table: EncodedRows, recipes: Iterable[Recipe], seed: int) -> Views:
+    def fit(cls, encoder: Encoder, rows: Any, recipes: Iterable[Recipe], seed: int) -> Views:
         """Learn the features that members see from all rows."""
         # The plain view serves the network and the plan; all parts are computed from columns.
         seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
         for recipe in recipes:
             seen[recipe.view] |= set(recipe.parts)
+        numbers = encoder.transform(_dense(encoder, rows))
         learned: dict[str, LearnedFeatures] = {}
         parts: dict[tuple[str, str], np.ndarray] = {}
         for name, view in VIEWS.items():
             wanted = [part for part in view.parts if part in seen[name]]
             learned[name] = clone(view).set_params(parts=wanted, random_state=seed)
-            F = learned[name].fit_transform(table.numbers)
+            F = learned[name].fit_transform(numbers)
             parts |= {(name, part): F[:, span] for part, span in learned[name].slices_.items()}
-        return cls(learned, table, parts)
+        return cls(learned, encoder, rows, parts)
 
     @classmethod
     def fit_without(
-        cls, table: EncodedRows, held: np.ndarray, recipes: Iterable[Recipe], seed: int
+        cls, encoder: Encoder, rows: Any, held: np.ndarray, recipes: Iterable[Recipe], seed: int
     ) -> Views:
         """Learn both views from all rows but those held out, and return the features of all."""
-        others = np.setdiff1d(np.arange(len(table.numbers)), held)
-        kept = cls.fit(table.take(others), recipes, seed)
-        rest = cls(kept.learned, table.take(held))
+        n_rows = rows.shape[0]
+        others = np.setdiff1d(np.arange(n_rows), held)
+        kept = cls.fit(encoder, rows[others], recipes, seed)
+        rest = cls(kept.learned, encoder, rows[held])
         parts = {}
         for key, part in kept._parts.items():
-            parts[key] = np.empty((len(table.numbers), part.shape[1]))
+            parts[key] = np.empty((n_rows, part.shape[1]))
             parts[key][others], parts[key][held] = part, rest.part(*key)
-        return cls(kept.learned, table, parts)
+        return cls(kept.learned, encoder, rows, parts)
 
     def __len__(self) -> int:
-        return len(self._table.numbers)
+        return int(self._rows.shape[0])
 
     def take(self, rows: np.ndarray) -> Views:
         """The features of some of the rows."""
         parts = {key: part[rows] for key, part in self._parts.items()}
-        return Views(self.learned, self._table.take(rows), parts)
+        return Views(self.learned, self._encoder, self._rows[rows], parts)
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        return self._encoder.transform(self._rows)
 
     @cached_property
     def _native(self) -> NativeColumns | None:
-        return NativeColumns.of(self._table.encoder, self.learned["plain"])
+        return NativeColumns.of(self._encoder, self.learned["plain"])
 
     def part(self, view: str, part: str) -> np.ndarray:
         """One part of a view."""
         if (view, part) not in self._parts:
-            self._parts[view, part] = self._compute(view, part)
+            if part == "columns":
+                values = self.learned[view].columns_of(self._numbers)
+            elif part == "native" and self._native is not None:
+                values = self._native.transform(self.part(view, "columns"), self._rows)
+            else:
+                values = self.learned[view].part_of(part, self.part(view, "columns"))
+            self._parts[view, part] = values
         return self._parts[view, part]
-
-    def _compute(self, view: str, part: str) -> np.ndarray:
-        if part == "columns":
-            return self.learned[view].columns_of(self._table.numbers)
-        columns = self.part(view, "columns")
-        if part == "native" and self._native is not None:
-            return self._native.transform(columns, self._table.rows)
-        return self.learned[view].part_of(part, columns)
 
     def seen_by(self, recipe: Recipe) -> np.ndarray:
         """The features that a member sees."""
@@ -189,6 +170,10 @@ class Views:
             else:
                 scores += self.part(recipe.view, part) @ weights
         return scores
+
+
+def _dense(encoder: Encoder, rows: Any) -> Any:
+    return sparse_to_dense(rows) if isinstance(encoder, OneHotImputer) else rows
 
 
 def rows_around(

@@ -160,9 +160,8 @@ class LearnedFeatures(FeatureMap):
 
     def kept_rows(self) -> int:
         """Return the number of standardised training rows that the parts hold."""
-        kernels, outliers = self.maps_.get("kernels"), self.maps_.get("outliers")
-        n_landmarks = 0 if kernels is None else len(kernels.landmarks)
-        return n_landmarks + (0 if outliers is None else len(outliers.rows))
+        maps = self.maps_.items()
+        return sum(len(each.rows) for part, each in maps if part in ("outliers", "kernels"))
 
     def onnx_parts(self, graph: Any, rows: str) -> dict[str, str]:
         """Return the parts of rows in an ONNX graph, by name."""
@@ -189,14 +188,8 @@ class NativeColumns:
     First come numbers on one scale with NaN where blank, then categories as codes. Numbers are
     those of Z, the encoded columns on one scale, without the marks of blanks: only a number that
     never varies leaves its mark. With K levels that have a yes/no column in Z, the codes of a
-    category are 0 to K - 1, and K for any other cell.
-
-    Parameters
-    ----------
-    encoder
-        A fitted encoder with marks or levels.
-    kept
-        The encoded columns that vary: those of Z.
+    category are 0 to K - 1, and K for any other cell. `kept` are the encoded columns that vary:
+    those of Z.
     """
 
     def __init__(self, encoder: OneHotImputer, kept: np.ndarray):
@@ -209,14 +202,12 @@ class NativeColumns:
         both = varies[number_of] & varies[mark]
         alone = varies[mark] & ~varies[number_of]
         numbers = np.flatnonzero(varies[:n_numbers])
-        self.cells = place[np.concatenate([numbers, mark[alone]])]
-        """Positions in Z."""
+        self.cells = place[np.concatenate([numbers, mark[alone]])]  # positions in Z
+        # Positions among the cells of those that may be blank, and the columns of a table that
+        # tell whether they are.
         self.marked = np.searchsorted(numbers, number_of[both])
-        """Positions among the cells of those that may be blank."""
         self.blanks = np.array(encoder.marks_, dtype=int)[both]
-        """The columns of a table that tell whether they are."""
-        self.categories: list[tuple[int, np.ndarray]] = []
-        """Columns of a table, with their levels."""
+        self.categories: list[tuple[int, np.ndarray]] = []  # columns of a table with their levels
         start = n_numbers + n_marks
         for column, codes in zip(encoder.categories_, encoder.codes_, strict=True):
             levels = codes[varies[start : start + len(codes)]]

@@ -75,12 +75,12 @@ class GaussianKernels:
     of the units and of the number of columns. Rows have norm 1 or a little less.
     """
 
-    landmarks: np.ndarray
+    rows: np.ndarray  # the landmarks
     gammas: np.ndarray  # 1 / (w_k s^2), for each width
     normalizations: np.ndarray  # of the kernels between a row and the landmarks, for each width
 
     _state_fields: ClassVar[Fields] = {
-        "landmarks": Array("f", ("landmarks", "columns")),
+        "rows": Array("f", ("landmarks", "columns")),
         "gammas": Array("f", ("widths",), low=np.nextafter(0, 1)),
         "normalizations": Array("f", ("widths", "landmarks", "landmarks")),
     }
@@ -88,7 +88,7 @@ class GaussianKernels:
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state without kernels."""
-        require(state["normalizations"].size > 0, "landmarks: none")
+        require(state["normalizations"].size > 0, "rows: none")
 
     @classmethod
     def fit_transform(
@@ -100,12 +100,10 @@ class GaussianKernels:
         if not len(widths) or min(widths) <= 0:
             raise InputError(f"widths must be numbers > 0, got {widths!r}.")
         rows = X[_some_places(len(X), _LANDMARK_ROWS, seed)]
-        median, size = _median_squared_distance(rows, seed), min(_LANDMARKS, len(rows))
+        median = _median_squared_distance(rows, seed)
         gammas = np.array([1 / (w * median) for w in widths])
-        maps = [
-            Nystroem(gamma=gamma, n_components=size, random_state=seed).fit(rows)
-            for gamma in gammas
-        ]
+        settings = {"n_components": min(_LANDMARKS, len(rows)), "random_state": seed}
+        maps = [Nystroem(gamma=gamma, **settings).fit(rows) for gamma in gammas]
         # With one seed the landmarks are those of all widths.
         normalizations = np.stack([each.normalization_ for each in maps])
         learned = cls(maps[0].components_, gammas, normalizations)
@@ -114,7 +112,7 @@ class GaussianKernels:
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of columns and of features."""
-        return self.landmarks.shape[1], len(self.landmarks) * len(self.gammas)
+        return self.rows.shape[1], len(self.rows) * len(self.gammas)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Return the features of all widths, side by side."""
@@ -138,7 +136,7 @@ class GaussianKernels:
 
     def _kernels(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, slice, np.ndarray]]:
         """Each width's normalization, its place among the features, and exp(-gamma D)."""
-        m, squared = len(self.landmarks), _squared_distances(X, self.landmarks)
+        m, squared = len(self.rows), _squared_distances(X, self.rows)
         last, K = 0.0, np.empty(0)
         for i in np.argsort(self.gammas, kind="stable"):
             gamma = float(self.gammas[i])
@@ -150,7 +148,7 @@ class GaussianKernels:
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the features in an ONNX graph."""
         share = len(self.gammas) ** -0.5
-        return kernels(graph, rows, self.landmarks, self.gammas, self.normalizations * share)
+        return kernels(graph, rows, self.rows, self.gammas, self.normalizations * share)
 
 
 @dataclass(frozen=True, eq=False)

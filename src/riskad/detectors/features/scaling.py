@@ -37,11 +37,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
 @dataclass(frozen=True, eq=False)
 class ColumnScale:
-    """Mean and standard deviation of each column.
-
-    It is scikit-learn's `StandardScaler` without its checks of rows, which take five times as long
-    as the arithmetic for a single row.
-    """
+    """scikit-learn's `StandardScaler` without its checks, which are slow for a single row."""
 
     mean: np.ndarray
     scale: np.ndarray

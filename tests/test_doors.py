@@ -155,7 +155,6 @@ DOORS = {
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_unlabelled": lambda model, X, y: remember_unlabelled(model, X, y),
     "bounds_of": lambda model, X, y: bounds_of(model, X, y),
-    "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
     "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),
     "pipeline": lambda model, X, y: make_pipeline(StandardScaler(), clone(model)).fit(X, y),

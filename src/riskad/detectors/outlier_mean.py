@@ -32,8 +32,6 @@ class OutlierMean(FrameDetector):
 
     Attributes
     ----------
-    offset_ : float
-        Threshold on `score_samples`, below which a twentieth of the training rows lies.
     n_rows_ : int
         Number of rows to learn from: all, or 20,000 drawn at random.
 

@@ -30,7 +30,8 @@ from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interva
 from riskad.decisions.row_groups import GroupEffect, Judged, whole_groups
 from riskad.detectors.auto.members import FOLD_SCORED, MEMBERS, SPLITS, Clock, Plan, Recipe
 from riskad.detectors.auto.novelty import JUDGES, NOVELTY, KindScores, UnseenKinds, split_kinds
-from riskad.detectors.auto.views import COMPARED, Encoder, Views, some_unlabelled
+from riskad.detectors.auto.views import COMPARED, Views, mean_and_spread, some_unlabelled
+from riskad.detectors.features.learned import Encoder
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.engine import Threads
 
@@ -53,11 +54,9 @@ class ExtraLabelled:
 
     @staticmethod
     def places(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-        """Return positions of labelled rows that are not among `rows`, nor of a group that is.
-
-        A group of `rows` may be held out, and these rows never are.
-        """
+        """Return positions of labelled rows that are neither among `rows` nor of their groups."""
         extra = np.setdiff1d(np.flatnonzero(codes != UNLABELLED), rows)
+        # Groups of `rows` may be held out, and extra rows never are.
         return extra if groups is None else extra[~np.isin(groups[extra], groups[rows])]
 
 
@@ -97,11 +96,6 @@ class TrainingRows:
         if weight is None or not has_fit_parameter(detector, "sample_weight"):
             return detector.fit(F, codes)
         return detector.fit(F, codes, sample_weight=weight)
-
-
-def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
-    """Return mean and spread for standardising scores; a constant score is left unscaled."""
-    return float(scores.mean()), float(scores.std()) or 1.0
 
 
 @dataclass(frozen=True)
@@ -249,12 +243,24 @@ class HeldOut:
         aucs = {name: self.auc(scores, without) for name, scores in self.scores.items()}
         return member_weights(aucs, int((self.rows.codes == ANOMALY).sum()), self.novelty)
 
-    def combined(self) -> list[np.ndarray]:
-        """Return weighted averages, fold by fold, with weights from the other folds.
+    def leaderboard(
+        self, weights: Mapping[str, float], seconds: Mapping[str, float]
+    ) -> list[dict[str, Any]]:
+        """Return what is known of each member, the largest weight first."""
+        aucs = {name: self.auc(scores) for name, scores in self.scores.items()}
+        return [
+            {
+                "member": name,
+                "weight": round(weight, 4),
+                "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
+                "error": None if auc is None else round(_error(auc), 4),
+                "seconds": round(seconds[name], 2),
+            }
+            for name, weight in sorted(weights.items(), key=lambda item: -item[1])
+        ]
 
-        No label affects the score of its own row: their AUC is that of rows whose labels no part of
-        the model has seen.
-        """
+    def combined(self) -> list[np.ndarray]:
+        """Return weighted averages, fold by fold, with weights from the other folds."""
         return [
             np.sum([w * self.scores[name][i] for name, w in self.weights(i).items()], axis=0)
             for i in range(len(self.folds))
@@ -263,8 +269,7 @@ class HeldOut:
     def on_scale_of(self, fitted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions of held-out rows, and their weighted averages on the scale of the fit.
 
-        Each fit of a fold has its own scale; a score is mapped so that as many unlabelled rows
-        exceed it in both (`riskad.decisions.cross_calibration.on_scale`).
+        Each fold has its own scale: as many unlabelled rows exceed a mapped score in both fits.
         """
         for held, scores in zip(self.folds, self.combined(), strict=True):
             places, unlabelled = self.places[held], self.rows.codes[held] == UNLABELLED
@@ -304,7 +309,7 @@ def member_weights(
     measured = [auc for name in raw if (auc := aucs[name]) is not None]
     if measured:
         best = max(measured, key=lambda auc: auc.value)
-        error = auc_error(best)
+        error = _error(best)
         for name in raw:
             auc = aucs[name]
             raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
@@ -313,6 +318,6 @@ def member_weights(
     return {name: share if name == NOVELTY else (1 - share) * raw[name] / total for name in aucs}
 
 
-def auc_error(auc: Auc) -> float:
-    """Return the standard error of an AUC, by the width of its interval."""
+def _error(auc: Auc) -> float:
+    """The standard error of an AUC, by the width of its interval."""
     return (auc.high - auc.low) / 2 / _QUANTILE

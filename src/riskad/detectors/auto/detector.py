@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -20,20 +20,12 @@ from riskad.decisions.held_out import quietly
 from riskad.decisions.rates import check_label_source, given_rate
 from riskad.decisions.row_groups import as_groups
 from riskad.decisions.thresholds import Likely, Threshold, zero_one_threshold
-from riskad.detectors.auto.cross_fit import (
-    CrossFitter,
-    ExtraLabelled,
-    HeldOut,
-    TrainingRows,
-    auc_error,
-    mean_and_spread,
-)
+from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, TrainingRows
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
     MEMBERS,
     Clock,
     Plan,
-    Recipe,
     Sizes,
     available_members,
     plan_fit,
@@ -44,6 +36,7 @@ from riskad.detectors.auto.views import (
     COMPARED,
     VIEWS,
     Views,
+    mean_and_spread,
     rows_around,
     sample_rows,
     some_unlabelled,
@@ -106,8 +99,8 @@ class AutoRAD(FrameDetector):
     n_rows_ : int
         Number of rows that members learned from.
     prior_ : float
-        Share of normal rows among the unlabelled rows: as given, or estimated from labels and
-        held-out scores. It is 0.8 if only one kind of label is present.
+        Share of normal rows among the unlabelled rows, given or estimated; 0.8 if only one kind of
+        label is present.
     offset_ : float
         Threshold on `score_samples`: the best list by probabilities, or, if the labels do not
         determine these, the threshold below which the share 1 - prior_ of unlabelled rows lies.
@@ -244,9 +237,9 @@ class AutoRAD(FrameDetector):
             lacks = f", and lacks {self._left_out()}" if self._left_out() else ""
             warnings.warn(
                 f"The fit was still running after {clock.seconds:,.0f} s and was cut short: it has "
-                f"no more folds of held-out labels{lacks}. The "
-                "same data gives another model where there is more time. Give it a quieter "
-                "machine, fewer rows or columns, or a smaller budget, which plans less work.",
+                f"no more folds of held-out labels{lacks}. The same data gives another model where "
+                "there is more time. Give it a quieter machine, fewer rows or columns, or a "
+                "smaller budget, which plans less work.",
                 DataWarning,
                 stacklevel=2,
             )
@@ -314,7 +307,13 @@ class AutoRAD(FrameDetector):
         held_out = fitter.hold_out(places, plan, clock, self._threads, self._say)
 
         # Weights and decisions
-        self._weigh(held_out, seconds, recipes)
+        self.weights_ = held_out.weights()
+        self.leaderboard_ = held_out.leaderboard(self.weights_, seconds)
+        self.auc_, self.kinds_auc_ = held_out.auc(held_out.combined()), held_out.kinds_auc
+        for name in [name for name in recipes if name not in self.members_]:
+            self._say(f"No time left for {name}")
+            none = {"weight": 0.0, "auc": None, "error": None, "seconds": 0.0, "left_out": True}
+            self.leaderboard_.append({"member": name, **none})
         fitted = np.full(len(rows), np.nan)
         fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
         source = source if isinstance(source, str) else source[rows]
@@ -378,36 +377,10 @@ class AutoRAD(FrameDetector):
             standard[name] = (scores - mean) / spread
         return standard
 
-    def _weigh(
-        self, held_out: HeldOut, seconds: Mapping[str, float], recipes: Mapping[str, Recipe]
-    ) -> None:
-        """Set weights and AUCs by held-out rows."""
-        aucs = {name: held_out.auc(scores) for name, scores in held_out.scores.items()}
-        self.weights_ = held_out.weights()
-        self.auc_, self.kinds_auc_ = held_out.auc(held_out.combined()), held_out.kinds_auc
-        self.leaderboard_: list[dict[str, Any]] = [
-            {
-                "member": name,
-                "weight": round(weight, 4),
-                "auc": None if (auc := aucs[name]) is None else round(auc.value, 4),
-                "error": None if auc is None else round(auc_error(auc), 4),
-                "seconds": round(seconds[name], 2),
-            }
-            for name, weight in sorted(self.weights_.items(), key=lambda item: -item[1])
-        ]
-        for name in recipes:
-            if name not in self.members_:
-                self._say(f"No time left for {name}")
-                row = {"weight": 0.0, "auc": None, "error": None, "seconds": 0.0, "left_out": True}
-                self.leaderboard_.append({"member": name, **row})
-
     def _decide(
         self, fitted: np.ndarray, codes: np.ndarray, held_out: HeldOut, label_source: Any
     ) -> None:
-        """Set the anomaly rate, the threshold, and the calibration for other thresholds.
-
-        `fitted` are scores by the fit to all rows, NaN where they are not needed.
-        """
+        """Set rate, threshold and calibration; `fitted` scores are NaN where not needed."""
         unseen = np.full(len(codes), np.nan)
         for places, scores in held_out.on_scale_of(fitted):
             unseen[places] = scores
@@ -461,16 +434,8 @@ class AutoRAD(FrameDetector):
     def novelty(self, X: Any) -> np.ndarray:
         """Return how unlike all training rows each row is, labelled or not.
 
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Rows.
-
-        Returns
-        -------
-        array of shape (n_rows,)
-            0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
-            of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
+        It is 0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
+        of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
         """
         return self.anomaly_score_and_novelty(X)[1]
 
@@ -537,8 +502,7 @@ class AutoRAD(FrameDetector):
 
     def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows, with a tenth of their cells blank."""
-        view = self.views_["plain"]
-        return rows_around(self.encoder_, view, self.n_features_in_, rng, n_rows)
+        return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)
 
     # --- summary --------------------------------------------------------------------------
 
@@ -562,8 +526,7 @@ class AutoRAD(FrameDetector):
         if auc is not None:
             weighted = "weighted by held-out labels"
         sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
-        if left_out:
-            sentences.append(no_time)
+        sentences += [no_time] if left_out else []
         if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
             sentences.append(
                 "new kinds of anomaly may rank low: labelled ones whose like no fit had seen have "

@@ -42,11 +42,8 @@ _FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
 _KNOWLEDGE_WORTH = 100  # labelled anomalies that halve the weight of the network
 _KERNEL_LOSS = "squared"
 _KERNEL_CHOICES = [
-    Candidate(_A, _PRIOR, _LAMBDA),
-    *(Candidate(_A, _PRIOR, lam) for lam in (0.001, 0.01, 0.03)),
-    Candidate(_A, 0.95, _LAMBDA),
-    Candidate(0.1, _PRIOR, _LAMBDA),
-    Candidate(0.1, 0.95, _LAMBDA),
+    *(Candidate(_A, _PRIOR, lam) for lam in (_LAMBDA, 0.001, 0.01, 0.03)),
+    *(Candidate(a, prior, _LAMBDA) for a, prior in ((_A, 0.95), (0.1, _PRIOR), (0.1, 0.95))),
 ]
 _FREE_INTERCEPT = 10.0
 
@@ -90,9 +87,8 @@ def _usual_seconds(sizes: Sizes) -> float:
 class Recipe:
     """How a member is made: of which parts of which view of the columns, by which detector.
 
-    `build` makes the unfitted detector from the numbers of labels and a seed. `tune` chooses
-    settings from its features, the codes and a seed; folds use the settings that it is built with,
-    so that held-out labels have no influence.
+    `build` makes the unfitted detector from the numbers of labels and a seed; `tune` chooses
+    settings from its features, the codes and a seed. Folds do not tune: they hold labels out.
     """
 
     view: str
@@ -368,8 +364,7 @@ _TELLING_SHARE, _WORTH_SAYING = 0.1, 2.0  # share of the work before the rest is
 class Clock:
     """Wall time, which does not affect planned work unless it exceeds the budget by far.
 
-    It also predicts how long the rest of the work will take, from the planned and actual seconds of
-    finished steps: on a busy machine both are longer.
+    It predicts how long the rest takes by the planned and actual seconds of finished steps.
     """
 
     def __init__(self, budget: float):

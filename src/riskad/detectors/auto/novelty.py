@@ -40,12 +40,9 @@ from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.ranking_metrics import Auc, auc_of_folds, auc_with_interval
 from riskad.storage.fields import SIZE, Fields
 
-NOVELTY = "novelty"
-"""The member's name."""
-CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0}
-"""Weights that novelty may have in the average, with their prior probabilities."""
-JUDGES = ("kernel", "smooth forest")
-"""The quick members, which are fitted without a kind."""
+NOVELTY = "novelty"  # the member's name
+CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0}  # weights in the average; prior probabilities
+JUDGES = ("kernel", "smooth forest")  # the quick members, which are fitted without a kind
 MOST_KINDS = 3
 _ALONE = 0.4  # its weight if no anomaly is labelled: the other members then know little
 _FEWEST, _FEWEST_FOR_THREE = 4, 9  # labelled anomalies that are split into two or three kinds

@@ -10,16 +10,15 @@ import numpy as np
 from sklearn.base import clone
 
 from riskad.core.labels import UNLABELLED
-from riskad.detectors.features.learned import LearnedFeatures, NativeColumns
+from riskad.detectors.features.learned import Encoder, LearnedFeatures, NativeColumns
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.encoding import OneHotImputer, SingularVectors
+from riskad.rows.encoding import OneHotImputer
 from riskad.rows.linear import sparse_to_dense
 
 if TYPE_CHECKING:
     from riskad.detectors.auto.members import Recipe
 
-COMPARED = 1_000
-"""Unlabelled rows whose scores set the scale of a member's scores."""
+COMPARED = 1_000  # unlabelled rows whose scores set the scale of a member's scores
 VIEWS = {
     "plain": LearnedFeatures(("columns", "outliers", "components")),
     "smooth": LearnedFeatures(
@@ -28,8 +27,6 @@ VIEWS = {
 }
 _MOST_LABELLED = 10_000
 _TRIAL_BLANKS = 0.1
-
-Encoder = OneHotImputer | SingularVectors
 
 
 def thinned(places: np.ndarray, most: int) -> np.ndarray:
@@ -60,6 +57,11 @@ def sample_rows(codes: np.ndarray, most: int, fewest_unlabelled: int, seed: int)
     labelled = order[: min(n_labelled, _MOST_LABELLED)]
     unlabelled = order[n_labelled:][: max(most - len(labelled), fewest_unlabelled)]
     return np.sort(np.concatenate([labelled, unlabelled]))
+
+
+def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
+    """Return mean and spread for standardising scores; a constant score is left unscaled."""
+    return float(scores.mean()), float(scores.std()) or 1.0
 
 
 class Views:
@@ -177,11 +179,7 @@ def _dense(encoder: Encoder, rows: Any) -> Any:
 
 
 def rows_around(
-    encoder: Encoder,
-    view: LearnedFeatures,
-    n_columns: int,
-    rng: np.random.Generator,
-    n_rows: int,
+    encoder: Encoder, view: LearnedFeatures, n_columns: int, rng: np.random.Generator, n_rows: int
 ) -> np.ndarray:
     """Return random rows with the means and scales of a view, with a tenth of their cells blank."""
     X = rng.standard_normal((n_rows, n_columns))

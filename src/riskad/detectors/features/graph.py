@@ -42,16 +42,12 @@ def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str
 
 
 def kernels(
-    g: Any,
-    X: str,
-    landmarks: np.ndarray,
-    gammas: Iterable[float],
-    normalizations: Iterable[np.ndarray],
+    g: Any, X: str, rows: np.ndarray, gammas: Iterable[float], normalizations: Iterable[np.ndarray]
 ) -> str:
-    """Return exp(-gamma ||x - c||^2) N' for landmarks c, side by side for each gamma and its N."""
+    """Return exp(-gamma ||x - r||^2) N' for rows r, side by side for each gamma and its N."""
     norms = g.node("ReduceSumSquare", X, np.array([1]), keepdims=1)
-    sums = g.node("Add", norms, np.einsum("ij,ij->i", landmarks, landmarks))
-    squared = g.node("Relu", g.node("Sub", sums, g.node("MatMul", X, 2 * landmarks.T)))
+    sums = g.node("Add", norms, np.einsum("ij,ij->i", rows, rows))
+    squared = g.node("Relu", g.node("Sub", sums, g.node("MatMul", X, 2 * rows.T)))
     blocks = []
     for gamma, normalization in zip(gammas, normalizations, strict=True):
         kernel = g.node("Exp", g.node("Mul", squared, np.array(-float(gamma))))

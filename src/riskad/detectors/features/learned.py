@@ -14,6 +14,7 @@ from riskad.detectors.features.graph import beside, clipped, standardised
 from riskad.detectors.features.maps import GaussianKernels, OutlierScores, PrincipalComponents
 from riskad.detectors.features.scaling import ColumnScale, FeatureMap, SmoothScaler
 from riskad.rows.encoding import OneHotImputer, SingularVectors, level_places
+from riskad.rows.table import check_numbers
 from riskad.storage import fields
 from riskad.storage.fields import Fields, State, require
 
@@ -25,6 +26,7 @@ _MAPS: dict[str, Any] = {
     "kernels": GaussianKernels,
 }
 _PARTS = ("columns", *_MAPS)
+Encoder = OneHotImputer | SingularVectors
 
 
 class LearnedFeatures(FeatureMap):
@@ -90,6 +92,7 @@ class LearnedFeatures(FeatureMap):
         for part, each in maps.items():
             require(type(each) is _MAPS.get(part), f"maps_[{part!r}]: another kind")
             require(each.shape[0] == columns, "maps_: of other columns")
+            require(each.shape[1] > 0, f"maps_[{part!r}]: empty")
             widths[part] = each.shape[1]
         require(set(state["parts"]) <= set(widths), "parts: without their maps")
         slices = _side_by_side({part: widths[part] for part in state["parts"]})
@@ -119,7 +122,7 @@ class LearnedFeatures(FeatureMap):
         """Learn from all rows, and return their features, each row's without itself."""
         for part in self.parts:
             check_choice("parts", part, _PARTS)
-        X = self._check(X, reset=True)
+        X = check_numbers(self, X, reset=True)
         self.scaler_: Any = SmoothScaler().fit(X) if self.smooth else ColumnScale.of(X)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
         if not len(self.kept_):
@@ -146,7 +149,7 @@ class LearnedFeatures(FeatureMap):
     def columns_of(self, X: Any) -> np.ndarray:
         """The columns on one scale, from which all parts are computed."""
         check_is_fitted(self)
-        return self._columns(self._check(X, reset=False))
+        return self._columns(check_numbers(self, X, reset=False))
 
     def part_of(self, part: str, Z: np.ndarray) -> np.ndarray:
         """One of the parts, from the result of `columns_of`."""
@@ -216,9 +219,7 @@ class NativeColumns:
                 self.categories.append((column, levels))
 
     @classmethod
-    def of(
-        cls, encoder: OneHotImputer | SingularVectors, view: LearnedFeatures
-    ) -> NativeColumns | None:
+    def of(cls, encoder: Encoder, view: LearnedFeatures) -> NativeColumns | None:
         """Those of a view of encoded rows; None if they are the columns of the view."""
         if isinstance(encoder, OneHotImputer) and (encoder.marks_ or any(map(len, encoder.codes_))):
             return cls(encoder, view.kept_)

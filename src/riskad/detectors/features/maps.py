@@ -1,7 +1,4 @@
-"""What all rows say about a row: kernels around some of them, outlier scores, components.
-
-Each map is what `fit_transform` learned from rows on one scale, which come without NaN.
-"""
+"""What is learned from all rows on one scale: components, kernels, outlier scores."""
 
 from __future__ import annotations
 
@@ -84,11 +81,6 @@ class GaussianKernels:
         "gammas": Array("f", ("widths",), low=np.nextafter(0, 1)),
         "normalizations": Array("f", ("widths", "landmarks", "landmarks")),
     }
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Refuse a stored state without kernels."""
-        require(state["normalizations"].size > 0, "rows: none")
 
     @classmethod
     def fit_transform(

@@ -27,9 +27,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         "n_features_out_": COUNT,
     }
 
-    def _check(self, X: Any, reset: bool) -> np.ndarray:
-        return check_numbers(self, X, reset)
-
     @property
     def _n_features_out(self) -> int:
         return self.n_features_out_
@@ -98,7 +95,7 @@ class SmoothScaler(FeatureMap):
 
     def fit(self, X: Any, y: Any = None) -> SmoothScaler:
         """Find m and s of each column; y is ignored."""
-        X = self._check(X, reset=True)
+        X = check_numbers(self, X, reset=True)
         low, self.median_, high = np.percentile(X, [25, 50, 75], axis=0)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
         self.scale_ = np.where(high > low, (high - low) / _NORMAL_IQR, X.std(axis=0))
@@ -108,7 +105,7 @@ class SmoothScaler(FeatureMap):
     def transform(self, X: Any) -> np.ndarray:
         """The kept columns, on their new scale."""
         check_is_fitted(self)
-        X = self._check(X, reset=False)[:, self.kept_]
+        X = check_numbers(self, X, reset=False)[:, self.kept_]
         z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
         z = np.clip(z, -_FARTHEST, _FARTHEST)
         return np.asarray(z / np.sqrt(1 + (z / _LARGEST) ** 2))

@@ -16,7 +16,7 @@ from riskad.rows.table import TableSchema
 from riskad.storage.codec import build, state_of
 
 SHOPS, RISKY = 40, 5
-QUICK = [BoostedRAD(n_rounds=60), ForestRAD(n_estimators=60)]
+QUICK = [BoostedRAD(max_iter=60), ForestRAD(n_estimators=60)]
 NAMES = ["boosted", "forest"]
 
 
@@ -189,7 +189,7 @@ def test_trees_learn_which_levels_are_risky(detector, tmp_path):
 
 def test_shares_of_columns_add_up_to_the_score():
     frame, y, _ = payments(600)
-    model = BoostedRAD(n_rounds=40).fit(frame, y)
+    model = BoostedRAD(max_iter=40).fit(frame, y)
     assert model.evidence_.places == [1]
     matrix = model._check_rows(frame, reset=False)
     shares, base = model.contributions(matrix)

@@ -115,7 +115,7 @@ def test_too_few_rows_are_refused(auto, rows):
 
 def test_a_teacher_that_says_the_same_of_all_rows_is_no_obstacle(rows):
     X, _ = rows
-    teacher = ForestRAD(n_estimators=2, min_leaf=1e9).fit(*rows)
+    teacher = ForestRAD(n_estimators=2, min_samples_leaf=1e9).fit(*rows)
     model = CompressedRAD(n_estimators=3).learn(teacher, X)
     assert model.score_samples(X).std() < 1e-12
     assert model.fidelity_.agreement == 1

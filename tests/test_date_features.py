@@ -315,7 +315,7 @@ FRAMES = {
 }
 DETECTORS = {
     "AutoRAD": AutoRAD(budget=1),
-    "BoostedRAD": BoostedRAD(n_rounds=40),
+    "BoostedRAD": BoostedRAD(max_iter=40),
     "ForestRAD": ForestRAD(n_estimators=40),
 }
 

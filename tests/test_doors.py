@@ -39,7 +39,7 @@ pytestmark = [
 DETECTORS = {
     "shallow": riskad.ShallowRAD(risk="pu", lam=0.1),
     "shallow nystroem": riskad.ShallowRAD(risk="pu", lam=0.1, feature_map="nystroem"),
-    "boosted": riskad.BoostedRAD(risk="pu", n_rounds=10),
+    "boosted": riskad.BoostedRAD(risk="pu", max_iter=10),
     "forest": riskad.ForestRAD(risk="pu", n_estimators=10),
     "pretrained": riskad.PretrainedRAD(),
     "auto": riskad.AutoRAD(budget=1000),

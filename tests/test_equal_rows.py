@@ -225,8 +225,8 @@ def test_evidence_on_levels_does_not_come_from_copies():
 
 def test_early_stopping_keeps_copies_together():
     X, y, _ = overlapping()
-    model = BoostedRAD(n_rounds=40, early_stopping=True).fit(X, y)
-    once = BoostedRAD(n_rounds=40, early_stopping=True).fit(X[:300], y[:300])
+    model = BoostedRAD(max_iter=40, early_stopping=True).fit(X, y)
+    once = BoostedRAD(max_iter=40, early_stopping=True).fit(X[:300], y[:300])
     assert model.cv_risk_.min() > 0.9 * once.cv_risk_.min()
 
 

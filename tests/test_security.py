@@ -564,13 +564,11 @@ def chain(n):
     return [[k * (2**61 - 1), 0] for k in range(n)]
 
 
-NONE = np.zeros(0, np.int32)
-NODES = ("splits", "feature", "threshold", "missing", "value")
-CATEGORIES = ("category_splits", "category_ends", "category_codes")
-TREES = {"n_trees": 1, "n_features": 1, "cover": None}
-TREES |= {name: {"$array": name} for name in NODES + CATEGORIES}
-NO_TREES = dict.fromkeys(("feature", *CATEGORIES), NONE)
-NO_TREES |= {"threshold": np.zeros(0), "value": np.zeros(1), "missing": np.zeros(0, np.uint8)}
+NODES = ("splits", "feature", "threshold", "missing_left", "value")
+TREES = {"n_trees": 1, "n_features": 1, "cover": None, "categorical": None}
+TREES |= {name: {"$array": name} for name in NODES}
+NO_TREES = {"feature": np.zeros(0, np.int32), "threshold": np.zeros(0), "value": np.zeros(1)}
+NO_TREES |= {"missing_left": np.zeros(0, bool)}
 SCALER = {"n_features_in_": 1, "n_features_out_": 1} | {
     name: {"$array": name} for name in ("median_", "scale_", "kept_")
 }

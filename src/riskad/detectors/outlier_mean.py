@@ -9,7 +9,7 @@ import numpy as np
 from riskad.core.labels import LabelCounts
 from riskad.detectors.auto.views import rows_around
 from riskad.detectors.features import LearnedFeatures
-from riskad.detectors.trees import FrameDetector, check_encoder
+from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require

@@ -76,7 +76,7 @@ OURS = {
     "GaussianKernels": "riskad.detectors.features.maps",
     "GroupComparison": "riskad.tables.groups",
     "KernelLandmarks": "riskad.detectors.linear.feature_maps",
-    "LabelledTrees": "riskad.detectors.labelled_trees",
+    "LabelledTrees": "riskad.detectors.boosted",
     "LearnedFeatures": "riskad.detectors.features",
     "Likely": "riskad.decisions.thresholds",
     "NNPU": "riskad.deep.risk_detectors",
@@ -103,7 +103,7 @@ OURS = {
     "TableSchema": "riskad.rows.table",
     "TimeBetween": "riskad.tables.kinds.derived",
     "TopK": "riskad.decisions.thresholds",
-    "Trees": "riskad.detectors.tree_arrays",
+    "Trees": "riskad.detectors.tree_ensemble",
     "UnlabelledSummary": "riskad.decisions.drift",
 }
 """The modules of our types."""

@@ -46,7 +46,7 @@ from riskad.detectors.auto.views import (
 from riskad.detectors.description import GRAPH_TOLERANCE
 from riskad.detectors.features.graph import beside, standardised
 from riskad.detectors.features.learned import NativeColumns
-from riskad.detectors.trees import FrameDetector, check_encoder
+from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.engine import usable_cpus

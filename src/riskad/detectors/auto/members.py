@@ -24,9 +24,8 @@ from riskad.core.losses import get_loss
 from riskad.decisions.selection import FEWEST_FOR_AUC, Candidate, choose
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
 from riskad.detectors.auto.views import COMPARED, with_labelled
-from riskad.detectors.boosted import BoostedRAD
+from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
 from riskad.detectors.forest import ForestRAD
-from riskad.detectors.labelled_trees import Growth, LabelledTrees
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read
 from riskad.detectors.shallow import ShallowRAD
 
@@ -150,7 +149,7 @@ def _forest(labels: LabelCounts, seed: int) -> ForestRAD:
     risk = _labelled_risk(labels)
     forest = ForestRAD(risk=risk, prior=_PRIOR, n_estimators=_TREES, random_state=seed)
     # Without unlabelled rows no leaf is too small: a person has looked at each labelled row.
-    return forest.set_params(min_leaf=_ANY_LEAF) if risk == "pn" else forest
+    return forest.set_params(min_samples_leaf=_ANY_LEAF) if risk == "pn" else forest
 
 
 def _kernel(labels: LabelCounts, seed: int) -> ShallowRAD:
@@ -172,7 +171,7 @@ def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
 
 
 def _boosted(labels: LabelCounts, seed: int) -> BoostedRAD:
-    return BoostedRAD(risk=_risk(labels), a=_A, prior=_PRIOR, n_rounds=_ROUNDS, random_state=seed)
+    return BoostedRAD(risk=_risk(labels), a=_A, prior=_PRIOR, max_iter=_ROUNDS, random_state=seed)
 
 
 def _boosted_seconds(sizes: Sizes) -> float:
@@ -181,7 +180,7 @@ def _boosted_seconds(sizes: Sizes) -> float:
 
 
 def _labelled_trees_seconds(sizes: Sizes) -> float:
-    rounds = Growth.of(sizes.all_labelled, max(sizes.columns, 1)).rounds
+    rounds = labelled_growth(sizes.all_labelled, max(sizes.columns, 1))["num_iterations"]
     return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
 
 

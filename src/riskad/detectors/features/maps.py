@@ -10,10 +10,9 @@ import numpy as np
 
 from riskad.core.checks import InputError
 from riskad.detectors.features.graph import beside, clipped, kernels, log_distances, standardised
-from riskad.detectors.tree_arrays import Trees
-from riskad.detectors.tree_graph import sum_of_trees
-from riskad.detectors.tree_growth import Growth, grow
-from riskad.storage.fields import POSITIVE, Array, Fields, Record, State, require
+from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import grow
+from riskad.storage.fields import POSITIVE, Array, Fields, State, require
 
 _MOST_COMPONENTS = 20
 _FEW_COLUMNS = 600  # up to here principal components are computed from the covariance
@@ -161,7 +160,7 @@ class OutlierScores:
 
     _state_fields: ClassVar[Fields] = {
         "rows": Array("f", ("rows", "columns")),
-        "trees": Record(("Trees",)),
+        "trees": TREES,
         "path_length": POSITIVE,
         "floor": POSITIVE,
         "mean": Array("f", (2,)),
@@ -207,7 +206,7 @@ class OutlierScores:
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the two scores in an ONNX graph."""
         rate = -np.log(2) / self.path_length / self.trees.n_trees
-        paths = graph.node("Reshape", sum_of_trees(graph, rows, self.trees), np.array([-1, 1]))
+        paths = graph.node("Reshape", self.trees.onnx(graph, rows), np.array([-1, 1]))
         isolation = graph.node("Exp", graph.node("Mul", paths, np.array(rate)))
         away = log_distances(graph, rows, self.rows, _NEIGHBOUR, self.floor)
         raw = standardised(graph, beside(graph, [isolation, away]), self.mean, self.scale)
@@ -222,9 +221,16 @@ def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, fl
     size = min(_ISOLATED, len(X))
     places = np.stack([rng.choice(len(X), size, replace=False) for _ in range(_TREES)])
     # Splits are random: all targets differ, and one column is tried.
-    growth = Growth(tries=1, most_depth=np.ceil(np.log2(max(size, 2))))
-    grown = grow(X, np.arange(len(X)), np.ones(len(X)), places, growth, int(rng.integers(2**31)))
-    lengths = grown.depth + _average_path_length(grown.rows)
+    grown = grow(
+        X,
+        np.arange(len(X)),
+        np.ones(len(X)),
+        places,
+        max_features=1,
+        max_depth=np.ceil(np.log2(max(size, 2))),
+        seed=int(rng.integers(2**31)),
+    )
+    lengths = grown.depth + _average_path_length(grown.n_samples)
     # A single row is isolated from the start: any positive length shows this.
     usual = float(_average_path_length(np.array([size]))[0]) or 1.0
     return replace(grown.trees, value=lengths), usual

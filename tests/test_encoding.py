@@ -142,13 +142,14 @@ def labels(table):
     return y
 
 
+@pytest.mark.usefixtures("few_members")
 @pytest.mark.parametrize(
     "detector",
     [
         ForestRAD(n_estimators=20),
         BoostedRAD(max_iter=20),
         OutlierMean(),
-        AutoRAD(budget=5, members=["kernel", "novelty"]),
+        AutoRAD(budget=5),
     ],
     ids=lambda each: type(each).__name__,
 )

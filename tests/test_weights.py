@@ -26,7 +26,8 @@ LINEAR = [
 ]
 FEW_ROWS = ForestRAD(n_estimators=5)
 TREES = [BoostedRAD(max_iter=10)]
-AVERAGE = AutoRAD(members=["kernel", "smooth forest", "novelty"])
+AVERAGE = AutoRAD()  # of its quick members
+pytestmark = pytest.mark.usefixtures("few_members")
 LEARNED_FROM_ROWS = ["nystroem", PCA(2)]
 
 

@@ -292,7 +292,7 @@ class HeldOut:
         effect = None if self.rows.groups is None else GroupEffect.on_auc(judged)
         return auc_of_folds(values, self.n_splits, n, m, effect=effect)
 
-    def _judged(self, held: np.ndarray, scores: np.ndarray) -> Judged:
+    def _judged(self, held: np.ndarray, scores: np.ndarray) -> FoldScores:
         codes, groups = self.rows.codes, self.rows.groups
         labelled = (codes[held] != UNLABELLED) & ~self.rows.repeats[held]
         places = held[labelled]

@@ -19,10 +19,13 @@ from safetensors.numpy import save as save_arrays
 from sklearn.pipeline import make_pipeline
 
 import riskad
+from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, read_header, save
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.detectors.features import SmoothScaler
 from riskad.storage.codec import build, state_of
+from riskad.storage.records import to_plain
 
 MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 
@@ -332,19 +335,30 @@ def test_the_checksum_finds_what_happened_by_accident(saved):
         load(path)
 
 
+def _report(**fields):
+    return to_plain(FitReport()) | fields
+
+
 @pytest.mark.parametrize(
-    "notes",
+    "header",
     [
-        [],
-        {"fit": []},
-        {"fit": {"rows": -1}},
-        {"fit": {"labels": {"normal": "many"}}},
-        {"x": "\ud800"},
+        {"notes": []},
+        {"notes": {"x": "\ud800"}},
+        {"report": []},
+        {"report": {"rows": 3}},
+        {"report": _report(rows=-1)},
+        {"report": _report(labels={"normal": "many", "anomaly": 0, "unlabelled": 0})},
+        {"report": _report(rule="no such rule")},
+        {"report": _report(spec=to_plain(FitSpec()) | {"model": "no such model"})},
+        {"report": _report(spec=to_plain(FitSpec()) | {"seed": -1})},
+        {"report": _report(rate={"value": 0.1, "low": 0.0, "high": 2.0})},
+        {"report": _report(warnings="one")},
+        {"report": _report(other=1)},
     ],
-    ids=str,
+    ids=lambda header: ascii(header)[:60],
 )
-def test_notes_that_cannot_be(saved, notes):
-    path = forge(saved(riskad.ShallowRAD("squared")), notes=notes)
+def test_notes_and_reports_that_cannot_be(saved, header):
+    path = forge(saved(riskad.ShallowRAD("squared")), **header)
     for opened in (load, read_header):
         with pytest.raises(InputError, match="damaged"):
             opened(path)

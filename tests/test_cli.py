@@ -662,7 +662,7 @@ def test_mistakes_in_usage(folder, arguments):
     ("data", "message"),
     [
         (b"", "is empty"),
-        (b"amount,label\n", "0 rows"),
+        (b"amount,label\n", "no rows"),
         (b"amount,label\n3,ok\n", "--anomaly fraud never occurs"),
         (b"amount,label\n3,ok\n4,fraud\n", "needs an unlabelled row, and there is none"),
         (b"amount,label\n3,\n4,\n", "never occurs"),

@@ -167,7 +167,7 @@ def test_members_left_out_are_said_and_not_averaged():
         {"member": "boosted", "weight": 0.0, "auc": None, "seconds": 0.0, "left_out": True},
     ]
     model = AutoRAD()
-    model.leaderboard_, model.auc_, model.n_rows_ = rows, None, 900
+    model.leaderboard_, model.auc_, model.kinds_auc_, model.n_rows_ = rows, None, None, 900
     model.members_ = {"kernel": None, "forest": None}
     lines = model.describe_in_words()
     assert lines[0].startswith("average of 2 kinds of detector")

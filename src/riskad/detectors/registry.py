@@ -170,7 +170,7 @@ for _entry in (
         "boosted",
         "riskad.detectors.boosted:BoostedRAD",
         "boosted trees",
-        _OF_RISKS,
+        (*_OF_RISKS, MAX_ITER),
         library="lightgbm",
         extra="boost",
     ),

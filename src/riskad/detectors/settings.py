@@ -96,7 +96,7 @@ FEATURE_MAP = Setting(
     choices=("rbf", "nystroem", "poly"),
     default="none",
 )
-MAX_ITER = Setting("max_iter", "Most steps of the solver.", number=int, default="100")
+MAX_ITER = Setting("max_iter", "Most steps of the solver, or rounds of boosting.", number=int)
 BUDGET = Setting(
     "budget",
     "Seconds of work that a fit is planned to take; reasons may take 1/4 more.",

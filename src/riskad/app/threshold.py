@@ -10,10 +10,9 @@ from sklearn.pipeline import Pipeline
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import ModelHeader
 from riskad.app.results import read_rule
-from riskad.app.review import review_rows, review_table
 from riskad.core.checks import InputError
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.capacity import ExpectedCost, Found
+from riskad.decisions.capacity import ExpectedCost, Found, review_rows, review_table
 from riskad.decisions.thresholds import Threshold
 
 __all__ = ["ThresholdReport", "change_threshold"]

@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import expit, logit
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
@@ -48,6 +49,7 @@ from riskad.decisions.anomaly_rate import (
 from riskad.decisions.conformal import check_normals, conformal_p_values
 from riskad.decisions.score_line import ScoreLine
 from riskad.metrics.folds import N_SPLITS, Split, as_groups, cross_splits
+from riskad.metrics.ranking import FoldScores, GroupEffect
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
 from riskad.storage.fields import (
@@ -428,3 +430,35 @@ def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndar
     beyond = np.minimum(scores - own[0], 0) + np.maximum(scores - own[-1], 0)
     spread = own.std()
     return np.interp(scores, own, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
+
+
+# --- groups ----------------------------------------------------------------------------------
+
+
+def count_groups(
+    calibration: Calibration, codes: np.ndarray, groups: np.ndarray | None
+) -> Calibration:
+    """The calibration with intervals that count groups; codes and groups are those of the fit.
+
+    The log odds of the ends of the anomaly rate are moved away from the estimate by the root of the
+    factor by which groups raise the variance of the share of anomalies among labelled rows. A given
+    rate is unchanged. The factor for the AUC is also used for counts and curves.
+    """
+    labelled = codes != UNLABELLED
+    if groups is None or not labelled.any():
+        return calibration
+    codes, groups = codes[labelled], groups[labelled]
+    rate, effect = calibration.rate, 1.0
+    if rate is not None and rate.low < rate.high:
+        wider = GroupEffect.on_share(codes, groups).variance ** 0.5
+        low, value, high = logit(np.clip([rate.low, rate.value, rate.high], 1e-6, 1 - 1e-6))
+        ends = expit([value - wider * (value - low), value + wider * (high - value)])
+        rate = replace(rate, low=min(float(ends[0]), rate.low), high=max(float(ends[1]), rate.high))
+    if min(len(calibration.normals), len(calibration.anomalies)):
+        if len(groups) == len(calibration.codes):
+            part = FoldScores(calibration.codes, calibration.scores, groups)
+            effect = float(GroupEffect.on_auc([part]).variance)
+        else:  # some were not held out: assume that rows of a group are all alike
+            sizes = np.unique(groups, return_counts=True)[1]
+            effect = float((sizes**2).sum() / sizes.sum())
+    return replace(calibration, rate=rate, group_effect=effect)

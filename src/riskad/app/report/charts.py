@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from riskad.app.quality import KindScores, ScoreDistribution
-from riskad.app.review import ReviewReport
+from riskad.decisions.capacity import ReviewReport
 from riskad.metrics.curves import Curve
 from riskad.metrics.probabilities import Reliability
 

@@ -16,8 +16,6 @@ from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.folds import N_SPLITS
 from riskad.metrics.search import check_rows_and_labels
 
-__all__ = ["check_labels", "estimate_prior"]
-
 
 def estimate_prior(
     X: Any,
@@ -107,24 +105,10 @@ def check_labels(
     as long as the labelled ones are like them; each verdict is at half the significance. Fewer than
     20 labelled normal rows are not compared: their spread is then too uncertain to keep a level.
 
-    Parameters
-    ----------
-    X, y, estimator, random_state
-        As in `estimate_prior`.
-    estimate : RateEstimate, optional
-        The rate of these rows; computed if not given.
-    scores : array, optional
-        Anomaly scores by fits that have not seen the row, if there are any, instead of those of an
-        `estimator`; NaN for rows to leave out.
-    names : sequence of str, optional
-        Names of the columns for the verdict; by default those of a frame, or numbers.
-    significance : float in (0, 1), default=0.05
-        Chance of a false alarm, at most.
-
-    Returns
-    -------
-    LabelCheck
-        p-values of both tests, and the verdict in words.
+    Arguments are those of `estimate_prior`. `estimate` is the rate of these rows, and `scores` are
+    anomaly scores by fits that have not seen the row (NaN for rows to leave out); both are computed
+    if not given. `names` of the columns are for the verdict, by default those of a frame, or
+    numbers. `significance` is the chance of a false alarm, at most.
     """
     X, codes, groups = check_rows_and_labels(X, y)
     labels = count_labels(codes)

@@ -20,13 +20,10 @@ from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, check_codes
 from riskad.core.risks import KIND_NAMES
 from riskad.rows.equal_rows import group_equal_rows
 
-__all__ = ["PNUStratifiedKFold", "as_groups", "forward_splits", "periods_of"]
-
 Split: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Numbers of rows to train on, and of rows to hold out."""
 
 N_SPLITS = 5
-_N_PERIODS = 5
 
 
 # --- groups --------------------------------------------------------------------------------
@@ -203,19 +200,19 @@ class PNUStratifiedKFold:
 
     def _check_enough(self, codes: np.ndarray, groups: np.ndarray | None) -> None:
         for kind in KINDS:
-            name, rows = KIND_NAMES[kind], int((codes == kind).sum())
-            if 0 < rows < self.n_splits:
+            name, n = KIND_NAMES[kind], self.n_splits
+            rows, count = int((codes == kind).sum()), count_independent(codes, kind, groups)
+            if 0 < rows < n:
                 more = " and label one more" if rows == 1 else ""
                 raise InputError(
-                    f"{self.n_splits} folds need {self.n_splits} {name} rows, got {rows}. Lower "
-                    f"n_splits to {max(rows, 2)}{more}."
+                    f"{n} folds need {n} {name} rows, got {rows}. Lower n_splits to "
+                    f"{max(rows, 2)}{more}."
                 )
-            count = count_independent(codes, kind, groups)
-            if 0 < count < self.n_splits:
+            if 0 < count < n:
                 advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
                 raise InputError(
-                    f"{self.n_splits} folds need {name} rows of {self.n_splits} groups or more, "
-                    "since each group is held out as a whole, and so are the copies of a row; the "
+                    f"{n} folds need {name} rows of {n} groups or more, since each group is held "
+                    "out as a whole, and so are the copies of a row; the "
                     f"{rows:,} {name} rows are of {count}. {advice}."
                 )
 
@@ -273,7 +270,7 @@ def labelled_folds(
 
 
 def periods_of(
-    codes: np.ndarray, moments: NDArray[np.float64], n_periods: int = _N_PERIODS
+    codes: np.ndarray, moments: NDArray[np.float64], n_periods: int = 5
 ) -> NDArray[np.intp]:
     """Return the period of each row: 0 is the earliest.
 

@@ -102,8 +102,8 @@ def auc_of_folds(
 
     t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
     and differ more from each other and from the fit to all rows if there are fewer labels.
-    One row counts as two here, whose interval already covers nearly everything. With groups, their
-    effect widens the interval, and t counts groups.
+    One row counts as two here, whose interval already covers nearly everything. The effect of
+    groups widens the interval, and t counts groups.
     """
     confidence = check_in_interval("confidence", confidence, 0, 1)
     value = float(np.mean(values))
@@ -116,13 +116,7 @@ def auc_of_folds(
 
 
 def like_interval(other: Auc, value: float, m: float, n: float) -> Auc:
-    """An AUC with counts m and n, which need not be whole, and an interval of another one's z.
-
-    Examples
-    --------
-    >>> print(like_interval(auc_with_interval([1, 1, 1, -1, -1], [1, 2, 4, 3, 5]), 0.8, 20, 30))
-    0.800 (95% interval 0.643 to 0.894; 3 normal, 2 anomalies)
-    """
+    """An AUC with counts m and n, which need not be whole, and an interval of another one's z."""
     end = other.low if other.value > 0 else other.high
     z = abs(other.value - end) / _variance(end, other.n_anomaly, other.n_normal) ** 0.5
     ends = _score_interval(value, m, n, z)
@@ -174,21 +168,8 @@ def auc_difference(
     difference much narrower than those of the AUCs. If one of them ranks perfectly, its components
     do not vary and r cannot be estimated: it is set to 0, which is conservative.
 
-    Parameters
-    ----------
-    y
-        Codes +1 normal, -1 anomaly; unlabelled rows (0) are ignored.
-    first, second
-        Anomaly scores of these rows; each model may have its own scale.
-    confidence
-        Probability with which the interval contains the difference.
-    groups
-        Group of each row, if there are groups; see `auc_with_interval`.
-
-    Returns
-    -------
-    tuple of AucDifference, Auc and Auc
-        The first minus the second, and the two AUCs.
+    Each model may have its own scale; unlabelled rows are ignored. `groups` are as in
+    `auc_with_interval`. Returns the first AUC minus the second, and the two.
 
     Examples
     --------
@@ -265,20 +246,17 @@ class GroupEffect(NamedTuple):
         value, if all rows of a group are alike (sum_g c_g^2 / c for c_g rows of a kind), is
         averaged in as if seen in 3 groups. A result below 1 is raised to 1.
         """
-        anomalous = [fold.codes == ANOMALY for fold in folds]
-        V = []
-        for fold, own in zip(folds, anomalous, strict=True):
-            V.append(np.empty(len(own)))
-            V[-1][own], V[-1][~own] = _delong_components(fold.scores[own], fold.scores[~own])
-        mean = np.mean([v[own].mean() for v, own in zip(V, anomalous, strict=True)])
-        d = [
-            (v - mean) / np.where(own, own.sum(), (~own).sum())
-            for v, own in zip(V, anomalous, strict=True)
-        ]
+        V, counts, means = [], [], []
+        for codes, scores, _ in folds:
+            own = codes == ANOMALY
+            components = np.empty(len(own))
+            components[own], components[~own] = _delong_components(scores[own], scores[~own])
+            V.append(components)
+            counts.append(np.where(own, own.sum(), (~own).sum()))
+            means.append(components[own].mean())
+        d = (np.concatenate(V) - np.mean(means)) / np.concatenate(counts)
         codes = np.concatenate([fold.codes for fold in folds])
-        return cls._of_components(
-            np.concatenate(d), codes, np.concatenate([fold.groups for fold in folds])
-        )
+        return cls._of_components(d, codes, np.concatenate([fold.groups for fold in folds]))
 
     @classmethod
     def on_share(cls, codes: np.ndarray, groups: np.ndarray) -> GroupEffect:

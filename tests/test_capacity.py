@@ -52,9 +52,14 @@ from riskad.decisions.capacity import (
     round_counts,
 )
 from riskad.decisions.thresholds import Capacity, parse_threshold
-from riskad.metrics.curves import precision_recall_with_interval, roc_with_interval
 from riskad.metrics.estimates import Estimate
-from riskad.metrics.ranking import Auc, GroupEffect, average_precision_with_interval
+from riskad.metrics.ranking import (
+    Auc,
+    GroupEffect,
+    average_precision_with_interval,
+    precision_recall_with_interval,
+    roc_with_interval,
+)
 from riskad.storage.records import to_plain
 
 # --- anomalies found ---------------------------------------------------------------------

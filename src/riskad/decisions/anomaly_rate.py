@@ -176,9 +176,6 @@ def check_label_source(source: Any, n_rows: int) -> str | np.ndarray:
     return words
 
 
-# --- the posterior --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Rows:
     """Labelled rows, and scores of unlabelled rows; all by fits that have not seen them."""

@@ -52,19 +52,7 @@ from riskad.metrics.folds import N_SPLITS, Split, as_groups, cross_splits
 from riskad.metrics.ranking import FoldScores, GroupEffect
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
-from riskad.storage.fields import (
-    COUNT,
-    NUMBER,
-    SHARE,
-    Array,
-    Fields,
-    Maybe,
-    Number,
-    Record,
-    State,
-    Text,
-    require,
-)
+from riskad.storage import fields
 
 _MOST_SCORED = 20_000  # unlabelled rows that fits of folds score
 _MOST = 20_000  # scores that are kept; more are reduced to quantiles
@@ -101,27 +89,26 @@ class Calibration:
     group_effect: float = 1.0
     """How many labelled rows are worth as much as one that shares its group with no other."""
 
-    _state_fields: ClassVar[Fields] = {
-        "scores": Array("f", ("labelled",), -_FARTHEST, _FARTHEST),
-        "codes": Array("i", ("labelled",), -1, 1),
-        "unlabelled": Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True),
-        "n_unlabelled": COUNT,
-        "zero": NUMBER,
-        "rate": Maybe(Record(("RateEstimate",))),
-        "held_unlabelled": Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True),
-        "label_source": Text(choices=LABEL_SOURCES),
-        "random_p_value": Maybe(SHARE),
-        "group_effect": Number(1),
+    _state_fields: ClassVar[fields.Fields] = {
+        "scores": fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST),
+        "codes": fields.Array("i", ("labelled",), -1, 1),
+        "unlabelled": fields.Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True),
+        "n_unlabelled": fields.COUNT,
+        "zero": fields.NUMBER,
+        "rate": fields.Maybe(fields.Record(("RateEstimate",))),
+        "held_unlabelled": fields.Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True),
+        "label_source": fields.Text(choices=LABEL_SOURCES),
+        "random_p_value": fields.Maybe(fields.SHARE),
+        "group_effect": fields.Number(1),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
+    def _check_state(cls, state: fields.State) -> None:
         codes, unlabelled = state["codes"], state["unlabelled"]
         n_unlabelled = state["n_unlabelled"]
-        require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
-        require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
-        require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
+        fields.require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
+        fields.require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
+        fields.require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
 
     @classmethod
     def of(
@@ -242,7 +229,7 @@ class Calibration:
         return conformal_p_values(self.normals, anomaly_scores)
 
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
-        r"""Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
+        """Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
 
         It is the line through held-out labelled rows (`riskad.decisions.score_line`), with the
         slope that they show and the intercept at which the mean over the unlabelled rows is the
@@ -430,9 +417,6 @@ def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndar
     beyond = np.minimum(scores - own[0], 0) + np.maximum(scores - own[-1], 0)
     spread = own.std()
     return np.interp(scores, own, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
-
-
-# --- groups ----------------------------------------------------------------------------------
 
 
 def count_groups(

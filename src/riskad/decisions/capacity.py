@@ -266,8 +266,6 @@ class Review:
             high=[point.high for point in points],
         )
 
-    # --- draws ---------------------------------------------------------------------------
-
     def _draw(self, rate: tuple[float, float, float], rng: np.random.Generator) -> NDArray[Any]:
         """Number of anomalies up to each edge, drawn many times."""
         sizes, labelled = np.diff(self._edges), self._labelled

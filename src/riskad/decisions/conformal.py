@@ -88,17 +88,6 @@ class FdrSelection:
         means = np.cumsum(np.sort(1 - self.probabilities)) / np.arange(1, len(self.selected) + 1)
         return int((means <= self.fdr).sum())  # means rise with the length of the list
 
-    def _instead(self) -> str:
-        """What can be said where nothing is selected."""
-        if self.n_selected or self.probabilities is None or not len(self.selected):
-            return ""
-        k = min(self.n_likely or _SHOWN, len(self.selected))
-        precision = float(np.sort(self.probabilities)[-k:].mean())
-        return (
-            f". By their probabilities, which are estimates and no guarantee, about "
-            f"{precision:.0%} of the {k:,} most suspicious rows are anomalies"
-        )
-
     def __str__(self) -> str:
         rows = len(self.selected)
         limit = (
@@ -112,9 +101,16 @@ class FdrSelection:
                 f": at {self.fdr:g} either no row is selected or at least {self.fewest:,}, which "
                 "must score above nearly all of them"
             )
+        if not self.n_selected and self.probabilities is not None and rows:
+            k = min(self.n_likely or _SHOWN, rows)
+            precision = float(np.sort(self.probabilities)[-k:].mean())
+            limit += (
+                ". By their probabilities, which are estimates and no guarantee, about "
+                f"{precision:.0%} of the {k:,} most suspicious rows are anomalies"
+            )
         return (
             f"{self.n_selected:,} of {rows:,} rows selected, of which on average at most "
-            f"{self.fdr:.0%} are normal; {limit}{self._instead()}"
+            f"{self.fdr:.0%} are normal; {limit}"
         )
 
 

@@ -37,9 +37,6 @@ _FEWEST_FOR_RATE = 5
 _NAMED = 8
 
 
-# --- the unlabelled rows ---------
-
-
 @dataclass(frozen=True, eq=False)
 class UnlabelledSummary:
     """Summary of the unlabelled rows that a model was fitted to: a line for each column.
@@ -254,10 +251,10 @@ anomalous (+0.32 SD).
     if names is None:
         names = _names(before, detector, _rows(detector, X).shape[1])
     ours, own = compare_scored(detector, X, scores, names, level)
-    calibration = getattr(detector, "calibration_", None)
-    fitted = None if calibration is None else calibration.rate
+    calibration: Any = getattr(detector, "calibration_", None)
     rate = rate_before = None
-    if fitted is not None:
+    if calibration is not None and calibration.rate is not None:
+        fitted = calibration.rate
         rate_before = fitted.value, fitted.low, fitted.high
         enough = min((calibration.codes == kind).sum() for kind in (NORMAL, ANOMALY)) >= 2
         if enough and len(scores) >= _FEWEST_FOR_RATE:

@@ -51,9 +51,6 @@ _MOST_ROWS, _MOST_COLUMNS = 2_000, 100
 _TAIL = 0.02  # of the labelled rows, beyond which an unlabelled one is unlike them
 
 
-# --- a test of both kinds ------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LabelCheck:
     """Whether labelled rows look like their kind among the unlabelled rows.

@@ -149,9 +149,6 @@ def suggest_rows(
     return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
 
 
-# --- weights -----------------------------------------------------------------------------
-
-
 def _smallest(values: Floats, n: int) -> NDArray[np.bool_]:
     """Which of the values are the n smallest."""
     chosen = np.zeros(len(values), dtype=bool)
@@ -182,9 +179,6 @@ def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:
     picked = np.sort(np.random.default_rng(random_state).choice(len(q), m, replace=False, p=q))
     weights = np.maximum(q[picked], 1 / m)  # q over the chance of being drawn
     return picked, weights / weights.sum()
-
-
-# --- herding -----------------------------------------------------------------------------
 
 
 def _features(matrix: Any, places: Places) -> Any:

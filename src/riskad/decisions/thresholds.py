@@ -31,9 +31,6 @@ _RATES = 15  # number of rates over which the expected F1 is averaged
 _FEWEST = 3  # labelled anomalies; a share of fewer is not informative
 
 
-# --- rules --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Threshold(ABC):
     """A rule for the threshold t: a row is an anomaly if its anomaly score exceeds t.

@@ -26,9 +26,6 @@ Split: TypeAlias = tuple[np.ndarray, np.ndarray]
 N_SPLITS = 5
 
 
-# --- groups --------------------------------------------------------------------------------
-
-
 def as_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
     """Number groups 0, 1, 2, ...; a row with a blank group (None, NaN) is a group of its own.
 
@@ -235,9 +232,6 @@ def cross_splits(
     for fold in PNUStratifiedKFold(n_splits, random_state=random_state).folds(codes, groups):
         if (fold & several).any():
             yield np.flatnonzero(~(fold & several)), np.flatnonzero(fold & several)
-
-
-# --- folds of labelled rows ----------------------------------------------------------------
 
 
 def labelled_folds(

@@ -158,9 +158,6 @@ def choose(
     )
 
 
-# --- the rule ------------------------------------------------------------------------------
-
-
 def best_place(scores: np.ndarray, m: float, rounds: int) -> tuple[int, np.ndarray]:
     """Position of the candidate to choose, and the standard errors of all gains.
 

@@ -148,9 +148,6 @@ def reliability(
     return Reliability(*map(np.array, zip(*rows, strict=True)))
 
 
-# --- unlabelled rows -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class UnlabelledPrecisionRecall:
     """Precision and recall of "anomalous if the score is above a threshold" on unlabelled rows."""

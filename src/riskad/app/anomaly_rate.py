@@ -70,7 +70,7 @@ def estimate_prior(
     held_out = fitted = np.full(len(codes), np.nan)
     learned = codes
     if min(labels.normal, labels.anomaly) >= FEWEST:
-        estimator = estimator or _default_scorer()
+        estimator = estimator or ShallowRAD(lam="tight", tol=1e-3)
     elif labels.anomaly >= FEWEST:
         # Separates anomalies from all other rows; Theorem 1 gives no lambda here.
         estimator = estimator or ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
@@ -117,7 +117,7 @@ def check_labels(
         return LabelCheck(None, None, None, f"not checked: {reason}.")
     names = getattr(X, "columns", None) if names is None else names
     if scores is None:
-        scorer = estimator or _default_scorer()
+        scorer = estimator or ShallowRAD(lam="tight", tol=1e-3)
         scores, _ = _cross_fit(scorer, X, codes, groups, random_state)
     if estimate is None:
         estimate = Calibration.of(scores, codes, scores, 0.0, random_state=random_state).rate
@@ -125,10 +125,6 @@ def check_labels(
     return compare_labels(
         X, codes, scores, estimate, names=names, significance=significance, seed=random_state or 0
     )
-
-
-def _default_scorer() -> ShallowRAD:
-    return ShallowRAD(lam="tight", tol=1e-3)
 
 
 def _cross_fit(

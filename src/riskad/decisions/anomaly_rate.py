@@ -143,13 +143,7 @@ class RateEstimate:
 
 
 def given_rate(pi_n: Any) -> RateEstimate:
-    """A known rate, or an estimate of another kind with its interval.
-
-    Examples
-    --------
-    >>> given_rate(0.03)
-    RateEstimate(value=0.03, low=0.03, high=0.03, assumption='given', confidence=0.95)
-    """
+    """A known rate, or an estimate of another kind with its interval."""
     if isinstance(pi_n, RateEstimate):
         return pi_n
     remedy = "0.03 is 3 % of the unlabelled rows."

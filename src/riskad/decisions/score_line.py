@@ -75,12 +75,6 @@ class ScoreLine:
         """Probability of being an anomaly, row by row."""
         return np.asarray(expit(self.intercept + self.slope * np.asarray(scores)))
 
-    def threshold(self, probability: float) -> float:
-        """The score with this probability; infinity if no score has more."""
-        if self.slope <= 0:
-            return np.inf if expit(self.intercept) <= probability else -np.inf
-        return float((logit(probability) - self.intercept) / self.slope)
-
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """Slopes that are compatible with the labelled rows, none below 0.
 

@@ -75,13 +75,7 @@ class Suggestion:
 
 
 def suggest_rows(
-    model: Any,
-    X: Any,
-    n: int = 20,
-    *,
-    y: Any = None,
-    compared: Any = None,
-    random_state: int = 0,
+    model: Any, X: Any, n: int = 20, *, y: Any = None, compared: Any = None, random_state: int = 0
 ) -> Suggestion:
     """Return the n rows of X whose labels would help the model most; all if there are fewer.
 

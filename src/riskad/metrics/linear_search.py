@@ -43,12 +43,10 @@ FEWEST_FOR_AUC = 4
 
 _SPLITS = 5
 _REPEATS = 2
-# A gain with this many labelled anomalies counts half.
-_HALF = 20
+_HALF = 20  # labelled anomalies with which a gain counts half
 _STEPS = 10
-# Kinks are rounded over this width, and curvatures are searched at these margins.
-_WIDTH = 0.5
-_MARGINS = np.linspace(-3, 3, 601)
+_WIDTH = 0.5  # over which kinks are rounded
+_MARGINS = np.linspace(-3, 3, 601)  # at which the largest curvature is searched
 
 
 class Candidate(NamedTuple):
@@ -130,11 +128,9 @@ def choose(
     auc = None
     if criterion == "auc":
         auc = auc_of_folds(_cross_fitted(scores, m), n_splits, n, m)
-    elif min(n, m) >= 2:  # no anomaly was used to choose
-        auc = auc_of_folds(search.aucs([candidates[chosen]], n_splits), n_splits, n, m)
-    elif m == 1 and n >= 2 and n_u:
-        n_splits = min(_SPLITS, n)
-        aucs = search.aucs([candidates[chosen]], n_splits, without_anomalies=True)
+    elif n >= 2 and (m >= 2 or (m == 1 and n_u)):  # no anomaly was used to choose
+        n_splits = n_splits if m >= 2 else min(_SPLITS, n)
+        aucs = search.aucs([candidates[chosen]], n_splits, without_anomalies=m == 1)
         auc = auc_of_folds(aucs, n_splits, n, m)
     what = "AUC" if criterion == "auc" else criterion
     gain = scores[:, chosen].mean() - scores[:, 0].mean()

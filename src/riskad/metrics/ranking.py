@@ -41,6 +41,7 @@ __all__ = [
 
 # How many groups the prior guess "rows of a group are all alike" counts as.
 _GUESSED_GROUPS = 3
+_CURVE_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -361,12 +362,12 @@ class Curve:
 
 
 def roc_with_interval(
-    y: Any, anomaly_scores: Any, confidence: float = 0.95, points: int = 200, effect: float = 1.0
+    y: Any, anomaly_scores: Any, confidence: float = 0.95, effect: float = 1.0
 ) -> Curve:
     """TPR, the share of labelled anomalies flagged, over FPR, that of labelled normal rows.
 
     The interval of TPR is the exact one (Clopper-Pearson) of a share of the anomalies. Of many
-    thresholds about `points` are used, as quantiles of each kind. With groups, `effect` rows are
+    thresholds about 200 are used, as quantiles of each kind. With groups, `effect` rows are
     worth as much as one row without a group (`GroupEffect`).
 
     Examples
@@ -376,18 +377,13 @@ def roc_with_interval(
     ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
     """
     anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "an ROC curve")
-    t = _curve_thresholds(anomalies, normals, points)
+    t = _curve_thresholds(anomalies, normals)
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
     return Curve(t, FPR, TPR, *_share_intervals(TPR, len(anomalies) / effect, confidence))
 
 
 def precision_recall_with_interval(
-    y: Any,
-    anomaly_scores: Any,
-    pi_n: Any = None,
-    confidence: float = 0.95,
-    points: int = 200,
-    effect: float = 1.0,
+    y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95, effect: float = 1.0
 ) -> Curve:
     r"""Precision over recall, if the share pi_n of all rows are anomalies.
 
@@ -406,7 +402,7 @@ def precision_recall_with_interval(
     anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "a precision")
     m, n = len(anomalies), len(normals)
     rate, least, most = rate_with_interval(pi_n, default=m / (m + n))
-    t = _curve_thresholds(anomalies, normals, points)
+    t = _curve_thresholds(anomalies, normals)
     t = t[share_above(anomalies, t) > 0]
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
     TPR_low, TPR_high = _share_intervals(TPR, m / effect, confidence)
@@ -419,14 +415,13 @@ def precision_recall_with_interval(
     return Curve(t, TPR, precision(rate, TPR, FPR), low, high)
 
 
-def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray, points: int) -> np.ndarray:
+def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray) -> np.ndarray:
     """Scores of each kind, all of them or as many quantiles, above them infinity."""
-    shares = np.linspace(0, 1, points // 2)
+    shares = np.linspace(0, 1, _CURVE_POINTS // 2)
     kinds = [np.quantile(kind, shares, method="inverted_cdf") for kind in (anomalies, normals)]
     return np.append(np.inf, np.unique(np.concatenate(kinds))[::-1])
 
 
 def _share_intervals(shares: np.ndarray, n: float, confidence: float) -> np.ndarray:
     """Lower and upper ends of intervals of shares of n rows; n need not be an integer."""
-    pairs = np.array([share_interval(share * n, n, confidence) for share in shares])
-    return pairs.T
+    return np.array([share_interval(share * n, n, confidence) for share in shares]).T

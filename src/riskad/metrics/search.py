@@ -158,6 +158,15 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
             self.criterion_, self.cv_results_, self.best_params_ = "none", None, {}
             self.best_estimator_ = clone(self.estimator).fit(X, codes, **fit_params)
             return self
+        settings, grid = self.estimator.get_params(), self.param_grid
+        if grid is None:
+            missing = [name for name in _GRID if name not in settings]
+            if missing:
+                raise InputError(
+                    f"{type(self.estimator).__name__} has no {' and no '.join(missing)} to search "
+                    "over by default. Say what to search: param_grid={...}."
+                )
+            grid = _GRID
         self.criterion_ = "auc" if rarer >= FEWEST_FOR_AUC else "risk"
         folds = PNUStratifiedKFold(
             min(self.n_splits, rarer),
@@ -165,7 +174,6 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
             self.random_state,
             unlabelled=self.criterion_ == "risk",
         )
-        settings = self.estimator.get_params()
         assumed = {name: settings[name] for name in ("loss", "a", "prior") if name in settings}
 
         def choose(results: Mapping[str, Any]) -> int:
@@ -176,7 +184,7 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
 
         search = GridSearchCV(
             self.estimator,
-            [{}, *self._grids()],
+            [{}, *([grid] if isinstance(grid, Mapping) else grid)],
             scoring=labelled_auc if self.criterion_ == "auc" else RiskScorer(**assumed),
             refit=choose,
             cv=folds,
@@ -186,18 +194,6 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         self.cv_results_, self.best_params_ = search.cv_results_, search.best_params_
         self.best_estimator_ = search.best_estimator_
         return self
-
-    def _grids(self) -> list[Mapping[str, Any]]:
-        if self.param_grid is None:
-            missing = [name for name in _GRID if name not in self.estimator.get_params()]
-            if missing:
-                raise InputError(
-                    f"{type(self.estimator).__name__} has no {' and no '.join(missing)} to search "
-                    "over by default. Say what to search: param_grid={...}."
-                )
-            return [_GRID]
-        grid = self.param_grid
-        return [grid] if isinstance(grid, Mapping) else list(grid)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return scores of the chosen detector: the higher, the more normal."""

@@ -131,8 +131,8 @@ class FitSpec:
         detector with a `prior` uses 1 minus this rate, unless `settings` contain it.
     label_sampling
         How rows were chosen for labelling, which decides how the anomaly rate is estimated
-        (`riskad.decisions.rates`): "random", "chosen" or "unknown". Or the name of a column with
-        one of these words for each row, in which any other word means chosen.
+        (`riskad.decisions.anomaly_rate`): "random", "chosen" or "unknown". Or the name of a column
+        with one of these words for each row, in which any other word means chosen.
     forget_rows
         Whether the model must contain no training row. Detectors that need some, such as "auto",
         are refused before any work.

@@ -310,7 +310,7 @@ def compare_scored(
             moved=bool(q_value <= level),
         )
         for (name, values), (distance, shift, p_value), q_value, gap in zip(
-            lines, differences, q_values, gaps, strict=True
+            lines, differences, q_values, gaps, strict=False
         )
     ]
     return drifts[:n_columns], drifts[n_columns] if summary.has_scores else None

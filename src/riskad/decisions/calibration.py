@@ -386,11 +386,13 @@ def cross_scores(
     splits: Iterable[Split],
     random_state: int | None = None,
 ) -> np.ndarray:
-    """Anomaly scores of held-out rows by the fits to training rows, on the scale of `fitted`;
-    NaN for rows that no fit has scored.
-    """
+    """Anomaly scores of held-out rows by fits to the others, on the scale of `fitted`; else NaN."""
     held_out = np.full(len(codes), np.nan)
-    watched = _watched(codes, random_state)
+    unlabelled = np.flatnonzero(codes == UNLABELLED)
+    if len(unlabelled) > _MOST_SCORED:  # enough of them to estimate their distribution
+        rng = np.random.default_rng(random_state or 0)
+        unlabelled = rng.choice(unlabelled, _MOST_SCORED, replace=False)
+    watched = np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
     rows = _safe_indexing(X, watched)
     with quietly():
         for train, held in splits:
@@ -399,16 +401,6 @@ def cross_scores(
             out, seen = np.isin(watched, held), np.isin(watched, train)
             held_out[watched[out]] = on_scale(scores[out], scores[seen], fitted[watched[seen]])
     return held_out
-
-
-def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
-    """The labelled rows, and enough of the unlabelled rows to estimate their distribution."""
-    unlabelled = np.flatnonzero(codes == UNLABELLED)
-    if len(unlabelled) > _MOST_SCORED:
-        unlabelled = np.random.default_rng(seed or 0).choice(
-            unlabelled, _MOST_SCORED, replace=False
-        )
-    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
 
 
 def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:

@@ -134,15 +134,6 @@ class Review:
     the rows to which it applies, by default those of the table. With `probabilities` of being an
     anomaly, one for each of `scores`, expected counts are their sums; otherwise they are means of
     draws. `n_rows` is the number of rows of the table, if `scores` are evenly spaced quantiles.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> labelled = LabelledScores(rng.normal(0, 1, 190), rng.normal(2, 1, 10))
-    >>> table = np.concatenate([rng.normal(0, 1, 950), rng.normal(2, 1, 50)])
-    >>> review = Review(table, labelled, (0.05, 0.03, 0.08))
-    >>> f"{review.at(50).found.value:.0f} of 50, by chance {review.at(50).by_chance:.1f}"
-    '27 of 50, by chance 2.6'
     """
 
     def __init__(
@@ -319,13 +310,7 @@ class Review:
 
 
 def round_counts(n_rows: int) -> list[int]:
-    """5, 10, 20, 50, 100, ... below a number, and the number itself.
-
-    Examples
-    --------
-    >>> round_counts(120)
-    [5, 10, 20, 50, 100, 120]
-    """
+    """5, 10, 20, 50, 100, ... below a number, and the number itself."""
     powers = (10**power for power in range(len(str(n_rows)) + 1))
     counts = [step * power for power in powers for step in (1, 2, 5)]
     return [k for k in counts if 5 <= k < n_rows] + [n_rows]
@@ -450,15 +435,6 @@ def plan_capacity(
     `moments` is the column of dates of the table, named `time`. Days are counted by the calendar,
     from the first to the last that occurs. Without it the unlabelled rows count as those of one
     period.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> from datetime import date
-    >>> days = pl.Series("when", [date(2024, 1, 1), date(2024, 1, 10)])
-    >>> print(plan_capacity("50/week", 3000, 2800, "when", days))
-    50 rows a week can be looked at: 3,000 rows are of 10 days by 'when', 2,100 a week, and later \
-tables are taken to have as many
     """
     rows, period = parse_capacity(capacity)
     if period and moments is not None and time is not None:

@@ -394,11 +394,7 @@ def _moved(columns: Sequence[ColumnDrift]) -> list[ColumnDrift]:
 
 
 def say_shift(shift: float) -> str:
-    """The shift in words; a column that was constant has no standard deviation as a unit.
-
-    >>> say_shift(0.5), say_shift(-np.inf)
-    ('+0.50 SD', 'lower, where it was constant')
-    """
+    """The shift in words; a column that was constant has no standard deviation as a unit."""
     if np.isinf(shift):
         return f"{'higher' if shift > 0 else 'lower'}, where it was constant"
     return f"{shift:+.2f} SD"

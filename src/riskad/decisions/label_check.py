@@ -266,15 +266,6 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
     """Compare labelled rows with unlabelled ones, by their columns of numbers.
 
     None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X, codes = rng.normal(size=(500, 2)), np.zeros(500, dtype=int)
-    >>> codes[np.argsort(-X[:, 0])[:50]] = 1
-    >>> found = weigh_labelled(X, codes)
-    >>> found.clear, found.beyond > 0.8
-    (True, True)
     """
     labelled, others = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not isinstance(X, np.ndarray) or X.ndim != 2 or min(len(labelled), len(others)) < _FEWEST:

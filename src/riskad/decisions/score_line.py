@@ -31,15 +31,7 @@ _STEPS, _MOST_SCORES = 50, 2_000
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """log odds of being an anomaly = intercept + slope * score.
-
-    Examples
-    --------
-    >>> scores, anomalous = np.array([0.0, 1.0, 2.0, 3.0]), np.array([False, False, True, True])
-    >>> line = ScoreLine.through(scores, anomalous).at_rate(0.1, np.arange(4.0))
-    >>> float(line.probabilities(np.arange(4.0)).mean().round(6))
-    0.1
-    """
+    """log odds of being an anomaly = intercept + slope * score."""
 
     intercept: float
     slope: float

@@ -403,13 +403,6 @@ def zero_one_threshold(
     where K(t) is the share of rows of kind K that score below t. With heavy regularisation, a fit
     ranks rows well long before its scores are on both sides of zero; this corrects the zero. If a
     whole interval is best, its middle is used, and among several the one nearest to zero.
-
-    Examples
-    --------
-    >>> from riskad.core.risks import get_risk
-    >>> scores, y = np.array([3.0, 4.0, 5.0, 1.0, 3.5, 4.5]), np.array([1, 1, 1, -1, 0, 0])
-    >>> zero_one_threshold(get_risk("rad"), scores, y)
-    2.0
     """
     if sample_weight is not None:
         weighty = sample_weight > 0

@@ -271,12 +271,6 @@ def periods_of(
     Periods have equally many labelled rows, as nearly as possible: rows of the same moment are in
     one period. There are fewer periods if labelled rows have few moments. A row whose moment is
     blank (NaN) counts as the earliest: it is used for training, and never judged.
-
-    Examples
-    --------
-    >>> codes = np.array([1, -1, 1, -1, 0, 0])
-    >>> periods_of(codes, np.array([10.0, 20.0, 30.0, 40.0, 25.0, np.nan]), n_periods=2)
-    array([0, 0, 1, 1, 0, 0])
     """
     labelled = np.sort(moments[(codes != UNLABELLED) & ~np.isnan(moments)])
     places = np.arange(1, n_periods) * len(labelled) // n_periods

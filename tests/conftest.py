@@ -67,7 +67,7 @@ def contaminated_rows():
 def no_hurry():
     """Nothing runs out of time: on a very busy machine a fit leaves out steps, or some reasons."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("riskad.detectors.auto.budget._LEAST_PATIENCE", 100.0 * PATIENCE)
+        patch.setattr("riskad.detectors.auto.members._LEAST_PATIENCE", 100.0 * PATIENCE)
         for limit in ("explain._LATER", "explain._SECONDS"):
             patch.setattr(f"riskad.app.{limit}", PATIENCE)
         yield
@@ -101,6 +101,15 @@ def planted(tmp_path, monkeypatch):
     for name in names | {"riskad", "numpy", "polars", "sklearn", "lightgbm", "threadpoolctl"}:
         (folder / f"{name}.py").write_text(code)
     return lambda: (folder / "imported").read_text() if (folder / "imported").exists() else ""
+
+
+@pytest.fixture
+def few_members(monkeypatch):
+    """AutoRAD averages its quick members alone."""
+    from riskad.detectors.auto.members import MEMBERS
+
+    for name in set(MEMBERS) - {"kernel", "smooth forest", "novelty"}:
+        monkeypatch.delitem(MEMBERS, name)
 
 
 @pytest.fixture

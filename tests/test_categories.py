@@ -9,13 +9,14 @@ from sklearn.metrics import roc_auc_score
 
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError, PretrainedRAD, ShallowRAD
-from riskad.detectors.auto.holding_out import Given
+from riskad.detectors.auto.cross_fit import CrossFitter, TrainingRows
+from riskad.detectors.auto.members import MEMBERS
 from riskad.rows.encoding import FEW_LEVELS, AnomalyRateEncoder, fit_encoder
 from riskad.rows.table import TableSchema
 from riskad.storage.codec import build, state_of
 
 SHOPS, RISKY = 40, 5
-QUICK = [BoostedRAD(n_rounds=60), ForestRAD(n_estimators=60)]
+QUICK = [BoostedRAD(max_iter=60), ForestRAD(n_estimators=60)]
 NAMES = ["boosted", "forest"]
 
 
@@ -188,7 +189,7 @@ def test_trees_learn_which_levels_are_risky(detector, tmp_path):
 
 def test_shares_of_columns_add_up_to_the_score():
     frame, y, _ = payments(600)
-    model = BoostedRAD(n_rounds=40).fit(frame, y)
+    model = BoostedRAD(max_iter=40).fit(frame, y)
     assert model.evidence_.places == [1]
     matrix = model._check_rows(frame, reset=False)
     shares, base = model.contributions(matrix)
@@ -273,8 +274,12 @@ def test_labels_of_held_out_rows_do_not_enter(auto):
     held = np.flatnonzero(y != 0)[::4]
     flipped = y.copy()
     flipped[held] *= -1
-    rows = (Given(matrix, np.asarray(c), None, None) for c in (y, flipped))
-    (given, other) = (model._fold_views(None, each, held) for each in rows)
-    for name, features in given.features.items():
-        np.testing.assert_array_equal(features, other.features[name])
-        assert np.isfinite(features).all()
+    views = []
+    for codes in (y, flipped):
+        rows = TrainingRows(matrix, np.asarray(codes), None, None, views=None, repeats=None)
+        fitter = CrossFitter(rows, model.members_, model.encoder_, model.evidence_, seed=0)
+        views.append(fitter.views_without(held))
+    for name in model.members_:
+        first, second = (each.seen_by(MEMBERS[name]) for each in views)
+        np.testing.assert_array_equal(first, second)
+        assert np.isfinite(first).all()

@@ -115,7 +115,7 @@ def test_too_few_rows_are_refused(auto, rows):
 
 def test_a_teacher_that_says_the_same_of_all_rows_is_no_obstacle(rows):
     X, _ = rows
-    teacher = ForestRAD(n_estimators=2, min_leaf=1e9).fit(*rows)
+    teacher = ForestRAD(n_estimators=2, min_samples_leaf=1e9).fit(*rows)
     model = CompressedRAD(n_estimators=3).learn(teacher, X)
     assert model.score_samples(X).std() < 1e-12
     assert model.fidelity_.agreement == 1
@@ -143,11 +143,12 @@ def test_a_forged_file_is_refused(small):
 
 def test_tables_with_gaps_and_words_are_compressed(tmp_path):
     fit = fit_table(make_table(), LABELS, model="forest")
-    header = make_header(fit.model, {})
-    small, notes, report = compress_table(fit.model, header, make_table(seed=1), labels=LABELS)
+    header = make_header(fit.model, fit.report)
+    labels = LABELS.labels
+    small, stored, report = compress_table(fit.model, header, make_table(seed=1), labels=labels)
     assert report.fidelity.rank_correlation > 0.9
     assert report.fidelity.auc_after is not None
-    assert notes["compressed"]["fidelity"]["rows"] == report.fidelity.rows
+    assert stored.fitted["fidelity"]["rows"] == report.fidelity.rows
     with pytest.raises(InputError, match="compressed one already"):
         compress_table(small, header, make_table())
 

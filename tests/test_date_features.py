@@ -314,8 +314,8 @@ FRAMES = {
     "pandas, Arrow": lambda frame: frame.to_pandas(use_pyarrow_extension_array=True),
 }
 DETECTORS = {
-    "AutoRAD": AutoRAD(budget=1, members=["kernel", "forest", "novelty"]),
-    "BoostedRAD": BoostedRAD(n_rounds=40),
+    "AutoRAD": AutoRAD(budget=1),
+    "BoostedRAD": BoostedRAD(max_iter=40),
     "ForestRAD": ForestRAD(n_estimators=40),
 }
 

@@ -316,7 +316,7 @@ def test_inspect(model_file):
     assert "model.riskad: a DeepRAD" in result.stdout
     assert "neural network, nnrad risk" in result.stdout
     result = CliRunner().invoke(cli, ["inspect", str(model_file), "--json"])
-    assert "safetensors" in json.loads(result.stdout)["header"]["versions"]
+    assert "safetensors" in json.loads(result.stdout)["versions"]
 
 
 @pytest.mark.parametrize("method", [NNPU, DeepSAD])

@@ -22,7 +22,7 @@ from riskad.app.bounds import bounds_of
 from riskad.core.label_parsing import from_deepsad, from_pyod
 from riskad.core.labels import LabelCodes, check_codes, read_codes
 from riskad.decisions.drift import remember_unlabelled
-from riskad.detectors.features import LearnedFeatures, NeighbourDistances
+from riskad.detectors.features import LearnedFeatures
 from riskad.metrics.ranking import auc_with_interval
 from riskad.metrics.search import evaluate_nested, out_of_fold_scores
 from riskad.rows.memory import RowBlocks
@@ -38,7 +38,7 @@ pytestmark = [
 DETECTORS = {
     "shallow": riskad.ShallowRAD(risk="pu", lam=0.1),
     "shallow nystroem": riskad.ShallowRAD(risk="pu", lam=0.1, feature_map="nystroem"),
-    "boosted": riskad.BoostedRAD(risk="pu", n_rounds=10),
+    "boosted": riskad.BoostedRAD(risk="pu", max_iter=10),
     "forest": riskad.ForestRAD(risk="pu", n_estimators=10),
     "pretrained": riskad.PretrainedRAD(),
     "auto": riskad.AutoRAD(budget=1000),
@@ -154,8 +154,6 @@ DOORS = {
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_unlabelled": lambda model, X, y: remember_unlabelled(model, X, y),
     "bounds_of": lambda model, X, y: bounds_of(model, X, y),
-    "NeighbourDistances": lambda model, X, y: NeighbourDistances().fit(X, y),
-    "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit(X, y),
     "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
     "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),
     "pipeline": lambda model, X, y: make_pipeline(StandardScaler(), clone(model)).fit(X, y),

@@ -142,13 +142,14 @@ def labels(table):
     return y
 
 
+@pytest.mark.usefixtures("few_members")
 @pytest.mark.parametrize(
     "detector",
     [
         ForestRAD(n_estimators=20),
-        BoostedRAD(n_rounds=20),
+        BoostedRAD(max_iter=20),
         OutlierMean(),
-        AutoRAD(budget=5, members=["kernel", "novelty"]),
+        AutoRAD(budget=5),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -194,7 +195,7 @@ def test_decisions_take_a_table():
     assert len(riskad.suggest_rows(model, table, 5, y=y).rows) == 5
     held_out = riskad.metrics.search.out_of_fold_scores(model, table, y)
     assert np.isfinite(held_out[y != 0]).all()
-    search = riskad.RADSearchCV(model, {"min_leaf": [0.1]}, n_repeats=1).fit(table, y)
+    search = riskad.RADSearchCV(model, {"min_samples_leaf": [0.1]}, n_repeats=1).fit(table, y)
     assert search.best_estimator_.schema_.levels.keys() == {4, 5}
     explained = riskad.explain_rows(model, table[:2], background=table)
     assert explained.columns == table.names

@@ -229,8 +229,8 @@ def test_evidence_on_levels_does_not_come_from_copies():
 
 def test_early_stopping_keeps_copies_together():
     X, y, _ = overlapping()
-    model = BoostedRAD(n_rounds=40, early_stopping=True).fit(X, y)
-    once = BoostedRAD(n_rounds=40, early_stopping=True).fit(X[:300], y[:300])
+    model = BoostedRAD(max_iter=40, early_stopping=True).fit(X, y)
+    once = BoostedRAD(max_iter=40, early_stopping=True).fit(X[:300], y[:300])
     assert model.cv_risk_.min() > 0.9 * once.cv_risk_.min()
 
 
@@ -256,10 +256,10 @@ def test_calibration_counts_copies_once_and_their_scores_are_those_of_new_rows()
 
 
 @pytest.mark.slow
-def test_auto_reports_of_a_table_given_twice_what_it_reports_of_it_once(no_hurry):
+def test_auto_reports_of_a_table_given_twice_what_it_reports_of_it_once(few_members):
     X, y, _ = overlapping(600, seed=3)
-    model = AutoRAD(members=["kernel", "smooth forest", "novelty"]).fit(X, y)
-    once = AutoRAD(members=["kernel", "smooth forest", "novelty"]).fit(X[:600], y[:600])
+    model = AutoRAD().fit(X, y)
+    once = AutoRAD().fit(X[:600], y[:600])
     assert model.auc_.value < once.auc_.value + 0.05
     assert len(model.calibration_.scores) == len(once.calibration_.scores)
     assert (model.auc_.n_normal, model.auc_.n_anomaly) == (once.auc_.n_normal, once.auc_.n_anomaly)
@@ -282,16 +282,16 @@ def test_look_and_fit_say_how_many_rows_are_copies():
         assert "labelled both normal and anomaly: which label is right? (rows 1, 121)" in said
 
 
-def test_kinds_of_anomaly_that_share_their_groups_are_not_held_out(no_hurry):
+def test_kinds_of_anomaly_that_share_their_groups_are_not_held_out(few_members):
     """All labelled anomalies are in one group: without it there would be none to learn from."""
     X, y, _ = make_contaminated_rows(300, 3, labelled=0.3)
     groups = np.where(y == -1, 0, np.arange(300))
-    model = AutoRAD(members=["kernel", "smooth forest", "novelty"]).fit(X, y, groups=groups)
+    model = AutoRAD().fit(X, y, groups=groups)
     assert model.auc_ is None
     assert model.kinds_auc_ is None
 
 
-def test_a_single_kind_of_anomaly_is_not_held_out(no_hurry):
+def test_a_single_kind_of_anomaly_is_not_held_out(few_members):
     """Most normal rows are in the group of one kind: to hold out the other takes all anomalies."""
     generator = np.random.default_rng(0)
     X, y = generator.normal(size=(300, 3)), np.zeros(300, dtype=int)
@@ -300,6 +300,6 @@ def test_a_single_kind_of_anomaly_is_not_held_out(no_hurry):
     X[105:108] -= 9
     groups = np.arange(300)
     groups[20:100] = groups[105:108] = 105
-    model = AutoRAD(members=["kernel", "smooth forest", "novelty"]).fit(X, y, groups=groups)
+    model = AutoRAD().fit(X, y, groups=groups)
     assert model.auc_ is not None
     assert model.kinds_auc_ is None

@@ -439,7 +439,7 @@ def test_hostile_names_and_values_are_only_text(table):
 
 def boosted(**settings):
     pytest.importorskip("lightgbm")
-    return BoostedRAD(**{"n_rounds": 30, **settings})
+    return BoostedRAD(**{"max_iter": 30, **settings})
 
 
 def mean_of_tree(trees, node, x, known):
@@ -505,7 +505,7 @@ def test_boosted_trees_over_a_frame_with_text(table):
 def test_trees_that_split_nothing_give_no_reason():
     X, y, _ = make_contaminated_rows()
     with pytest.warns(DataWarning, match="no split lowers the risk"):
-        model = boosted(min_leaf=1e9).fit(X, y)
+        model = boosted(min_samples_leaf=1e9).fit(X, y)
     reasons = explain_rows(model, X[:3], background=X)
     assert np.all(reasons.contributions == 0)
     assert reasons.top(0) == []

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import make_contaminated_rows
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
@@ -13,8 +14,7 @@ from riskad.app.onnx import Graph, export, feeds, to_onnx
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
 from riskad.detectors.description import GRAPH_TOLERANCE
-from riskad.detectors.tree_arrays import from_lightgbm
-from riskad.detectors.tree_graph import sum_of_trees
+from riskad.detectors.tree_conversion import from_hist_gradient_boosting, from_lightgbm
 from riskad.tables.preparation import TablePreparer
 
 onnx = pytest.importorskip("onnx")
@@ -208,12 +208,11 @@ def tree_rows(n=1500, seed=0):
     return X, target
 
 
-def tree_graph(dump, n_features):
+def run_trees(trees, rows):
     graph = Graph(onnx)
-    X = graph.input("X", onnx.TensorProto.DOUBLE, (n_features,), "")
-    scores = sum_of_trees(graph, X, from_lightgbm(dump, n_features))
-    graph.output("anomaly_score", scores, onnx.TensorProto.DOUBLE)
-    return graph.model("trees")
+    X = graph.input("X", onnx.TensorProto.DOUBLE, (trees.n_features,), "")
+    graph.output("anomaly_score", trees.onnx(graph, X), onnx.TensorProto.DOUBLE)
+    return run(graph.model("trees"), {"X": rows})["anomaly_score"]
 
 
 @pytest.mark.parametrize(
@@ -226,47 +225,35 @@ def test_trees_of_lightgbm(settings):
     settings = {"verbosity": -1, "num_threads": 1, "min_data_per_group": 5, **settings}
     data = lightgbm.Dataset(X, target, categorical_feature=[4], params=settings)
     booster = lightgbm.train(settings, data, 60)
-    dump = booster.dump_model()
-    assert '"=="' in str(dump).replace("'", '"')  # categories were split on
+    trees = from_lightgbm(booster)
+    assert trees.categorical.any()
+    np.testing.assert_allclose(
+        run_trees(trees, edges(trees)), booster.predict(edges(trees)), atol=1e-12
+    )
+
+
+def edges(trees):
+    """Rows with gaps, a category that was never seen, and values on a threshold."""
     new, _ = tree_rows(seed=1)
-    new[:50, 4] = 40  # a category that was never seen
+    new[:50, 4] = 40
     new[50:100] = np.nan
-    new[100:150, 0] = next(split for place, split in _thresholds(dump) if place == 0)  # on the edge
-    got = run(tree_graph(dump, 5), {"X": new})["anomaly_score"]
-    np.testing.assert_allclose(got, booster.predict(new), atol=1e-12)
+    new[100:150, 0] = trees.threshold[trees.feature == 0][0]
+    return new
 
 
-def _thresholds(dump):
-    found, open_ = [], [tree["tree_structure"] for tree in dump["tree_info"]]
-    while open_:
-        node = open_.pop()
-        if "split_feature" in node:
-            if node["decision_type"] == "<=":
-                found.append((node["split_feature"], node["threshold"]))
-            open_ += [node["left_child"], node["right_child"]]
-    return found
+def test_trees_of_histogram_boosting():
+    model = HistGradientBoostingRegressor(max_iter=40).fit(*tree_rows())
+    trees = from_hist_gradient_boosting(model)
+    new = edges(trees)
+    np.testing.assert_allclose(run_trees(trees, new), model.predict(new), atol=1e-12)
 
 
 def test_a_tree_without_a_split():
-    dump = {
-        "num_tree_per_iteration": 1,
-        "average_output": False,
-        "tree_info": [{"tree_structure": {"leaf_value": 1.5}}],
-    }
+    lone = from_hist_gradient_boosting(
+        HistGradientBoostingRegressor(max_iter=1).fit(np.eye(2), [1.5, 1.5])
+    )
     rows = np.array([[0.0, 1.0], [np.nan, 3.0]])
-    np.testing.assert_array_equal(run(tree_graph(dump, 2), {"X": rows})["anomaly_score"], [1.5] * 2)
-    dump["tree_info"] = []
-    np.testing.assert_array_equal(run(tree_graph(dump, 2), {"X": rows})["anomaly_score"], [0, 0])
-
-
-def test_trees_that_take_zeros_for_missing_are_refused():
-    zero = {"split_feature": 0, "threshold": 1.0, "decision_type": "<=", "missing_type": "Zero"}
-    zero |= {"left_child": {"leaf_value": 1.0}, "right_child": {"leaf_value": 2.0}}
-    zero["default_left"] = True
-    dump = {"num_tree_per_iteration": 1, "average_output": False}
-    dump["tree_info"] = [{"tree_structure": zero}]
-    with pytest.raises(InputError, match="zero_as_missing"):
-        tree_graph(dump, 2)
+    np.testing.assert_array_equal(run_trees(lone, rows), [1.5] * 2)
 
 
 @pytest.mark.parametrize("kind", ["boosted", "boosted, prepared", "forest, prepared"])
@@ -276,7 +263,7 @@ def test_trees_over_texts_and_gaps(kind):
     model = riskad.ForestRAD(n_estimators=20)
     if kind.startswith("boosted"):
         pytest.importorskip("lightgbm")
-        model = riskad.BoostedRAD(n_rounds=30)
+        model = riskad.BoostedRAD(max_iter=30)
     model = make_pipeline(TablePreparer(), model) if kind.endswith("prepared") else model
     assert_parity(model.fit(table, y), to_onnx(model), table, tolerance=1e-9)
 
@@ -286,7 +273,7 @@ def test_boosted_trees_over_numbers(risk, tmp_path):
     pytest.importorskip("lightgbm")
     X, y, _ = make_contaminated_rows()
     X[::7, 1] = np.nan
-    model = riskad.BoostedRAD(risk=risk, n_rounds=40).fit(X, y)
+    model = riskad.BoostedRAD(risk=risk, max_iter=40).fit(X, y)
     assert_parity(model, to_onnx(model), X, tolerance=1e-9)
     assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
 
@@ -308,7 +295,7 @@ def test_a_forest(gaps, tmp_path):
 
 def test_a_forest_that_splits_nothing():
     X, y, _ = make_contaminated_rows(200)
-    model = riskad.ForestRAD(n_estimators=5, min_leaf=1e9).fit(X, y)
+    model = riskad.ForestRAD(n_estimators=5, min_samples_leaf=1e9).fit(X, y)
     got = run(to_onnx(model), {"X": X})["anomaly_score"]
     np.testing.assert_allclose(got, -model.score_samples(X), atol=1e-12)
 

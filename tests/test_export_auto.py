@@ -15,8 +15,7 @@ import riskad
 from riskad.app.onnx import Graph, export, feeds, to_onnx
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.detectors.auto import members
-from riskad.detectors.auto.members import Recipe
+from riskad.detectors.auto.members import MEMBERS, Recipe
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.outlier_mean import OutlierMean
 
@@ -55,10 +54,10 @@ def assert_parity(model, rows, given=None):
         np.testing.assert_allclose(alone["anomaly_score"], score[i : i + 1], **in_singles)
 
 
-def fitted(X, y, budget=60.0, members=None):
+def fitted(X, y, budget=60.0):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return riskad.AutoRAD(budget=budget, members=members).fit(X, y)
+        return riskad.AutoRAD(budget=budget).fit(X, y)
 
 
 def few_columns():
@@ -205,8 +204,8 @@ def test_outliers_without_labels(tmp_path):
 
 def test_every_part_of_learned_features():
     X, y, _ = make_contaminated_rows(200, 6)
-    X[50:60] = X[40:50]  # at distance 0 from labelled rows and from others
-    parts = ("columns", "outliers", "components", "kernels", "shapes", "distances")
+    X[50:60] = X[40:50]  # at distance 0 from each other
+    parts = ("columns", "outliers", "components", "kernels")
     for smooth in (False, True):
         learned = LearnedFeatures(parts, smooth=smooth).fit(X, y)
         graph = Graph(onnx)
@@ -273,15 +272,12 @@ def test_a_graph_loads_in_a_few_times_the_memory_of_its_file(tmp_path):
     assert int(loaded.stdout) * 1024 < 50e6 + 6 * path.stat().st_size
 
 
-def test_a_network_as_a_member(monkeypatch):
+def test_a_network_as_another_member(monkeypatch, few_members):
     def network(labels, seed):
         return riskad.PretrainedRAD(weights="tables-3", unlabelled=100, random_state=seed)
 
-    recipe = Recipe("smooth", ("columns", "outliers"), network)
-    monkeypatch.setattr(members, "MEMBER_TYPES", [*members.MEMBER_TYPES, "PretrainedRAD"])
-    monkeypatch.setitem(members.MEMBERS, "a network", recipe)
+    monkeypatch.setitem(MEMBERS, "a network", Recipe("smooth", ("columns", "outliers"), network))
     X, y, _ = make_contaminated_rows(200, 3)
-    names = ["kernel", "forest", "novelty", "a network"]
-    model = fitted(X, y, budget=3, members=names)
+    model = fitted(X, y, budget=3)
     assert model.weights_["a network"] > 0.05
     assert_parity(model, X)

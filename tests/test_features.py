@@ -1,7 +1,5 @@
 """Feature maps learned from all rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist, pdist
@@ -12,32 +10,18 @@ from sklearn.pipeline import make_pipeline
 
 import riskad
 from riskad import InputError, ShallowRAD
-from riskad.detectors.features import (
-    GaussianKernels,
-    LearnedFeatures,
-    NeighbourDistances,
-    OutlierScores,
-    SmoothScaler,
-    TreeLeaves,
-)
-from riskad.detectors.features.native import native_columns
+from riskad.detectors.features import LearnedFeatures, SmoothScaler
+from riskad.detectors.features.learned import NativeColumns
+from riskad.detectors.features.maps import GaussianKernels, OutlierScores
 from riskad.rows.encoding import fit_encoder
 from riskad.storage.codec import build
 
 MAPS = [
-    GaussianKernels(n_components=30),
-    TreeLeaves(20),
-    OutlierScores(),
-    NeighbourDistances(),
     SmoothScaler(),
     LearnedFeatures(),
     LearnedFeatures(["kernels", "columns"], smooth=True),
 ]
-NAMES = [type(each).__name__ for each in MAPS]
-
-
-def dense(features):
-    return features.toarray() if hasattr(features, "toarray") else features
+NAMES = ["SmoothScaler", "plain", "smooth"]
 
 
 @pytest.fixture
@@ -52,9 +36,9 @@ def test_maps_are_transformers_that_repeat_themselves(features, rows):
     X, y = rows
     first, second = clone(features).fit(X, y), clone(features).fit(X, y)
     new = X + 0.01
-    assert np.array_equal(dense(first.transform(new)), dense(second.transform(new)))
-    assert dense(first.transform(new)).shape == (120, len(first.get_feature_names_out()))
-    assert np.isfinite(dense(first.transform(new * 1e6))).all()
+    assert np.array_equal(first.transform(new), second.transform(new))
+    assert first.transform(new).shape == (120, len(first.get_feature_names_out()))
+    assert np.isfinite(first.transform(new * 1e6)).all()
 
 
 @pytest.mark.parametrize("features", MAPS, ids=NAMES)
@@ -63,7 +47,7 @@ def test_maps_keep_what_they_learned_on_disk(features, rows, tmp_path):
     fitted = clone(features).fit(X, y)
     riskad.save(fitted, tmp_path / "map.riskad")
     loaded = riskad.load(tmp_path / "map.riskad")
-    assert np.array_equal(dense(loaded.transform(X)), dense(fitted.transform(X)))
+    assert np.array_equal(loaded.transform(X), fitted.transform(X))
 
 
 @pytest.mark.parametrize("features", MAPS, ids=NAMES)
@@ -75,17 +59,20 @@ def test_maps_compose_with_a_linear_detector(features, rows):
 
 def test_kernels_are_near_gaussian_ones_of_the_median_distance(rows):
     X, _ = rows
-    features = GaussianKernels((2.0,), n_components=120).fit(X)
-    assert features.median_ == pytest.approx(np.median(pdist(X, "sqeuclidean")))
-    F = features.transform(X)
-    exact = rbf_kernel(X, gamma=1 / (2 * features.median_))
-    assert np.abs(F @ F.T - exact).max() < 1e-6
+    kernels, F = GaussianKernels.fit_transform(X, seed=0, widths=(2.0,))
+    median = np.median(pdist(X, "sqeuclidean"))
+    assert kernels.gammas == pytest.approx([1 / (2 * median)])
+    assert np.abs(F @ F.T - rbf_kernel(X, gamma=1 / (2 * median))).max() < 1e-6
 
 
-def test_kernels_do_not_depend_on_the_units_of_a_table(rows):
+@pytest.mark.parametrize("widths", [(0.5, 1.0, 2.0), (1.0, 3.0), (2.0,), (4.0, 1.0, 2.0)])
+def test_kernels_do_not_depend_on_units_and_give_products_without_features(rows, widths):
     X, _ = rows
-    F, G = (GaussianKernels(n_components=20).fit_transform(scale * X) for scale in (1, 1000))
-    assert np.abs(F - G).max() < 1e-8
+    kernels, F = GaussianKernels.fit_transform(X, seed=0, widths=widths)
+    _, G = GaussianKernels.fit_transform(1000 * X, seed=0, widths=widths)
+    assert np.abs(F @ F.T - G @ G.T).max() < 1e-6
+    weights = np.random.default_rng(0).normal(size=(F.shape[1], 2))
+    np.testing.assert_allclose(kernels.products(X, weights), F @ weights, rtol=1e-6, atol=1e-6)
 
 
 def test_isolation_scores_are_as_near_to_scikit_learns_as_two_of_its_seeds(rows):
@@ -96,44 +83,16 @@ def test_isolation_scores_are_as_near_to_scikit_learns_as_two_of_its_seeds(rows)
         return ((scores - scores.mean()) / scores.std()).clip(-5, 5)
 
     apart = np.mean([np.abs(theirs(seed) - theirs(seed + 3)).mean() for seed in range(3)])
-    ours = [OutlierScores(random_state=seed).fit(X).transform(X)[:, 0] for seed in range(3)]
+    maps = [OutlierScores.fit_transform(X, seed)[0] for seed in range(3)]
+    ours = [scores.transform(X)[:, 0] for scores in maps]
     assert np.mean([np.abs(ours[s] - theirs(s)).mean() for s in range(3)]) < 1.2 * apart
 
 
 def test_a_training_row_is_not_its_own_neighbour(rows):
     X, _ = rows
-    k = 3
-    distances = np.sort(cdist(X, X), axis=1)[:, k]  # the first is the row itself
-    scores = OutlierScores(k).fit_transform(X)[:, 1]
-    order = np.argsort(distances)
-    assert (np.diff(scores[order]) >= -1e-12).all()
-
-
-def test_distances_to_labels_leave_the_row_itself_out(rows):
-    X, y = rows
-    Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    found = NeighbourDistances().fit_transform(Z, y)
-    D = cdist(Z, Z) + np.where(np.eye(len(Z)), np.inf, 0)
-    floor = 1e-3 * np.median(pdist(Z, "sqeuclidean")) ** 0.5
-    for column, kind in enumerate((1, -1, 0)):
-        expected = np.log(D[:, y == kind].min(axis=1) + floor)
-        assert np.abs(found[:, column] - expected).max() < 1e-6
-    assert np.allclose(found[:, 3], found[:, 0] - found[:, 1])
-
-
-def test_the_only_anomaly_is_no_nearer_to_itself_than_others_are():
-    X = np.arange(20.0)[:, None]
-    y = np.array([1] * 10 + [-1] + [0] * 9)
-    found = NeighbourDistances(unlabelled=False).fit_transform(X, y)
-    assert found[10, 1] == pytest.approx(np.median(found[y != -1, 1]))
-
-
-def test_a_kind_of_label_that_is_absent_has_no_column(rows):
-    X, y = rows
-    only = np.where(y == 1, 0, y)
-    assert NeighbourDistances(unlabelled=False).fit_transform(X, only).shape == (120, 1)
-    with pytest.raises(InputError, match="no labelled row"):
-        NeighbourDistances(unlabelled=False).fit(X, np.zeros(120, dtype=int))
+    distances = np.sort(cdist(X, X), axis=1)[:, 10]  # the first is the row itself
+    scores = OutlierScores.fit_transform(X, seed=0)[1][:, 1]
+    assert (np.diff(scores[np.argsort(distances)]) >= -1e-12).all()
 
 
 def test_smooth_scales_ignore_a_few_huge_values(rows):
@@ -157,15 +116,14 @@ def test_columns_of_a_single_value_are_dropped(rows):
 
 def test_parts_stand_where_slices_say(rows):
     X, y = rows
-    features = LearnedFeatures(["outliers", "kernels", "shapes", "columns", "distances"])
+    features = LearnedFeatures(["outliers", "kernels", "components", "columns"])
     F = features.fit(X, y).transform(X)
-    assert [*features.slices_] == ["outliers", "kernels", "shapes", "columns", "distances"]
+    assert [*features.slices_] == ["outliers", "kernels", "components", "columns"]
     assert F.shape[1] == sum(s.stop - s.start for s in features.slices_.values())
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     assert np.allclose(F[:, features.slices_["columns"]], Z)
-    assert np.allclose(
-        F[:, features.slices_["outliers"]], OutlierScores().fit(Z).transform(Z), atol=1e-8
-    )
+    outliers = OutlierScores.fit_transform(Z, seed=0)[0].transform(Z)
+    assert np.allclose(F[:, features.slices_["outliers"]], outliers, atol=1e-8)
 
 
 def test_native_columns_are_those_of_the_table(rows):
@@ -179,7 +137,7 @@ def test_native_columns_are_those_of_the_table(rows):
     table = np.column_stack([X, level, same])
     encoder = fit_encoder(table, {d: ["a", "b", "c", "d"]}, seed=0)
     view = LearnedFeatures(["columns"]).fit(encoder.transform(table))
-    native = native_columns(encoder, view)
+    native = NativeColumns.of(encoder, view)
     new = table.copy()
     new[3, 1] = np.nan  # which is filled: it was never blank in fit
     Z = view.columns_of(encoder.transform(new))
@@ -189,17 +147,15 @@ def test_native_columns_are_those_of_the_table(rows):
     expected = np.column_stack([numbers, mark, codes])
     np.testing.assert_array_equal(native.transform(Z, new), expected)
     assert native.n_features_out_ == expected.shape[1]
-    assert native_columns(fit_encoder(table[:, 1:2], {}, seed=0), view) is None
+    assert NativeColumns.of(fit_encoder(table[:, 1:2], {}, seed=0), view) is None
 
 
 def test_wrong_settings_are_refused(rows):
     X, y = rows
     with pytest.raises(InputError, match="parts"):
         LearnedFeatures(["colours"]).fit(X, y)
-    with pytest.raises(InputError, match="needs y"):
-        LearnedFeatures().fit(X)
     with pytest.raises(InputError, match="widths"):
-        GaussianKernels((0.0,)).fit(X)
+        LearnedFeatures(["kernels"], widths=(0.0,)).fit(X)
 
 
 def test_smooth_scales_of_values_whose_squares_overflow():
@@ -207,14 +163,17 @@ def test_smooth_scales_of_values_whose_squares_overflow():
     np.testing.assert_allclose(scaler.transform([[1e200], [-1e200]]).ravel(), [3.0, -3.0])
 
 
-def test_files_whose_trees_do_not_fit_the_map_are_refused(rows):
+def test_files_whose_parts_do_not_fit_each_other_are_refused(rows):
     X, _ = rows
-    leaves, outliers = TreeLeaves(3).fit(X), OutlierScores().fit(X)
+    features = LearnedFeatures(["columns", "outliers", "kernels"]).fit(X)
+    outliers, narrow = features.maps_["outliers"], LearnedFeatures(["outliers"]).fit(X[:, :2])
+    other = narrow.maps_["outliers"]
     for model, change, message in (
-        (leaves, {"n_features_out_": leaves.n_features_out_ + 1}, "another number of leaves"),
-        (leaves, {"trees_": outliers.trees_}, "another number of leaves"),
-        (leaves, {"trees_": replace(leaves.trees_, value=leaves.trees_.value + 1)}, "each leaf"),
-        (outliers, {"trees_": OutlierScores().fit(X[:, :2]).trees_}, "of other columns"),
+        (outliers, {"trees": other.trees}, "of other columns"),
+        (outliers, {"rows": outliers.rows[:0]}, "rows: none"),
+        (features, {"maps_": features.maps_ | {"outliers": other}}, "of other columns"),
+        (features, {"maps_": {"outliers": outliers}}, "without their maps"),
+        (features, {"slices_": {}}, "of other widths"),
     ):
         with pytest.raises(InputError, match=message):
             build(type(model), vars(model) | change)

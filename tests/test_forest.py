@@ -1,13 +1,13 @@
 """Forests on the weights of a risk: the weights themselves, files and the common checks."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import make_contaminated_rows
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -49,22 +49,52 @@ def test_a_guarded_risk_is_refused_with_the_way_out(contaminated_rows):
         ForestRAD(risk="nnrad").fit(*contaminated_rows[:2])
 
 
-def test_anomalies_rank_below_normals_and_labels_matter():
+# --- what forests and boosted trees share -----------------------------------------------------
+
+
+@pytest.fixture(params=[ForestRAD, riskad.BoostedRAD])
+def make(request):
+    """Makes a quick detector of this kind."""
+    if request.param is ForestRAD:
+        return partial(ForestRAD, **QUICK)
+    pytest.importorskip("lightgbm")
+    return partial(riskad.BoostedRAD, max_iter=30)
+
+
+def test_anomalies_rank_below_normals_and_labels_matter(make):
     X, y, truth = make_contaminated_rows(shift=3.0)
-    model = ForestRAD(**QUICK).fit(X, y)
+    model = make().fit(X, y)
     scores = model.score_samples(X)
     assert roc_auc_score(truth[y == 0], scores[y == 0]) > 0.97
     assert (model.predict(X) == truth).mean() > 0.9
-    assert scores.min() >= -1
-    assert scores.max() <= 1
-    other = clone(model).fit(X, np.random.default_rng(0).permutation(y))
+    assert isinstance(model, riskad.BoostedRAD) or np.abs(scores).max() <= 1
+    other = make().fit(X, np.random.default_rng(0).permutation(y))
     assert roc_auc_score(truth[y == 0], other.score_samples(X[y == 0])) < 0.8
+
+
+def test_with_a_at_zero_the_unlabelled_rows_do_not_count(make, contaminated_rows):
+    X, y, _ = contaminated_rows
+    k = y != 0
+    whole = make(a=0.0).fit(X, y).score_samples(X)
+    alone = make(risk="pn").fit(X[k], y[k]).score_samples(X)
+    np.testing.assert_array_equal(whole, alone)
+    assert not np.array_equal(whole, make().fit(X, y).score_samples(X))
+
+
+def test_the_seed_decides(make, contaminated_rows):
+    X, y, _ = contaminated_rows
+    none, zero, one = (make(random_state=s).fit(X, y).score_samples(X) for s in (None, 0, 1))
+    np.testing.assert_array_equal(none, zero)
+    assert not np.allclose(zero, one)
+
+
+# --- the forest -------------------------------------------------------------------------------
 
 
 def test_it_is_scikit_learn_s_forest_on_these_weights(contaminated_rows):
     X, y, _ = contaminated_rows
     X[::7, 2] = np.nan
-    model = ForestRAD(min_leaf=0, **QUICK).fit(X, y)
+    model = ForestRAD(min_samples_leaf=0, **QUICK).fit(X, y)
     signed = class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)]))[y]
     forest = ExtraTreesClassifier(20, random_state=0).fit(X, np.sign(signed), np.abs(signed))
     shares = forest.predict_proba(X)
@@ -83,30 +113,13 @@ def test_the_risk_is_that_of_the_decisions(contaminated_rows):
 
 def test_a_leaf_weighs_as_much_as_asked(contaminated_rows):
     X, y, _ = contaminated_rows
-    model = ForestRAD(min_leaf=5, **QUICK).fit(X, y)
+    model = ForestRAD(min_samples_leaf=5, **QUICK).fit(X, y)
     weights = np.abs(class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)])))
     w = weights[y]
     least = 5 * w[y != 0].mean()
     for leaf in model.trees_.leaves(X).T:
         held = np.bincount(leaf, w)
         assert held[held > 0].min() >= least * (1 - 1e-9)
-
-
-def test_with_a_at_zero_the_unlabelled_rows_does_not_count(contaminated_rows):
-    X, y, _ = contaminated_rows
-    k = y != 0
-    whole = ForestRAD(a=0.0, **QUICK).fit(X, y).score_samples(X)
-    alone = ForestRAD(risk="pn", **QUICK).fit(X[k], y[k]).score_samples(X)
-    np.testing.assert_array_equal(whole, alone)
-
-
-def test_the_seed_decides(contaminated_rows):
-    X, y, _ = contaminated_rows
-    none, zero, one = (
-        ForestRAD(random_state=s, **QUICK).fit(X, y).score_samples(X) for s in (None, 0, 1)
-    )
-    np.testing.assert_array_equal(none, zero)
-    assert not np.allclose(zero, one)
 
 
 def test_frames_and_sparse_rows(contaminated_rows):
@@ -129,7 +142,7 @@ def test_bad_input_is_refused(contaminated_rows):
     X, y, _ = contaminated_rows
     for settings, message in (
         ({"n_estimators": 0}, "n_estimators must be a whole number"),
-        ({"min_leaf": -1}, "min_leaf"),
+        ({"min_samples_leaf": -1}, "min_samples_leaf"),
         ({"a": 2}, "a must be"),
     ):
         with pytest.raises(InputError, match=message):
@@ -175,8 +188,8 @@ class Translated(TranslatesScore, ForestRAD):
         return super().fit(X, as_codes(X, y), sample_weight)
 
 
-# `min_leaf` counts rows of mean weight: equal weights change nothing, and then a row of weight 2
-# cannot be two rows. tests/test_weights.py has the equivalence that holds.
+# `min_samples_leaf` counts rows of mean weight: equal weights change nothing, and then a row of
+# weight 2 cannot be two rows. tests/test_weights.py has the equivalence that holds.
 LEAVES = "leaves hold as many rows of mean weight"
 EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": LEAVES for k in ("dense", "sparse")}
 

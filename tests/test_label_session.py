@@ -282,7 +282,7 @@ def test_a_model_takes_over_and_explains(tmp_path):
     table, fraud = make_payments(200)
     words = ["fraud" if bad else "ok" for bad in fraud[:60]] + [None] * 140
     table = table.with_columns(pl.Series("status", words))
-    labels = FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
+    labels = LabelColumn("status", ["ok"], ["fraud"])
     session = open_session(tmp_path, table, Options(labels, id="card", who="ada", budget=600))
     try:
         assert session.state("ada")["progress"]

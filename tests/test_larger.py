@@ -473,7 +473,7 @@ def peak():
 def fit(pattern):
     labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     settings = {"lam": 0.1, "loss": "squared"}
-    fit_table(pattern, labels, model="shallow", settings=settings, engine=engine.Threads(1))
+    fit_table([pattern], labels, model="shallow", settings=settings, engine=engine.Threads(1))
     return peak()
 
 print(fit(sys.argv[1]), fit(sys.argv[2]))

@@ -79,9 +79,7 @@ def test_there_is_no_pickle_and_no_code_in_what_is_saved(saved):
     files = sorted(p.relative_to(saved).as_posix() for p in saved.rglob("*") if p.is_file())
     assert "data/model.riskad" in files
     assert not [name for name in files if name.endswith((".pkl", ".pickle", ".py", ".skops"))]
-    assert (
-        riskad.app.model_files.read_header(saved / "data/model.riskad").notes["fit"]["id"] == "card"
-    )
+    assert riskad.app.model_files.read_header(saved / "data/model.riskad").report.spec.id == "card"
 
 
 def test_the_signature_and_the_example_are_the_models_own_columns(fit, saved):

@@ -24,9 +24,6 @@ NETWORKS = ("deep", "deep_sad", "nnpu", "pretrained", "auto_network")
 # Doubles that are added up in another order, by another BLAS or another version of NumPy, differ by
 # some 1e-15 of the largest term; networks are computed in single precision, with 6e-8.
 IN_DOUBLES, IN_SINGLES = 1e-9, 1e-4
-# The distance of a row to itself is what |x|^2 - 2xx + |x|^2 leaves, 0 or sqrt(2e-16) |x|; its
-# logarithm is taken above a floor of 1e-3 of the usual distance.
-TO_ITSELF = 1.5e-8 / 1e-3
 
 
 def expected(name):
@@ -62,7 +59,6 @@ def test_a_file_from_before_loads_and_scores_the_same(name):
     rows, scores = expected(name)
     found = riskad.load(path).score_samples(rows)
     tolerance = IN_SINGLES if name in NETWORKS else IN_DOUBLES
-    tolerance = TO_ITSELF if name == "neighbour_distances" else tolerance
     np.testing.assert_allclose(found, scores, rtol=tolerance, atol=tolerance * np.ptp(scores))
 
 

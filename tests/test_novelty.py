@@ -17,9 +17,8 @@ from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.labels import LabelCodes
-from riskad.detectors.auto.held_out import member_weights
-from riskad.detectors.auto.novelty import Novelty
-from riskad.detectors.auto.unseen_kinds import CHOICES, Kinds, kinds_to_hold_out, novelty_untested
+from riskad.detectors.auto.cross_fit import member_weights
+from riskad.detectors.auto.novelty import CHOICES, KindScores, Novelty, UnseenKinds, split_kinds
 
 
 def two_kinds(n_rows=500, seed=0):
@@ -74,7 +73,7 @@ def test_kinds_are_clusters_each_held_out_with_a_part_of_the_normals():
     rng = np.random.default_rng(0)
     Z = np.concatenate([rng.normal(0, 1, (60, 2)), *(rng.normal(c, 0.1, (5, 2)) for c in (9, -9))])
     codes = np.repeat([0, 1, -1], [40, 20, 10])
-    folds = kinds_to_hold_out(Z, codes, seed=0)
+    folds = split_kinds(Z, codes, seed=0)
     assert sorted(np.concatenate(folds).tolist()) == list(range(40, 70))
     for held in folds:
         anomalies = held[codes[held] == -1]
@@ -92,22 +91,23 @@ def test_no_kind_is_held_out_where_labels_are_too_few(case):
         codes[3:10] = 0
     else:
         Z[10:] = 1.0
-    assert kinds_to_hold_out(Z, codes, seed=0) == []
+    assert split_kinds(Z, codes, seed=0) == []
 
 
 def test_novelty_weighs_more_where_it_sees_what_members_do_not():
     codes = np.repeat([1, -1], [30, 10])
     rng = np.random.default_rng(0)
     blind, sees = rng.normal(size=40) + codes, rng.normal(size=40) - codes
-    for_it, against_it = Kinds([(codes, blind, sees)] * 2), Kinds([(codes, sees, blind)] * 2)
-    assert against_it.weight(4) < Kinds().weight(4) < for_it.weight(4) <= max(CHOICES)
+    for_it = UnseenKinds([KindScores(codes, judges=blind, novelty=sees)] * 2)
+    against_it = UnseenKinds([KindScores(codes, judges=sees, novelty=blind)] * 2)
+    assert against_it.weight(4) < UnseenKinds().weight(4) < for_it.weight(4) <= max(CHOICES)
     assert for_it.weight(400) < for_it.weight(4) / 5  # few kinds are left that nobody labelled
     assert for_it.auc().value < 0.3 < for_it.auc(0.5).value
 
 
 def test_its_share_is_kept_whatever_its_auc():
-    weights = member_weights({"forest": None, "smooth forest": None, "novelty": None}, 5, 0.1)
-    assert weights == pytest.approx({"forest": 0.45, "smooth forest": 0.45, "novelty": 0.1})
+    weights = member_weights({"kernel": None, "boosted": None, "novelty": None}, 5, 0.1)
+    assert weights == pytest.approx({"kernel": 0.225, "boosted": 0.675, "novelty": 0.1})
 
 
 def test_a_fit_reports_its_share_and_the_auc_of_unseen_kinds(fitted):
@@ -120,7 +120,7 @@ def test_with_normals_alone_it_does_not_lose_to_an_isolation_forest():
     X, y, kind = two_kinds()
     y[y == -1] = 0
     model = AutoRAD(budget=600).fit(X, y)
-    assert model.weights_["novelty"] == pytest.approx(novelty_untested(0))
+    assert model.weights_["novelty"] == pytest.approx(UnseenKinds().weight(0))
     assert model.kinds_auc_ is None
     new, _, kind = two_kinds(2000, seed=1)
     forest = IsolationForest(random_state=0).fit(X)
@@ -194,9 +194,9 @@ def test_models_that_do_not_tell_novelty_say_so(fit, tmp_path):
     assert not hasattr(ShallowRAD, "novelty")
 
 
-def test_an_earlier_model_without_novelty_still_scores(fitted):
+def test_a_model_without_time_for_novelty_still_scores(fitted):
     X, _, _ = two_kinds(50, seed=1)
-    old = AutoRAD().__class__.__new__(AutoRAD)
+    old = AutoRAD()
     old.__dict__ = dict(vars(fitted))
     kept = [name for name in fitted.members_ if name != "novelty"]
     for name in ("members_", "weights_", "scales_"):

@@ -9,9 +9,8 @@ from click.testing import CliRunner
 from scipy.stats import norm
 
 import riskad
-from riskad.app.judging import judged_since
 from riskad.app.model_files import load, read_header, save
-from riskad.app.refit import refit_spec, refit_table
+from riskad.app.refit import judged_since, refit_spec, refit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.labelling.journal import Answer, Journal

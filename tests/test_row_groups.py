@@ -12,7 +12,7 @@ from riskad import AutoRAD, ForestRAD, InputError, PNUStratifiedKFold, ShallowRA
 from riskad.app.fit import fit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.detectors.auto.held_out import folds_to_hold_out
+from riskad.detectors.auto.cross_fit import folds_to_hold_out
 from riskad.metrics.folds import as_groups, cross_splits, deal_groups, labelled_folds
 from riskad.metrics.ranking import auc_with_interval
 from riskad.metrics.search import labelled_auc

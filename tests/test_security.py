@@ -19,10 +19,13 @@ from safetensors.numpy import save as save_arrays
 from sklearn.pipeline import make_pipeline
 
 import riskad
+from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, read_header, save
+from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.detectors.features import SmoothScaler
 from riskad.storage.codec import build, state_of
+from riskad.storage.records import to_plain
 
 MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 
@@ -332,19 +335,30 @@ def test_the_checksum_finds_what_happened_by_accident(saved):
         load(path)
 
 
+def _report(**fields):
+    return to_plain(FitReport()) | fields
+
+
 @pytest.mark.parametrize(
-    "notes",
+    "header",
     [
-        [],
-        {"fit": []},
-        {"fit": {"rows": -1}},
-        {"fit": {"labels": {"normal": "many"}}},
-        {"x": "\ud800"},
+        {"notes": []},
+        {"notes": {"x": "\ud800"}},
+        {"report": []},
+        {"report": {"rows": 3}},
+        {"report": _report(rows=-1)},
+        {"report": _report(labels={"normal": "many", "anomaly": 0, "unlabelled": 0})},
+        {"report": _report(rule="no such rule")},
+        {"report": _report(spec=to_plain(FitSpec()) | {"model": "no such model"})},
+        {"report": _report(spec=to_plain(FitSpec()) | {"seed": -1})},
+        {"report": _report(rate={"value": 0.1, "low": 0.0, "high": 2.0})},
+        {"report": _report(warnings="one")},
+        {"report": _report(other=1)},
     ],
-    ids=str,
+    ids=lambda header: ascii(header)[:60],
 )
-def test_notes_that_cannot_be(saved, notes):
-    path = forge(saved(riskad.ShallowRAD("squared")), notes=notes)
+def test_notes_and_reports_that_cannot_be(saved, header):
+    path = forge(saved(riskad.ShallowRAD("squared")), **header)
     for opened in (load, read_header):
         with pytest.raises(InputError, match="damaged"):
             opened(path)
@@ -564,13 +578,11 @@ def chain(n):
     return [[k * (2**61 - 1), 0] for k in range(n)]
 
 
-NONE = np.zeros(0, np.int32)
-NODES = ("splits", "feature", "threshold", "missing", "value")
-CATEGORIES = ("category_splits", "category_ends", "category_codes")
-TREES = {"n_trees": 1, "n_features": 1, "cover": None}
-TREES |= {name: {"$array": name} for name in NODES + CATEGORIES}
-NO_TREES = dict.fromkeys(("feature", *CATEGORIES), NONE)
-NO_TREES |= {"threshold": np.zeros(0), "value": np.zeros(1), "missing": np.zeros(0, np.uint8)}
+NODES = ("splits", "feature", "threshold", "missing_left", "value")
+TREES = {"n_trees": 1, "n_features": 1, "cover": None, "categorical": None}
+TREES |= {name: {"$array": name} for name in NODES}
+NO_TREES = {"feature": np.zeros(0, np.int32), "threshold": np.zeros(0), "value": np.zeros(1)}
+NO_TREES |= {"missing_left": np.zeros(0, bool)}
 SCALER = {"n_features_in_": 1, "n_features_out_": 1} | {
     name: {"$array": name} for name in ("median_", "scale_", "kept_")
 }

@@ -590,7 +590,7 @@ def test_the_model_is_described(served):
         "attempts": "number",
     }
     assert said["card"].startswith("# served.riskad")
-    assert said["report"]["steps"][-1] == "ShallowRAD"
+    assert said["report"]["model"] == "ShallowRAD"
 
 
 def test_answers_are_as_the_description_says(served, tmp_path):
@@ -636,7 +636,7 @@ def test_labels_go_into_a_journal_that_a_fit_reads(served, tmp_path):
         ask.post("/feedback", {"row": rows[9], "label": "normal", "who": "bob", "note": "?"})[0]
         == 200
     )
-    applied = apply_labels(table.reverse(), journal, LABELS)
+    applied = apply_labels(table.reverse(), journal, LABELS.labels)
     found = {199 - i: label for i, label in enumerate(applied.frame["label"]) if label}
     assert found == {5: "fraud", 2: "ok", 3: "ok"}
     assert [200 - row for row in applied.disputed] == [9]

@@ -148,7 +148,7 @@ def test_the_score_is_the_auc_of_labelled_rows(contaminated_rows):
 
 def test_probabilities_are_in_the_order_of_the_classes(contaminated_rows):
     X, y, _ = contaminated_rows
-    quick = riskad.AutoRAD(budget=1, members=["kernel", "forest"])
+    quick = riskad.AutoRAD(budget=1)
     for model in (riskad.calibrate(ShallowRAD().fit(X, y), X, y), quick.fit(X, y)):
         probabilities = model.predict_proba(X)
         np.testing.assert_array_equal(model.classes_, [-1, 1])

@@ -70,7 +70,7 @@ DISTRIBUTION_OF = {"sklearn": "scikit-learn", "array_api_compat": "array-api-com
 # Modules that only some users need: the extra that installs each, and the files that import it.
 CONFINED = {
     "torch": ("deep", ["deep/*.py"]),
-    "lightgbm": ("boost", ["detectors/boosting.py"]),
+    "lightgbm": ("boost", ["detectors/boosted.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),
     "fastexcel": ("excel", ["tables/workbooks.py"]),
     "xlsxwriter": ("excel", ["tables/workbooks.py"]),
@@ -182,7 +182,7 @@ def broken(*args, **kwargs):
         "riskad.storage.codec.json.loads",
         "riskad.storage.codec._Reader._object",
         "riskad.storage.codec._find_type",
-        "riskad.app.model_files.check_notes",
+        "riskad.app.model_files._check_notes",
         "riskad.app.model_files._checksum",
         "riskad.detectors.shallow.ShallowRAD._check_state",
     ],
@@ -194,7 +194,7 @@ def test_a_bug_of_ours_in_loading_is_not_called_a_damaged_file(monkeypatch, mode
 
 
 def test_a_bug_of_ours_in_saving_is_not_called_a_mistake_in_the_notes(monkeypatch, tmp_path):
-    monkeypatch.setattr("riskad.app.model_files.asdict", broken)
+    monkeypatch.setattr("riskad.app.model_files.to_plain", broken)
     model = ShallowRAD().fit([[0.0], [1.0], [2.0], [3.0]], [1, 0, 0, -1])
     with pytest.raises(TypeError, match="a bug of ours"):
         riskad.save(model, tmp_path / "model.riskad", notes={"rows": 4})

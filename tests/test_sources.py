@@ -143,7 +143,7 @@ def test_missing_kinds_are_named_after_the_first_pass():
         ShallowRAD().fit(rows)
 
 
-@pytest.mark.parametrize("detector", [AutoRAD(budget=600), ForestRAD(), BoostedRAD(n_rounds=20)])
+@pytest.mark.parametrize("detector", [AutoRAD(budget=600), ForestRAD(), BoostedRAD(max_iter=20)])
 def test_other_detectors_learn_from_a_sample(detector):
     pytest.importorskip("lightgbm")
     X, y = make_table(n=1500)

@@ -201,7 +201,7 @@ def test_other_detectors():
     from riskad import BoostedRAD
 
     X[::7, 1] = np.nan
-    assert len(suggest_rows(BoostedRAD(n_rounds=20).fit(X, y), X, 5, y=y)) == 5
+    assert len(suggest_rows(BoostedRAD(max_iter=20).fit(X, y), X, 5, y=y)) == 5
 
 
 def test_mistakes_are_named(fitted):

@@ -25,8 +25,9 @@ LINEAR = [
     StreamingRAD(feature_map="rbf", lam=0.1, tol=1e-8),
 ]
 FEW_ROWS = ForestRAD(n_estimators=5)
-TREES = [BoostedRAD(n_rounds=10)]
-AVERAGE = AutoRAD(members=["kernel", "smooth forest", "novelty"])
+TREES = [BoostedRAD(max_iter=10)]
+AVERAGE = AutoRAD()  # of its quick members
+pytestmark = pytest.mark.usefixtures("few_members")
 LEARNED_FROM_ROWS = ["nystroem", PCA(2)]
 
 
@@ -50,13 +51,17 @@ def repeat(X, y, weight):
 
 def with_leaves_of_as_many(model, weight):
     """An unfitted copy whose leaves hold as many repeated rows as they hold rows of mean weight."""
-    if "min_leaf" not in model.get_params():
+    if "min_samples_leaf" not in model.get_params():
         return clone(model)
-    return clone(model).set_params(min_leaf=model.min_leaf * weight[weight > 0].mean())
+    return clone(model).set_params(
+        min_samples_leaf=model.min_samples_leaf * weight[weight > 0].mean()
+    )
 
 
 @pytest.mark.parametrize(
-    "model", [*LINEAR, FEW_ROWS, ForestRAD(n_estimators=5, min_leaf=20), *TREES, AVERAGE], ids=str
+    "model",
+    [*LINEAR, FEW_ROWS, ForestRAD(n_estimators=5, min_samples_leaf=20), *TREES, AVERAGE],
+    ids=str,
 )
 @pytest.mark.parametrize("weight", [2.0, 0.1])
 def test_equal_weights_change_nothing(model, weight):
@@ -120,7 +125,7 @@ def test_to_a_forest_a_row_of_weight_w_is_close_to_w_rows():
 def test_boosted_trees_minimise_the_weighted_risk():
     X, y, _ = make_weighted()
     weight = np.where(X[:, 0] > 0, 20.0, 1.0)
-    model, risk = BoostedRAD(n_rounds=100), get_risk("rad")
+    model, risk = BoostedRAD(max_iter=100), get_risk("rad")
 
     def weighted_risk(fitted):
         return risk.value(fitted.score_samples(X), y, weight)

@@ -110,7 +110,7 @@ def _fit_table(name):
         return calibrate(model, data, y, n_splits=2), None
     settings = {
         "shallow": {"lam": 0.1},
-        "boosted": {"n_rounds": 5},
+        "boosted": {"max_iter": 5},
         "auto": {"budget": 60.0},
         "deep": {"hidden": (4,), "n_steps": 5},
     }[name]

@@ -243,7 +243,7 @@ def _open(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
         table = _read(table, in_memory=labels is None)
     if labels is not None and not is_frame(table):
         return open_table(table, labels, engine)
-    frame = as_polars(table)
+    frame = table if isinstance(table, pl.DataFrame) else as_polars(table)
     if labels is None:
         _check_forgotten(frame, spec)
         return FrameTable(frame, None)

@@ -7,22 +7,42 @@ again at any time. To add a fact, add a field here and show it in a section of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from riskad.app.explain import ColumnEffect
 from riskad.app.hold_out import Period
-from riskad.app.judging import Comparison
 from riskad.app.quality import HeldOutQuality, ScoreDistribution
 from riskad.app.results import Suspect
 from riskad.app.spec import FitSpec
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import RateEstimate
 from riskad.decisions.capacity import CapacityPlan, ReviewReport
-from riskad.metrics.ranking import Auc
+from riskad.metrics.ranking import Auc, AucDifference
 from riskad.storage.records import Count, about
 
 __all__ = ["FitReport", "ModelBefore"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How one model does on the rows on which both are judged."""
+
+    auc: Auc
+    anomalies_flagged: int
+    normals_flagged: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models on the same labelled rows; `difference` is the AUC after minus that before."""
+
+    rests_on: str
+    difference: AucDifference
+    before: Judged
+    after: Judged
+    drawn_at_random: int
+    cautions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

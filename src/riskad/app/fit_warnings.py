@@ -84,7 +84,7 @@ def _constant_columns(preparer: TablePreparer) -> list[str]:
     if not constant:
         return []
     return [
-        f"columns without a difference between rows were left out: {enumerate_names(constant)}."
+        f"columns that hold the same value in every row were left out: {enumerate_names(constant)}."
     ]
 
 

@@ -40,10 +40,9 @@ class RowScorer:
     --------
     >>> import riskad
     >>> from riskad.app.demo import make_tables
-    >>> from riskad.tables.labelled import LabelColumn
     >>> table, new, _ = make_tables()
-    >>> labels = FitSpec(label="label", normal=["benign"], anomaly=["malignant"])
-    >>> model = riskad.fit_table(table, labels, model="shallow").model
+    >>> labels = {"label": "label", "normal": "benign", "anomaly": "malignant"}
+    >>> model = riskad.fit_table(table, **labels, model="shallow").model
     >>> scorer = RowScorer(model)
     >>> rows, notes = scorer.prepare(new[:1])
     >>> list(scorer.results(*scorer.score(rows)))

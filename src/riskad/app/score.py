@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from time import perf_counter
@@ -26,6 +26,7 @@ from riskad.app.results import (
     decide,
     free_name,
     knows_probabilities,
+    own_decision,
     rank,
     read_rule,
     score_columns,
@@ -38,8 +39,7 @@ from riskad.core.checks import InputError, check_choice
 from riskad.decisions.capacity import Found, review_rows
 from riskad.decisions.thresholds import Threshold
 from riskad.tables.notes import catch_kinds
-
-__all__ = ["RANKED_BY", "NoRows", "ScoreReport", "added_columns", "score_table"]
+from riskad.tables.targets import NewRows, Since, Target
 
 _COLUMN = {"score": "anomaly_score", "novelty": "novelty"}
 RANKED_BY = tuple(_COLUMN)
@@ -178,6 +178,37 @@ def score_table(
         expected=_expected(job.detector, totals),
     )
     return (kept[0] if whole else None), report
+
+
+def score_into(
+    model: Pipeline,
+    batches: Iterable[pl.DataFrame],
+    target: Target,
+    since: Since | None = None,
+    *,
+    source: str = "table",
+    **options: Any,
+) -> ScoreReport:
+    """Score the rows of a table, and add them to a target in one step.
+
+    With `since`, rows that are in the target already, or too old, are left out; there may be none.
+    `options` are those of `score_table`.
+    """
+    rows = None if since is None else NewRows(batches, since, target)
+    with target.writing():
+        try:
+            told = {"source": source, **options}
+            _, report = score_table(model, batches if rows is None else rows, target.add, **told)
+        except NoRows:
+            if rows is None:
+                raise
+            report = _nothing_new(model, source, options.get("id"))
+    return report if rows is None else replace(report, skipped=rows.skipped)
+
+
+def _nothing_new(model: Pipeline, source: str, id: str | None) -> ScoreReport:
+    decision = own_decision(steps_of(model)[1])
+    return ScoreReport(source, 0, id, decision.threshold, 0, [], rule=decision.rule)
 
 
 @dataclass

@@ -55,7 +55,7 @@ class _FitCommand(click.Command):
 def _place(parameter: click.Parameter) -> tuple[int, bool]:
     """Arguments first, then options by heading, those first that must be given."""
     heading = parameter.heading if isinstance(parameter, params.Option) else ""
-    return _HEADINGS.index(heading) if heading else -1, not parameter.required
+    return [*_HEADINGS, heading].index(heading) if heading else -1, not parameter.required
 
 
 @command("Fit a model on a table with a few labels.", TABLES, JSON, FORCE, cls=_FitCommand)

@@ -57,9 +57,8 @@ def refit(
         --force --json > refit.json
     """  # noqa: D301
     from riskad.app.describe import describe_fit
-    from riskad.app.judging import Judging, judged_since
     from riskad.app.model_files import save
-    from riskad.app.refit import refit_spec, refit_table
+    from riskad.app.refit import Judging, judged_since, refit_spec, refit_table
     from riskad.app.report.terminal import print_refit
     from riskad.tables.reading import read_table
 

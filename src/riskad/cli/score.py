@@ -94,8 +94,7 @@ def score(
       cat new.csv | riskad score cards.riskad - -o - > scored.csv
     """  # noqa: D301
     from riskad.app.report.terminal import print_score
-    from riskad.app.score import score_table
-    from riskad.app.score_new import score_into
+    from riskad.app.score import score_into, score_table
     from riskad.tables.cells import check_columns
     from riskad.tables.reading import csv_format, read_batches
     from riskad.tables.targets import Since, choose_target

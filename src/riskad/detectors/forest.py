@@ -16,7 +16,6 @@ Any classifier that takes sample weights can then minimise the risk; here it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,30 +26,17 @@ from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
-from riskad.detectors.tree_arrays import Trees, from_sklearn
-from riskad.detectors.tree_graph import sum_of_trees
-from riskad.detectors.tree_growth import Growth, grow
-from riskad.detectors.trees import TREES, FrameDetector, check_trees
+from riskad.detectors.frame_detector import FrameDetector, check_trees
+from riskad.detectors.tree_conversion import from_sklearn
+from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import grow
 from riskad.rows.linear import sparse_to_dense
 from riskad.rows.memory import RowBlocks
-from riskad.storage.fields import (
-    NUMBER,
-    SEED,
-    SHARE,
-    SIZE,
-    TEXT,
-    Array,
-    DictOf,
-    Fields,
-    Number,
-    State,
-    Text,
-)
+from riskad.storage import fields
 
 __all__ = ["ForestRAD", "class_weights"]
 
-# Any symmetric loss gives the same weights.
-_LOSS = "sigmoid"
+_LOSS = "sigmoid"  # any symmetric loss gives the same weights
 _CLASSES = np.array([ANOMALY, NORMAL])
 _FEW_TREES = 50  # in a fold
 _FEW_CELLS = 4_000_000
@@ -82,19 +68,19 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         Risk estimator. Guarded risks are not sums over rows, and are refused.
     n_estimators : int, default=300
         Number of trees.
-    min_leaf : float, default=0.5
+    min_samples_leaf : float, default=0.5
         Minimum weight of a leaf, where a labelled row weighs 1 on average. Without it every
         unlabelled row would get a leaf of its own and be classified as normal.
     random_state : int, default=None
         Seed. None means 0: the same data gives the same model.
     n_jobs : int, default=1
         Trees grown at a time, with more than 2,000 rows or missing values. With fewer rows all
-        trees are grown at once, on one core (`riskad.detectors.tree_growth`).
+        trees are grown at once (`riskad.detectors.tree_growth`).
 
     Attributes
     ----------
     trees_ : Trees
-        The trees (`riskad.detectors.tree_arrays`); the value of a leaf is P(normal) - P(anomaly).
+        The trees (`riskad.detectors.tree_ensemble`); the value of a leaf is P(normal) - P(anomaly).
     risk_parts_ : dict
         What each term of the risk contributes on the training rows under the zero-one loss, for
         the decisions of `predict`; "total" is the risk.
@@ -102,13 +88,6 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         Threshold on `score_samples`: 0, where both classes weigh the same.
     feature_importances_ : ndarray
         Share of each column in the gain of all splits.
-    schema_ : TableSchema
-        The texts of each text column, whose positions are the codes in a split, and the parts of
-        dates that are used.
-    evidence_ : AnomalyRateEncoder
-        Evidence of the labelled anomalies on each text, for columns with many texts.
-    n_features_in_, feature_names_in_ :
-        Columns seen in fit.
 
     Examples
     --------
@@ -125,20 +104,20 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     shape_in_words: ClassVar[str] = "random forest"
     takes_guarded_risks: ClassVar[bool] = False
 
-    _state_fields: ClassVar[Fields] = {
-        "a": Number(-1, 1),
-        "prior": SHARE,
-        "risk": Text(choices=RISKS),
-        "n_estimators": SIZE,
-        "min_leaf": Number(0),
-        "random_state": SEED,
+    _state_fields: ClassVar[fields.Fields] = {
+        "a": fields.Number(-1, 1),
+        "prior": fields.SHARE,
+        "risk": fields.Text(choices=RISKS),
+        "n_estimators": fields.SIZE,
+        "min_samples_leaf": fields.Number(0),
+        "random_state": fields.SEED,
         "trees_": TREES,
-        "feature_importances_": Array("f", ("n_features_in_",), low=0),
-        "risk_parts_": DictOf(TEXT, NUMBER),
+        "feature_importances_": fields.Array("f", ("n_features_in_",), low=0),
+        "risk_parts_": fields.DictOf(fields.TEXT, fields.NUMBER),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
+    def _check_state(cls, state: fields.State) -> None:
         super()._check_state(state)
         check_trees(state)
 
@@ -149,7 +128,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         prior: float = 0.8,
         risk: str = "rad",
         n_estimators: int = 300,
-        min_leaf: float = 0.5,
+        min_samples_leaf: float = 0.5,
         random_state: int | None = None,
         n_jobs: int = 1,
     ):
@@ -157,7 +136,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         self.prior = prior
         self.risk = risk
         self.n_estimators = n_estimators
-        self.min_leaf = min_leaf
+        self.min_samples_leaf = min_samples_leaf
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -171,12 +150,17 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            In the risk and for `min_leaf` a row counts by the ratio of its weight to the mean
-            weight, so equal weights change nothing. A row with weight 0 is ignored. For random
+            In the risk and for `min_samples_leaf` a row counts by the ratio of its weight to the
+            mean weight, so equal weights change nothing. A row with weight 0 is ignored. For random
             splits a row is one row whatever its weight.
         """
         X, codes, weight = self._check_training(X, y, sample_weight)
-        risk = self._check_settings()
+        for name in ("n_estimators", "n_jobs"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < 1:
+                raise InputError(f"{name} must be a whole number >= 1, got {value!r}.")
+        check_in_interval("min_samples_leaf", self.min_samples_leaf, 0, np.inf, closed=True)
+        risk = get_risk(self.risk, _LOSS, a=self.a, prior=self.prior)
         rows = RowBlocks(self._learn_evidence(X, codes, weight), codes, weight)
         totals = rows.totals()
         check_kinds_present(risk, count_labels(codes), totals)
@@ -185,16 +169,13 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         rows, signed = rows.take(counting), signed[counting]
         self.trees_, importances = self._grow(rows, np.sign(signed), np.abs(signed))
         self.feature_importances_ = self._by_column(importances)
-        self._store(rows, risk)
+        self.offset_ = 0.0  # trees separate their training rows too well to find another
+        # Scores far from zero turn any symmetric loss into the zero-one loss.
+        decisions = np.where(self.trees_.mean(rows.X) >= self.offset_, 1e3, -1e3)
+        parts = risk.parts(decisions, rows.y, rows.sample_weight)
+        self.risk_parts_ = {name: float(part) for name, part in parts.items()}
+        self.risk_parts_["total"] = float(sum(parts.values()))
         return self
-
-    def _check_settings(self) -> Risk:
-        for name in ("n_estimators", "n_jobs"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise InputError(f"{name} must be a whole number >= 1, got {value!r}.")
-        check_in_interval("min_leaf", self.min_leaf, 0, np.inf, closed=True)
-        return get_risk(self.risk, _LOSS, a=self.a, prior=self.prior)
 
     def _grow(
         self, rows: RowBlocks, kind: np.ndarray, weight: np.ndarray
@@ -203,25 +184,21 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         labelled = rows.y != UNLABELLED
         counts = labelled if rows.sample_weight is None else labelled * rows.sample_weight
         share = weight[labelled].sum() / counts.sum() / weight.sum()
-        least = min(float(self.min_leaf) * share, 0.5) * weight.sum()
+        least = min(float(self.min_samples_leaf) * share, 0.5) * weight.sum()
         few = rows.n_rows <= _FEW_ROWS and rows.n_rows * rows.n_features <= _FEW_CELLS
         X = sparse_to_dense(rows.X) if few else rows.X  # the same rows are the same model
         if few and not np.isnan(X).any():
-            return self._grow_together(X, kind, weight, least)
-        return self._grow_each(rows.X, kind, weight, least)
-
-    def _grow_together(
-        self, X: np.ndarray, kind: np.ndarray, weight: np.ndarray, least: float
-    ) -> tuple[Trees, np.ndarray]:
-        places = np.tile(np.arange(len(X)), (self.n_estimators, 1))
-        growth = Growth(tries=max(1, int(X.shape[1] ** 0.5)), least_weight=least)
-        found = grow(X, kind, weight, places, growth, self._seed)
-        gains = np.bincount(found.trees.feature, found.gain, minlength=X.shape[1])
-        return found.trees, gains / max(gains.sum(), np.finfo(float).tiny)
-
-    def _grow_each(
-        self, X: Any, kind: np.ndarray, weight: np.ndarray, least: float
-    ) -> tuple[Trees, np.ndarray]:
+            grown = grow(
+                X,
+                kind,
+                weight,
+                np.tile(np.arange(len(X)), (self.n_estimators, 1)),
+                max_features=max(1, int(X.shape[1] ** 0.5)),
+                min_weight_leaf=least,
+                seed=self._seed,
+            )
+            gains = np.bincount(grown.trees.feature, grown.gain, minlength=X.shape[1])
+            return grown.trees, gains / max(gains.sum(), np.finfo(float).tiny)
         from sklearn.ensemble import ExtraTreesClassifier  # scoring does without
 
         forest = ExtraTreesClassifier(
@@ -229,18 +206,9 @@ class ForestRAD(MinimisesRisk, FrameDetector):
             min_weight_fraction_leaf=least / weight.sum(),
             random_state=self._seed,
             n_jobs=self.n_jobs,
-        ).fit(X, np.where(kind > 0, *_CLASSES[::-1]), weight)
-        trees = _scoring_trees([member.tree_ for member in forest.estimators_], X)
-        return trees, forest.feature_importances_
-
-    def _store(self, rows: RowBlocks, risk: Risk) -> None:
-        scores = self.trees_.mean(rows.X)
-        self.offset_ = 0.0  # trees separate their training rows too well to find another
-        # Scores far from zero turn any symmetric loss into the zero-one loss.
-        decisions = np.where(scores >= self.offset_, 1e3, -1e3)
-        parts = risk.parts(decisions, rows.y, rows.sample_weight)
-        self.risk_parts_ = {name: float(part) for name, part in parts.items()}
-        self.risk_parts_["total"] = float(sum(parts.values()))
+        ).fit(rows.X, np.where(kind > 0, *_CLASSES[::-1]), weight)
+        shares = np.concatenate([member.tree_.value[:, 0] for member in forest.estimators_])
+        return from_sklearn(forest, shares @ _CLASSES), forest.feature_importances_
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         X = super()._check_rows(X, reset)
@@ -256,6 +224,17 @@ class ForestRAD(MinimisesRisk, FrameDetector):
             )
         return X
 
+    def _scores(self, X: Any) -> np.ndarray:
+        return self.trees_.mean(self._seen(X))
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the mean of P(normal) - P(anomaly) over the trees."""
+        return self.trees_.onnx(graph, self._graph_rows(graph, rows), 1 / self.trees_.n_trees)
+
+    def lighter(self) -> Self:
+        """Return an unfitted copy with fewer trees."""
+        return clone(self).set_params(n_estimators=min(_FEW_TREES, self.n_estimators))
+
     def describe(self) -> dict[str, Any]:
         """Return the number of trees, the threshold and the parts of the risk."""
         return super().describe() | {"trees": self.trees_.n_trees}
@@ -263,24 +242,6 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     def describe_in_words(self) -> list[str]:
         """Return the settings of the forest, and its number of trees."""
         return [*super().describe_in_words(), f"{self.trees_.n_trees:,} trees"]
-
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the mean of P(normal) - P(anomaly) over the trees."""
-        seen = self._graph_rows(graph, rows)
-        return sum_of_trees(graph, seen, self.trees_, weight=1 / self.trees_.n_trees)
-
-    def lighter(self) -> Self:
-        """Return an unfitted copy with fewer trees."""
-        return clone(self).set_params(n_estimators=min(_FEW_TREES, self.n_estimators))
-
-    def _scores(self, X: Any) -> np.ndarray:
-        return self.trees_.mean(self._seen(X))
-
-
-def _scoring_trees(grown: Sequence[Any], X: Any) -> Trees:
-    """The trees, with P(normal) - P(anomaly) as values."""
-    shares = np.concatenate([tree.value[:, 0] for tree in grown])
-    return from_sklearn(grown, shares @ _CLASSES, X.shape[1])
 
 
 def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:

@@ -7,14 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from riskad.core.labels import LabelCounts
-from riskad.detectors.auto.graph import rows_around
+from riskad.detectors.auto.views import rows_around
 from riskad.detectors.features import LearnedFeatures
-from riskad.detectors.trees import FrameDetector, check_encoder
+from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
-
-__all__ = ["OutlierMean"]
 
 _FLAGGED = 0.05  # of the training rows
 _MOST_ROWS = 20_000
@@ -23,11 +21,9 @@ _MOST_ROWS = 20_000
 class OutlierMean(FrameDetector):
     """Rows that are unlike the others: an unsupervised ranking for tables without labels.
 
-    The anomaly score is the mean of the two scores of `riskad.detectors.features.OutlierScores`,
-    each of mean 0 and standard deviation 1 over the training rows: that of an isolation forest, and
-    the log distance to the tenth nearest neighbour. It does not learn from labels. An unusual row
-    is not necessarily an anomaly, and the number of anomalies is unknown: the share that is
-    flagged, a twentieth of the training rows, is a convention.
+    The anomaly score is the mean of two outlier scores (`riskad.detectors.features.maps`). An
+    unusual row is not necessarily an anomaly, and the number of anomalies is unknown: the share
+    that is flagged, a twentieth of the training rows, is a convention.
 
     Parameters
     ----------
@@ -36,8 +32,6 @@ class OutlierMean(FrameDetector):
 
     Attributes
     ----------
-    offset_ : float
-        Threshold on `score_samples`, below which a twentieth of the training rows lies.
     n_rows_ : int
         Number of rows to learn from: all, or 20,000 drawn at random.
 
@@ -60,8 +54,7 @@ class OutlierMean(FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        d = check_encoder(state)
-        features = state["features_"]
+        d, features = check_encoder(state), state["features_"]
         require(features.n_features_in_ == d, "features_: of other columns")
         require("outliers" in features.slices_, "features_: without outlier scores")
 
@@ -71,15 +64,14 @@ class OutlierMean(FrameDetector):
     def fit(self, X: Any, y: Any = None) -> OutlierMean:
         """Learn what rows are like; y, one label for each row, is checked but not learned from."""
         matrix, _, _ = self._check_training(X, y)
-        rows = np.arange(matrix.shape[0])
-        if len(rows) > _MOST_ROWS:
-            drawn = np.random.default_rng(self._seed).choice(rows, _MOST_ROWS, replace=False)
-            rows = np.sort(drawn)
-        self.n_rows_ = len(rows)
+        if matrix.shape[0] > _MOST_ROWS:
+            rng = np.random.default_rng(self._seed)
+            matrix = matrix[np.sort(rng.choice(matrix.shape[0], _MOST_ROWS, replace=False))]
+        self.n_rows_ = matrix.shape[0]
         with one_blas_thread():
-            self.encoder_ = fit_encoder(matrix[rows], self.schema_.levels, self._seed)
+            self.encoder_ = fit_encoder(matrix, self.schema_.levels, self._seed)
             self.features_ = LearnedFeatures(("columns", "outliers"), random_state=self._seed)
-            F = self.features_.fit_transform(self.encoder_.transform(matrix[rows]))
+            F = self.features_.fit_transform(self.encoder_.transform(matrix))
         self.offset_ = float(np.quantile(self._mean(F), _FLAGGED))
         return self
 
@@ -88,8 +80,7 @@ class OutlierMean(FrameDetector):
 
     def _scores(self, X: Any) -> np.ndarray:
         with one_blas_thread():
-            seen = self.encoder_.transform(self._seen(X))
-            return self._mean(self.features_.transform(seen))
+            return self._mean(self.features_.transform(self.encoder_.transform(self._seen(X))))
 
     def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""

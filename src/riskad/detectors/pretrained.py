@@ -26,8 +26,8 @@ from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
-from riskad.detectors.features.components import PrincipalComponents
 from riskad.detectors.features.graph import beside, standardised
+from riskad.detectors.features.maps import PrincipalComponents
 from riskad.detectors.features.scaling import ColumnScale
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
@@ -138,8 +138,8 @@ class PretrainedRAD(Detector):
         require(bool((marked < len(kept)).all()), "marked_: no such column")
         seen = len(kept) + len(marked)
         if components is not None:
-            require(components.n_features_in_ == len(kept), "components_: of other columns")
-            seen = components.n_features_out_
+            require(components.shape[0] == len(kept), "components_: of other columns")
+            seen = components.shape[1]
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
 

@@ -5,9 +5,9 @@ trees. Here all trees grow one level together: the rows of every node lie side b
 over nodes are sums over segments of one array.
 
 At a node with rows i of weight w_i and target y_i, columns are drawn without replacement until
-`tries` of them that are not constant there have been tried, each with one threshold t, uniform
-between its smallest and its largest value. The split with the smallest squared error is chosen,
-which is the one with the largest
+`max_features` of them that are not constant there have been tried, each with one threshold t,
+uniform between its smallest and its largest value. The split with the smallest squared error is
+chosen, which is the one with the largest
 
     gain = S_l^2 / W_l + S_r^2 / W_r - S^2 / W,        W = sum_i w_i,  S = sum_i w_i y_i,
 
@@ -18,252 +18,172 @@ impurity. A leaf's value is S / W.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from riskad.detectors.tree_arrays import Trees
-
-__all__ = ["Grown", "Growth", "grow"]
+from riskad.detectors.tree_ensemble import Trees
 
 _CONSTANT = np.float32(1e-7)  # columns that vary by no more are constant
 _CHUNK = 2**15  # pairs of row and tree that are processed together: their arrays stay in the cache
 
 
-@dataclass(frozen=True)
-class Growth:
-    """How trees grow.
-
-    Parameters
-    ----------
-    tries
-        Columns that are tried at each node.
-    least_weight, least_rows
-        Minimum weight and number of rows of a leaf.
-    most_depth
-        Maximum number of splits from a root to a leaf.
-    """
-
-    tries: int
-    least_weight: float = 0.0
-    least_rows: int = 1
-    most_depth: float = np.inf
-
-
-@dataclass(frozen=True)
-class Grown:
-    """Trees, with statistics of their nodes."""
+class Grown(NamedTuple):
+    """Trees, with the gain of each split, and the depth and number of rows of each leaf."""
 
     trees: Trees
     gain: np.ndarray
-    """Gain of each split."""
     depth: np.ndarray
-    """Number of splits on the way to each leaf."""
-    rows: np.ndarray
-    """Number of training rows of each leaf."""
+    n_samples: np.ndarray
 
 
 def grow(
     X: np.ndarray,
     target: np.ndarray,
     weight: np.ndarray,
-    places: np.ndarray,
-    growth: Growth,
+    samples: np.ndarray,
+    *,
+    max_features: int,
+    min_weight_leaf: float = 0.0,
+    max_depth: float = np.inf,
     seed: int,
 ) -> Grown:
-    """Grow trees.
+    """Grow trees on rows X without gaps or infinities, compared in single precision.
 
-    Parameters
-    ----------
-    X : array of shape (n_rows, n_features)
-        Rows without gaps or infinities; they are compared in single precision.
-    target, weight : arrays of shape (n_rows,)
-        y and w.
-    places : array of shape (n_trees, n)
-        The rows of X that each tree is grown on.
-    growth : Growth
-        How trees grow.
-    seed : int
-        Seed of the draws.
+    `samples`, (n_trees, n), has the rows of X that each tree is grown on.
 
-    Returns
-    -------
-    Grown
-        The trees.
-
-    Examples
-    --------
     >>> X = np.arange(8.0)[:, None]
     >>> y = np.where(X[:, 0] < 3, -1.0, 1.0)
-    >>> found = grow(X, y, np.ones(8), np.tile(np.arange(8), (50, 1)), Growth(tries=1), seed=0)
-    >>> found.trees.mean(X).tolist()
+    >>> grown = grow(X, y, np.ones(8), np.tile(np.arange(8), (50, 1)), max_features=1, seed=0)
+    >>> grown.trees.mean(X).tolist()
     [-1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
-    level = _Level(
-        np.ascontiguousarray(X, dtype=np.float32),
-        np.asarray(target, dtype=float),
-        np.asarray(weight, dtype=float),
-        places.ravel().astype(np.intp),
-        np.arange(0, places.size + 1, places.shape[1]),
-    )
+    X = np.ascontiguousarray(X, dtype=np.float32)
+    target, weight = np.asarray(target, dtype=float), np.asarray(weight, dtype=float)
     rng = np.random.default_rng(seed)
-    levels: list[_Nodes] = []
-    while level.n_nodes:
-        nodes, level = level.split(growth, len(levels), rng)
-        levels.append(nodes)
-    return _grown(levels, len(places), X.shape[1])
+    row, size = samples.ravel().astype(np.intp), np.full(len(samples), samples.shape[1])
+    levels: list[_Level] = []
+    while len(size):
+        start = np.append(0, np.cumsum(size))
+        chunks = []
+        for first, last in _chunks(start):
+            own = row[start[first] : start[last]]
+            nodes = _Nodes(X, target[own], weight[own], own, size[first:last])
+            splittable = nodes.splittable(min_weight_leaf) & (len(levels) < max_depth)
+            chunks.append(nodes.split(splittable, max_features, min_weight_leaf, rng))
+        nodes_of_chunks, rows, sizes = zip(*chunks, strict=True)
+        levels.append(_Level(*map(np.concatenate, zip(*nodes_of_chunks, strict=True))))
+        row, size = np.concatenate(rows), np.concatenate(sizes)
+    joined = _Level(*map(np.concatenate, zip(*levels, strict=True)))
+    trees = Trees(
+        n_trees=len(samples),
+        n_features=X.shape[1],
+        splits=joined.splits,
+        feature=joined.feature.astype(np.int32),
+        threshold=joined.threshold,
+        missing_left=np.zeros(len(joined.feature), dtype=bool),
+        value=joined.value,
+    )
+    depth = np.repeat(np.arange(len(levels)), [len(level.value) for level in levels])
+    return Grown(trees, joined.gain, depth, joined.n_samples)
 
 
-@dataclass(frozen=True)
-class _Nodes:
-    """The nodes of one level of all trees, tree after tree; splits and leaves in this order."""
+def _chunks(start: np.ndarray) -> list[tuple[int, int]]:
+    """First and last of the nodes that are split together, by where the rows of each start."""
+    ends = [0]
+    while ends[-1] < len(start) - 1:
+        last = int(np.searchsorted(start, start[ends[-1]] + _CHUNK, "right")) - 1
+        ends.append(max(last, ends[-1] + 1))
+    return list(itertools.pairwise(ends))
+
+
+class _Level(NamedTuple):
+    """Nodes of one level of all trees: which split, the splits, and the leaves."""
 
     splits: np.ndarray
     feature: np.ndarray
     threshold: np.ndarray
     gain: np.ndarray
     value: np.ndarray
-    rows: np.ndarray
+    n_samples: np.ndarray
 
 
-def _grown(levels: list[_Nodes], n_trees: int, n_features: int) -> Grown:
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(nodes, name) for nodes in levels])
-
-    splits = joined("splits")
-    trees = Trees(
-        n_trees=n_trees,
-        n_features=n_features,
-        splits=splits,
-        feature=joined("feature").astype(np.int32),
-        threshold=joined("threshold"),
-        missing=np.zeros(int(splits.sum()), dtype=np.uint8),
-        value=joined("value"),
-    )
-    depth = np.repeat(np.arange(len(levels)), [len(nodes.value) for nodes in levels])
-    return Grown(trees, joined("gain"), depth, joined("rows"))
-
-
-class _Level:
-    """Nodes of one level, of which node k has the rows `row[start[k] : start[k + 1]]`."""
+class _Nodes:
+    """Nodes that are split together: their rows, side by side, and the sums over these."""
 
     def __init__(
-        self,
-        X: np.ndarray,
-        target: np.ndarray,
-        weight: np.ndarray,
-        row: np.ndarray,
-        start: np.ndarray,
+        self, X: np.ndarray, y: np.ndarray, w: np.ndarray, row: np.ndarray, size: np.ndarray
     ):
-        self.X, self.target, self.weight = X, target, weight
-        self.row, self.start = row, start
-        self.n_nodes = len(start) - 1
-
-    def split(self, growth: Growth, depth: int, rng: np.random.Generator) -> tuple[_Nodes, _Level]:
-        """Split the nodes that can be split; returns these nodes, and the level below."""
-        chunks = [self._chunk(*ends).split(growth, depth, rng) for ends in self._chunk_ends()]
-        names = ("splits", "feature", "threshold", "gain", "value", "rows")
-        nodes = _Nodes(*(np.concatenate([getattr(c[0], name) for c in chunks]) for name in names))
-        row = np.concatenate([c[1] for c in chunks])
-        start = _starts(np.concatenate([c[2] for c in chunks]))
-        return nodes, _Level(self.X, self.target, self.weight, row, start)
-
-    def _chunk_ends(self) -> list[tuple[int, int]]:
-        """First and last of the nodes that are split together."""
-        ends = [0]
-        while ends[-1] < self.n_nodes:
-            stop = int(np.searchsorted(self.start, self.start[ends[-1]] + _CHUNK, "right")) - 1
-            ends.append(max(stop, ends[-1] + 1))
-        return list(itertools.pairwise(ends))
-
-    def _chunk(self, first: int, last: int) -> _Chunk:
-        start = self.start[first : last + 1]
-        row = self.row[start[0] : start[-1]]
-        return _Chunk(self.X, self.target[row], self.weight[row], row, start - start[0])
-
-
-class _Chunk:
-    """Nodes that are split together: their rows, and the sums over these."""
-
-    def __init__(
-        self, X: np.ndarray, y: np.ndarray, w: np.ndarray, row: np.ndarray, start: np.ndarray
-    ):
-        self.X, self.y, self.w, self.row = X, y, w, row
+        self.X, self.y, self.w, self.row, self.size = X, y, w, row, size
         self.wy = w * y
-        self.begin = row * X.shape[1]  # of each row in the ravelled X
-        self.first, self.size = start[:-1], np.diff(start)
+        self.cell = row * X.shape[1]  # where each row begins in the ravelled X
+        self.first = np.cumsum(size) - size
         self.W, self.S = (np.add.reduceat(each, self.first) for each in (w, self.wy))
 
-    def take(self, nodes: np.ndarray) -> _Chunk:
-        """Some of the nodes."""
+    def take(self, nodes: np.ndarray) -> _Nodes:
         if len(nodes) == len(self.size):
             return self
         chosen = np.zeros(len(self.size), dtype=bool)
         chosen[nodes] = True
         pairs = np.flatnonzero(np.repeat(chosen, self.size))
-        start = _starts(self.size[nodes])
-        return _Chunk(self.X, self.y[pairs], self.w[pairs], self.row[pairs], start)
+        return _Nodes(self.X, self.y[pairs], self.w[pairs], self.row[pairs], self.size[nodes])
+
+    def splittable(self, min_weight: float) -> np.ndarray:
+        low, high = (each.reduceat(self.y, self.first) for each in (np.minimum, np.maximum))
+        return (self.size >= 2) & (2 * min_weight <= self.W) & (low < high)
 
     def split(
-        self, growth: Growth, depth: int, rng: np.random.Generator
-    ) -> tuple[_Nodes, np.ndarray, np.ndarray]:
-        """The nodes; the rows of their children, side by side, and how many each has."""
-        able = np.flatnonzero(self._may_split(growth, depth))
-        found = _Splits.none(0)
-        if len(able):
-            found = self.take(able).best(growth, rng)
-        split = able[found.feature >= 0]
-        found = found.take(np.flatnonzero(found.feature >= 0))
+        self, splittable: np.ndarray, max_features: int, min_weight: float, rng: np.random.Generator
+    ) -> tuple[_Level, np.ndarray, np.ndarray]:
+        """Split nodes; also returns the rows of their children, side by side, and their sizes."""
+        split, feature = np.flatnonzero(splittable), np.empty(0, dtype=int)
+        threshold, gain = np.empty(0, dtype=np.float32), np.empty(0)
+        rows, sizes = np.empty(0, dtype=np.intp), np.empty(0, dtype=int)
+        if len(split):
+            feature, threshold, gain = self.take(split).best_splits(max_features, min_weight, rng)
+            chosen = np.flatnonzero(feature >= 0)
+            split, feature = split[chosen], feature[chosen]
+            threshold, gain = threshold[chosen], gain[chosen]
+        if len(split):
+            rows, sizes = self.take(split).children(feature, threshold)
         splits = np.zeros(len(self.size), dtype=bool)
         splits[split] = True
-        nodes = _Nodes(
-            splits,
-            found.feature,
-            found.threshold,
-            found.gain,
-            (self.S / self.W)[~splits],
-            self.size[~splits],
-        )
-        return nodes, *(self.take(split).parted(found) if len(split) else _NO_CHILDREN)
+        value, n_samples = (self.S / self.W)[~splits], self.size[~splits]
+        return _Level(splits, feature, threshold, gain, value, n_samples), rows, sizes
 
-    def _may_split(self, growth: Growth, depth: int) -> np.ndarray:
-        low, high = (each.reduceat(self.y, self.first) for each in (np.minimum, np.maximum))
-        enough = self.size >= 2 * growth.least_rows
-        enough &= (2 * growth.least_weight <= self.W) & (low < high)
-        return enough & (depth < growth.most_depth)
-
-    def best(self, growth: Growth, rng: np.random.Generator) -> _Splits:
-        """The best split of each node, among `tries` columns that are not constant."""
+    def best_splits(
+        self, max_features: int, min_weight: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Column (-1 for none), threshold and gain of the best split of each node."""
         n_nodes, d = len(self.size), self.X.shape[1]
-        found = _Splits.none(n_nodes)
+        feature, gain = np.full(n_nodes, -1), np.full(n_nodes, -np.inf)
+        threshold = np.zeros(n_nodes, dtype=np.float32)
         order = np.tile(np.arange(d), (n_nodes, 1))
-        tried, wanting, chunk = np.zeros(n_nodes, dtype=int), np.arange(n_nodes), self
+        tried, open_nodes, nodes = np.zeros(n_nodes, dtype=int), np.arange(n_nodes), self
         for j in range(d):
             # The j-th of a shuffled order of the columns, separate for each node.
-            at = j + (rng.random(len(wanting)) * (d - j)).astype(int)
-            column = order[wanting, at]
-            order[wanting, at] = order[wanting, j]
-            varies = chunk._try(column, growth, rng, found, wanting)
-            tried[wanting] += varies
-            still = tried[wanting] < growth.tries
+            at = j + (rng.random(len(open_nodes)) * (d - j)).astype(int)
+            column = order[open_nodes, at]
+            order[open_nodes, at] = order[open_nodes, j]
+            drawn, its_gain, varies = nodes.try_columns(column, min_weight, rng)
+            better = np.flatnonzero(its_gain > gain[open_nodes])
+            at = open_nodes[better]
+            feature[at], threshold[at] = column[better], drawn[better]
+            gain[at] = its_gain[better]
+            tried[open_nodes] += varies
+            still = tried[open_nodes] < max_features
             if not still.any():
                 break
             if not still.all():
-                wanting = wanting[still]
-                chunk = chunk.take(np.flatnonzero(still))
-        return found
+                open_nodes, nodes = open_nodes[still], nodes.take(np.flatnonzero(still))
+        return feature, threshold, gain
 
-    def _try(
-        self,
-        column: np.ndarray,
-        growth: Growth,
-        rng: np.random.Generator,
-        found: _Splits,
-        nodes: np.ndarray,
-    ) -> np.ndarray:
-        """Try a split of each node by a column; returns where these are not constant."""
+    def try_columns(
+        self, column: np.ndarray, min_weight: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Random thresholds of a column for each node, their gains, and whether columns vary."""
         place = np.repeat(column, self.size)
-        place += self.begin
+        place += self.cell
         x = self.X.ravel().take(place)
         low, high = (each.reduceat(x, self.first) for each in (np.minimum, np.maximum))
         with np.errstate(over="ignore", invalid="ignore"):  # of huge values
@@ -273,62 +193,19 @@ class _Chunk:
         left = x <= np.repeat(threshold, self.size)
         W_l, S_l = (np.add.reduceat(each * left, self.first) for each in (self.w, self.wy))
         W_r, S_r = self.W - W_l, self.S - S_l
-        allowed = varies & (np.minimum(W_l, W_r) >= growth.least_weight)
-        allowed &= np.minimum(W_l, W_r) > 0
-        if growth.least_rows > 1:
-            n_l = np.add.reduceat(left, self.first, dtype=int)
-            allowed &= np.minimum(n_l, self.size - n_l) >= growth.least_rows
+        lighter = np.minimum(W_l, W_r)
+        at = np.flatnonzero(varies & (lighter >= min_weight) & (lighter > 0))
         gain = np.full(len(low), -np.inf)
-        at = np.flatnonzero(allowed)
         gain[at] = S_l[at] ** 2 / W_l[at] + S_r[at] ** 2 / W_r[at] - self.S[at] ** 2 / self.W[at]
-        found.improve(nodes, column, threshold, gain)
-        return varies
+        return threshold, gain, varies
 
-    def parted(self, found: _Splits) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the children, and how many each has, if each node splits as found."""
-        x = self.X[self.row, np.repeat(found.feature, self.size)]
-        right = x > np.repeat(found.threshold, self.size)
+    def children(self, feature: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the children of each node, side by side, and how many each has."""
+        x = self.X[self.row, np.repeat(feature, self.size)]
+        right = x > np.repeat(threshold, self.size)
         n_right = np.add.reduceat(right, self.first, dtype=int)
+        # A stable sort by node and side; NumPy sorts 16 bits in linear time, and a chunk has less
+        # than 2^15 nodes that split.
+        side = np.repeat(np.arange(0, 2 * len(self.size), 2, dtype=np.uint16), self.size) + right
         sizes = np.stack([self.size - n_right, n_right], axis=1).ravel()
-        begin = np.cumsum(sizes) - sizes
-        row = np.empty_like(self.row)
-        for side, own in enumerate((np.flatnonzero(~right), np.flatnonzero(right))):
-            # Lefts, and rights, are in the order of nodes: each moves as far as its node's first.
-            n = sizes[side::2]
-            row[np.repeat(begin[side::2] - (np.cumsum(n) - n), n) + np.arange(len(own))] = self.row[
-                own
-            ]
-        return row, sizes
-
-
-def _starts(sizes: np.ndarray) -> np.ndarray:
-    """Where segments of these sizes begin, and where the last one ends."""
-    return np.append(0, np.cumsum(sizes))
-
-
-_NO_CHILDREN = (np.empty(0, dtype=np.intp), np.empty(0, dtype=int))
-
-
-@dataclass(frozen=True)
-class _Splits:
-    """The best split of each node so far: a column, or -1 for none."""
-
-    feature: np.ndarray
-    threshold: np.ndarray
-    gain: np.ndarray
-
-    @classmethod
-    def none(cls, n: int) -> _Splits:
-        return cls(np.full(n, -1), np.zeros(n, dtype=np.float32), np.full(n, -np.inf))
-
-    def take(self, nodes: np.ndarray) -> _Splits:
-        return _Splits(self.feature[nodes], self.threshold[nodes], self.gain[nodes])
-
-    def improve(
-        self, nodes: np.ndarray, feature: np.ndarray, threshold: np.ndarray, gain: np.ndarray
-    ) -> None:
-        """Keep splits of these nodes that gain more."""
-        better = np.flatnonzero(gain > self.gain[nodes])
-        at = nodes[better]
-        self.feature[at], self.threshold[at] = feature[better], threshold[better]
-        self.gain[at] = gain[better]
+        return self.row[np.argsort(side, kind="stable")], sizes

@@ -23,6 +23,7 @@ from typing import (
     get_type_hints,
 )
 
+from riskad.core.checks import InputError, enumerate_names
 from riskad.storage.fields import (
     ANYTHING_PLAIN,
     COUNT,
@@ -30,11 +31,7 @@ from riskad.storage.fields import (
     NUMBER,
     SHARE,
     TEXT,
-    DictOf,
     Field,
-    Fixed,
-    ListOf,
-    Maybe,
     Number,
     Text,
 )
@@ -73,8 +70,7 @@ def to_plain(value: Any) -> Any:
 
 def from_plain(kind: type[T], value: Any) -> T:
     """Return the record that `to_plain` wrote; an `InputError` says what does not fit."""
-    _field_of(kind).check(value, {})
-    return cast(T, _build(kind, value))
+    return cast(T, _read(kind, value, ""))
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
@@ -126,52 +122,35 @@ def _bounds(annotation: Any) -> tuple[Any, Field | None]:
     return annotation, None
 
 
-def _options(annotation: Any) -> Any:
-    """The type T of `T | None`; None for other annotations."""
-    if get_origin(annotation) not in (Union, UnionType):
-        return None
-    others = [each for each in get_args(annotation) if each is not NoneType]
-    if len(others) != 1:
-        raise TypeError(f"{annotation} is not a type or None, which is all that can be stored.")
-    return others[0]
-
-
-def _field_of(annotation: Any) -> Field:
+def _read(annotation: Any, value: Any, where: str) -> Any:
+    """The value of an annotation from plain values, each of which is checked."""
     bare, bounds = _bounds(annotation)
-    if bounds is not None:
-        return bounds
-    options = _options(bare)
-    if options is not None:
-        return Maybe(_field_of(options))
     origin, arguments = get_origin(bare), get_args(bare)
+    if origin in (Union, UnionType):  # `T | None` is the only one that can be stored
+        inner = next(each for each in arguments if each is not NoneType)
+        return None if value is None else _read(inner, value, where)
     if is_dataclass(bare):
+        names = [each.name for each in _stored(bare)]
+        if type(value) is not dict or set(value) != set(names):
+            raise InputError(f"{where}: expected a dict of {enumerate_names(names, len(names))}")
         hints = get_type_hints(bare, include_extras=True)
-        return Fixed({each.name: _field_of(hints[each.name]) for each in _stored(bare)})
-    if origin is Literal:
-        return Text(choices=arguments)
-    if origin is list or (origin is tuple and arguments[-1] is Ellipsis):
-        return ListOf(_field_of(arguments[0]))
-    if origin is tuple:  # all of one type
-        return ListOf(_field_of(arguments[0]), len(arguments))
-    if origin is dict:
-        return DictOf(TEXT, _field_of(arguments[1]))
-    return _PLAIN[bare]
-
-
-def _build(annotation: Any, value: Any) -> Any:
-    bare, _ = _bounds(annotation)
-    options = _options(bare)
-    if options is not None:
-        return None if value is None else _build(options, value)
-    origin, arguments = get_origin(bare), get_args(bare)
-    if is_dataclass(bare):
-        hints = get_type_hints(bare, include_extras=True)
-        stored = {each.name: _build(hints[each.name], value[each.name]) for each in _stored(bare)}
-        return cast(Any, bare)(**stored)
+        inside = {name: _read(hints[name], value[name], f"{where}.{name}") for name in names}
+        return cast(Any, bare)(**inside)
     if origin in (list, tuple):
-        return origin(_build(arguments[0], each) for each in value)
+        fixed = origin is tuple and Ellipsis not in arguments
+        if type(value) is not list or (fixed and len(value) != len(arguments)):
+            raise InputError(f"{where}: expected a list{f' of {len(arguments)}' * fixed}")
+        return origin(_read(arguments[0], each, where) for each in value)
     if origin is dict:
-        return {key: _build(arguments[1], each) for key, each in value.items()}
+        if type(value) is not dict:
+            raise InputError(f"{where}: expected a dict")
+        return {key: _read(arguments[1], each, f"{where}.{key}") for key, each in value.items()}
+    try:
+        (bounds or (Text(choices=arguments) if origin is Literal else _PLAIN[bare])).check(
+            value, {}
+        )
+    except InputError as error:
+        raise InputError(f"{where}{error}") from None
     return float(value) if bare is float else value
 
 

@@ -81,9 +81,9 @@ class Note(PageBlock):
 
 @dataclass(frozen=True)
 class Figure(PageBlock):
-    """A chart with a caption, and a legend of kinds of row and words."""
+    """A chart, made when it is drawn, with a caption and a legend of kinds of row and words."""
 
-    chart: Chart
+    chart: Callable[[], Chart]
     caption: str = ""
     legend: Sequence[tuple[str, str]] = ()
 

@@ -144,10 +144,10 @@ _SIDE, _LEFT, _TOP = 250, 46, 12
 
 
 def curve_chart(
-    curve: Curve, threshold: float, x_name: str, y_name: str, by_chance: Sequence[Point]
+    curve: Curve, names: tuple[str, str], by_chance: Sequence[Point], threshold: float
 ) -> Chart:
     """A curve in the unit square with its band, what chance would give, and the threshold."""
-    chart = _square(x_name, y_name, f"{y_name} against {x_name}, with 95% intervals")
+    chart = _square(*names, f"{names[1]} against {names[0]}, with 95% intervals")
     upper = list(zip(curve.x, curve.high, strict=True))
     lower = list(zip(curve.x, curve.low, strict=True))
     _path(chart, "band", upper + lower[::-1], closed=True)
@@ -259,11 +259,9 @@ def _ticks(low: float, high: float, most: int) -> list[float]:
 _WIDTH, _HEIGHT, _GAP = 240, 34, 6
 
 
-def values_chart(column: ColumnLook) -> Chart | None:
-    """Bars of the values, a line for each kind of row; None if there is nothing to draw."""
+def values_chart(column: ColumnLook) -> Chart:
+    """Bars of the values, a line for each kind of row."""
     lines = [values for values in column.values if any(values.counts)]
-    if not lines:
-        return None
     height = len(lines) * (_HEIGHT + _GAP)
     label = f"Values of {column.name}: " + "; ".join(f"{each.kind} {each.text}" for each in lines)
     box = {"viewBox": f"0 0 {_WIDTH} {height}", "class": "values", "role": "img"}

@@ -51,7 +51,9 @@ def print_facts(console: Console, facts: Mapping[str, Iterable[str]]) -> None:
 
 def print_blocks(console: Console, blocks: Iterable[Block], most: int | None = None) -> None:
     """Print lines and tables; if there are more than `most` lines, only some of each block."""
-    drawn = [lines for lines in (_draw(block, console.width) for block in blocks) if lines]
+    pairs = [(block, lines) for block in blocks if (lines := _draw(block, console.width))]
+    drawn = [lines for _, lines in pairs]
+    heads = [isinstance(block, Table) for block, _ in pairs]  # which say nothing without a row
     shown = [len(lines) for lines in drawn]
     if most is not None:
         # The end is nearest to the prompt and matters most: what stands above it is cut first.
@@ -59,7 +61,7 @@ def print_blocks(console: Console, blocks: Iterable[Block], most: int | None = N
         steps = ((4, half), (6, every), (3, half), (2, half), (4, every), (2, every), (1, every))
         for fewest, end in steps:
             for i, n in enumerate(shown[:end]):
-                shown[i] = min(n, max(fewest, n - max(sum(shown) - most, 0)))
+                shown[i] = min(n, max(fewest + heads[i], n - max(sum(shown) - most, 0)))
     for lines, n in zip(drawn, shown, strict=True):
         cut = n < len(lines)
         for line in lines[: n - cut]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from riskad.app.report.blocks import (
@@ -89,10 +90,9 @@ def _column_card(column: ColumnLook) -> Card:
     blocks: list[Block] = [Note(column.use + blank)]
     if column.examples:
         blocks.append(Note(f"For example {', '.join(column.examples)}"))
-    chart = values_chart(column)
-    if chart is not None:
+    if any(any(values.counts) for values in column.values):
         legend = [(values.kind, f"{values.kind}: {values.text}") for values in column.values]
-        blocks.append(Figure(chart, legend=legend))
+        blocks.append(Figure(partial(values_chart, column), legend=legend))
     blocks.append(Lines(column.remarks))
     return Card(column.name, column.kind, "" if column.used else "unused", blocks)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from functools import partial
 
 from riskad.app.fit_report import FitReport
 from riskad.app.reasons import show_value
@@ -230,7 +231,7 @@ def rows_reviewed(report: FitReport) -> list[Block]:
         "Anomalies found against rows looked at, with 95% intervals. The point marks the "
         "threshold; the dotted line is a random choice of rows."
     )
-    figure = Figure(charts.found_chart(review), caption)
+    figure = Figure(partial(charts.found_chart, review), caption)
     return [Note(about), Beside([Table(head, cells, right=range(5)), figure]), expectation]
 
 
@@ -268,7 +269,7 @@ def scores(report: FitReport) -> list[Block]:
     if report.evidence:
         caption.append(f"Each labelled row was {report.evidence}.")
     caption.append("The outermost bars also count the rows beyond them.")
-    chart = charts.distribution_chart(report.distribution, report.threshold)
+    chart = partial(charts.distribution_chart, report.distribution, report.threshold)
     return [Figure(chart, " ".join(caption))]
 
 
@@ -282,16 +283,14 @@ def quality(report: FitReport) -> list[Block]:
     if report.trained_on:
         about = f"These are labelled rows of {report.trained_on}, to which the model was fitted."
         blocks.append(Note(f"{about} Labels in this table, if any, were not read."))
-    curves, threshold = report.quality, report.threshold
+    curves = report.quality
     if curves is None:
         return blocks
     rate = curves.precision_rate
-    roc = charts.curve_chart(
-        curves.roc, threshold, "false alarm rate", "anomalies found", [(0, 0), (1, 1)]
-    )
-    precision = charts.curve_chart(
-        curves.precision_recall, threshold, "recall", "precision", [(0, rate), (1, rate)]
-    )
+    draw = partial(charts.curve_chart, threshold=report.threshold)
+    roc = partial(draw, curves.roc, ("false alarm rate", "anomalies found"), [(0, 0), (1, 1)])
+    chance = [(0, rate), (1, rate)]
+    precision = partial(draw, curves.precision_recall, ("recall", "precision"), chance)
     figures = [
         Figure(
             roc,
@@ -313,7 +312,7 @@ def quality(report: FitReport) -> list[Block]:
             "Reliability: of labelled rows with some predicted probability, the share that are "
             "anomalies, at the estimated anomaly rate. On the dotted line predictions are right."
         )
-        figures.append(Figure(charts.reliability_chart(curves.reliability), caption))
+        figures.append(Figure(partial(charts.reliability_chart, curves.reliability), caption))
     return [*blocks, Beside(figures)]
 
 
@@ -356,7 +355,7 @@ def anomaly_rate(report: FitReport) -> list[Block]:
     return [
         Lines(estimate, is_text=True),
         Lines(lines, is_text=True, on=PAGE),
-        Figure(charts.rate_chart((rate.value, rate.low, rate.high), assumed)),
+        Figure(partial(charts.rate_chart, (rate.value, rate.low, rate.high), assumed)),
     ]
 
 

@@ -4,159 +4,107 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import ClassifierTags
+from sklearn.utils.validation import check_is_fitted
 
-from riskad.core.checks import DataWarning, MissingLibrary, check_in_interval
-from riskad.core.labels import ANOMALY
+from riskad.core.checks import DataWarning, InputError, check_in_interval
+from riskad.core.labels import ANOMALY, UNLABELLED, count_labels
+from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import check_label_source, given_rate
-from riskad.decisions.calibration import quietly
-from riskad.decisions.thresholds import Likely, Threshold
-from riskad.detectors.auto.budget import MOST_READ, Clock, rows_to_learn_from
-from riskad.detectors.auto.deciding import calibrated
-from riskad.detectors.auto.graph import SaysItsGraph
-from riskad.detectors.auto.held_out import (
-    HeldOut,
-    fit_weighted,
-    leaderboard,
-    mean_and_spread,
-    member_weights,
-)
-from riskad.detectors.auto.holding_out import Given, HoldsOut
+from riskad.decisions.calibration import Calibration, quietly
+from riskad.decisions.thresholds import Likely, Threshold, zero_one_threshold
+from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, TrainingRows
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
     MEMBERS,
-    QUICK,
-    LabelsGiven,
-    Recipe,
-    chosen_members,
+    Clock,
+    Plan,
+    Sizes,
+    available_members,
+    plan_fit,
+    rows_within_budget,
 )
-from riskad.detectors.auto.more_labels import More, places_of_more
-from riskad.detectors.auto.plan import FEATURES, Plan, plan_fit, sizes_of
-from riskad.detectors.auto.remembering import Remembered, views_of
-from riskad.detectors.auto.samples import (
+from riskad.detectors.auto.novelty import NOVELTY
+from riskad.detectors.auto.views import (
     COMPARED,
+    VIEWS,
+    Views,
+    mean_and_spread,
+    rows_around,
+    sample_rows,
     some_unlabelled,
-    taken,
     thinned,
-    to_learn_from,
     with_labelled,
-    without_absent,
 )
-from riskad.detectors.auto.saying import SaysWhatItIs, say_late
-from riskad.detectors.auto.scoring import ScoresRows
-from riskad.detectors.auto.unseen_kinds import novelty_untested
-from riskad.detectors.auto.views import VIEWS, EncodedRows, Views
-from riskad.detectors.features.native import native_columns
-from riskad.detectors.pretrained import PretrainedRAD
-from riskad.detectors.trees import FrameDetector, check_encoder
+from riskad.detectors.description import GRAPH_TOLERANCE
+from riskad.detectors.features.graph import beside, standardised
+from riskad.detectors.features.learned import NativeColumns
+from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.metrics.folds import as_groups
 from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
+from riskad.rows.engine import usable_cpus
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
-from riskad.storage.fields import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    POSITIVE,
-    SEED,
-    SHARE,
-    DictOf,
-    Either,
-    Fields,
-    Fixed,
-    ListOf,
-    Maybe,
-    Number,
-    Optional,
-    Record,
-    State,
-    Text,
-    Tuple,
-    require,
-)
+from riskad.storage import fields
+from riskad.storage.fields import Fields, State, require
 
-__all__ = ["AutoRAD"]
+_BLOCK = 5_000  # rows scored at a time
+_CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
 
 
-class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
-    HoldsOut, ScoresRows, SaysItsGraph, SaysWhatItIs, FrameDetector
-):
-    r"""Anomaly detection from few labels and contaminated unlabelled rows, without settings.
+class AutoRAD(FrameDetector):
+    """Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
-    Fits several kinds of detector to features learned from all rows, and averages their scores with
-    weights from held-out labelled rows (see `riskad.detectors.auto`). Columns may have missing
-    values (NaN), and columns of a pandas or polars frame may hold text, categories or dates. If
-    only one kind of label is present, members use a risk that needs no other. With more than 20,000
-    rows the unlabelled rows are sampled.
-
-    The fitted model and its file contain standardised training rows, with which new rows are
-    compared: up to 2,000 rows for each of two views, and the labelled rows (`kept_rows`).
+    Averages several kinds of detector over features learned from all rows, with weights from
+    held-out labelled rows (see `riskad.detectors.auto`). Columns may have missing values (NaN), and
+    columns of a pandas or polars frame may hold text, categories or dates. One kind of label is
+    enough. The model and its file contain standardised training rows, with which new rows are
+    compared: up to 2,000 for each of two views, and the labelled rows.
 
     Parameters
     ----------
     budget : float, default=60.0
-        Seconds of work that a fit may take, on one core of a typical machine. The work is planned
-        in advance: with a small budget rows are sampled, fewer labels are held out, and slow
-        members are left out. On a slow or busy machine the same work takes longer
-        (`riskad.detectors.auto.budget`).
-    deep : bool, default=False
-        Whether to add a network (`DeepRAD`; needs torch) as a member.
-    verbose : bool, default=False
-        Whether to print each step.
-    callback : callable, optional
-        Called with a sentence at each step of a fit. It is not saved with the model.
-    members : sequence of str or "quick", optional
-        Names of the members to average (`riskad.detectors.auto` lists them). "quick" selects
-        members that score rows quickly: a forest that learned the network's scores replaces it.
-    n_jobs : int, optional
-        Threads of a fit: how many folds are held out, and how many trees are grown, at a time. None
-        uses all processors. The model does not depend on it.
+        Seconds of work that a fit may take on one core of a typical machine, planned in advance:
+        with a small budget rows are sampled, fewer labels are held out, and slow members left out.
     anomaly_rate : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
-        (`riskad.decisions.anomaly_rate`).
+        (`riskad.decisions.rates`).
+    n_jobs : int, optional
+        Threads of a fit; None uses all processors. The model does not depend on it.
+    callback : callable, optional
+        Called with a sentence at each step of a fit. It is not saved with the model.
+    verbose : bool, default=False
+        Whether to print each step.
     random_state : int, optional
         Seed. None means 0: the same data and budget give the same model.
 
     Attributes
     ----------
-    members_ : dict
-        The fitted detectors by name.
-    weights_ : dict
-        The weight of each member in the score; the weights sum to 1.
+    members_, weights_ : dict
+        The fitted detectors by name, and their weights in the score, which sum to 1.
     leaderboard_ : list of dict
-        The members, best first: the weight of each, its AUC on held-out labelled rows with its
-        standard error (None if nothing could be held out), and the seconds it took. Members for
-        which the budget left no time come last, with weight 0 and `left_out`.
+        The members, best first: weight, AUC on held-out labelled rows with its standard error (None
+        if nothing could be held out), and seconds. Those for which there was no time come last.
     auc_ : Auc or None
-        AUC of the weighted average on the labelled rows that were held out, with its interval and
-        the numbers of rows: all, or fewer if the budget ran short. The labels of these rows were
-        not used to fit members, nor to choose their settings and weights.
+        AUC of the weighted average on the labelled rows that were held out. Their labels were not
+        used to fit members, nor to choose their settings and weights.
     kinds_auc_ : Auc or None
-        AUC for labelled anomalies of a kind that fits have not seen (`riskad.detectors.auto.
-        unseen_kinds`): clusters of them, held out one by one. None if there are too few.
+        AUC for clusters of labelled anomalies whose like fits have not seen; None if too few.
     n_rows_ : int
         Number of rows that members learned from.
-    n_distilled_ : int
-        Number of unlabelled rows that the pretrained network scored for the distilled network.
     prior_ : float
-        Share of normal rows among the unlabelled rows: as given, or estimated from labels and
-        held-out scores. It is 0.8 if only one kind of label is present.
+        Share of normal rows among the unlabelled rows, given or estimated; 0.8 if only one kind of
+        label is present.
     offset_ : float
-        Threshold on `score_samples`: the best list by probabilities
-        (`riskad.decisions.thresholds.Likely`). If the labels do not determine probabilities, the
-        share 1 - prior_ of the unlabelled rows is below it.
+        Threshold on `score_samples`: the best list by probabilities, or, if the labels do not
+        determine these, the threshold below which the share 1 - prior_ of unlabelled rows lies.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` are computed from.
-    schema_ : TableSchema
-        The texts of each text column, and the parts of dates that are used.
-    evidence_ : AnomalyRateEncoder
-        Evidence of the labelled anomalies on each text, for columns with many texts.
-    n_features_in_, feature_names_in_ :
-        Columns seen in fit.
 
     Examples
     --------
@@ -177,37 +125,33 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
     default_threshold: ClassVar[Threshold] = Likely()
 
     _state_fields: ClassVar[Fields] = {
-        "budget": POSITIVE,
-        "deep": FLAG,
-        "members": Maybe(Either(Text(choices=(QUICK,)), ListOf(Text(choices=MEMBERS)))),
-        "verbose": FLAG,
-        "anomaly_rate": Maybe(SHARE),
-        "random_state": SEED,
-        "n_rows_": COUNT,
-        "n_distilled_": COUNT,
-        "encoder_": Record(("OneHotImputer", "SingularVectors")),
-        "views_": DictOf(Text(choices=VIEWS), Record(("LearnedFeatures",))),
-        "members_": DictOf(
-            Text(choices=MEMBERS),
-            Record(MEMBER_TYPES),
+        "budget": fields.POSITIVE,
+        "anomaly_rate": fields.Maybe(fields.SHARE),
+        "verbose": fields.FLAG,
+        "random_state": fields.SEED,
+        "n_rows_": fields.COUNT,
+        "encoder_": fields.Record(("OneHotImputer", "SingularVectors")),
+        "views_": fields.DictOf(fields.Text(choices=VIEWS), fields.Record(("LearnedFeatures",))),
+        "members_": fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES)),
+        "scales_": fields.DictOf(
+            fields.Text(choices=MEMBERS), fields.Tuple(fields.NUMBER, fields.POSITIVE)
         ),
-        "scales_": DictOf(Text(choices=MEMBERS), Tuple(NUMBER, POSITIVE)),
-        "weights_": DictOf(Text(choices=MEMBERS), SHARE),
-        "leaderboard_": ListOf(
-            Fixed(
+        "weights_": fields.DictOf(fields.Text(choices=MEMBERS), fields.SHARE),
+        "leaderboard_": fields.ListOf(
+            fields.Fixed(
                 {
-                    "member": Text(choices=MEMBERS),
-                    "weight": SHARE,
-                    "auc": Maybe(SHARE),
-                    "error": Maybe(Number(0)),
-                    "seconds": Number(0),
-                    "left_out": Optional(FLAG),
+                    "member": fields.Text(choices=MEMBERS),
+                    "weight": fields.SHARE,
+                    "auc": fields.Maybe(fields.SHARE),
+                    "error": fields.Maybe(fields.Number(0)),
+                    "seconds": fields.Number(0),
+                    "left_out": fields.Optional(fields.FLAG),
                 }
             )
         ),
-        "auc_": Maybe(Record(("Auc",))),
-        "kinds_auc_": Maybe(Record(("Auc",))),
-        "prior_": SHARE,
+        "auc_": fields.Maybe(fields.Record(("Auc",))),
+        "kinds_auc_": fields.Maybe(fields.Record(("Auc",))),
+        "prior_": fields.SHARE,
     }
 
     @classmethod
@@ -217,7 +161,7 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
         d = check_encoder(state)
         require(all(v.n_features_in_ == d for v in views.values()), "views_: of other columns")
         require(set(views) == set(VIEWS), "views_: not all")
-        native = native_columns(encoder, views["plain"])
+        native = NativeColumns.of(encoder, views["plain"])
         n_native = None if native is None else native.n_features_out_
         for name, member in members.items():
             recipe = MEMBERS[name]
@@ -226,8 +170,7 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
             parts = recipe.parts_among(spans, n_native)
             widths = {part: span.stop - span.start for part, span in spans.items()}
             widths["native"] = n_native or 0
-            require(set(parts) <= set(widths), f"members_: {name!r} without its features")
-            width = sum(widths[part] for part in parts)
+            width = sum(widths.get(part, 0) for part in parts)
             require(member.n_features_in_ == width, f"members_: {name!r} of other features")
         for name in ("scales_", "weights_"):
             require(set(state[name]) == set(members), f"{name}: of other members")
@@ -237,30 +180,29 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
         self,
         *,
         budget: float = 60.0,
-        deep: bool = False,
-        members: str | Sequence[str] | None = None,
-        verbose: bool = False,
-        callback: Callable[[str], object] | None = None,
-        n_jobs: int | None = None,
         anomaly_rate: float | None = None,
+        n_jobs: int | None = None,
+        callback: Callable[[str], object] | None = None,
+        verbose: bool = False,
         random_state: int | None = None,
     ):
         self.budget = budget
-        self.deep = deep
-        self.members = members
-        self.verbose = verbose
-        self.callback = callback
-        self.n_jobs = n_jobs
         self.anomaly_rate = anomaly_rate
+        self.n_jobs = n_jobs
+        self.callback = callback
+        self.verbose = verbose
         self.random_state = random_state
+
+    # --- fit ------------------------------------------------------------------------------
 
     def fit(
         self,
         X: Any,
         y: Any = None,
+        sample_weight: Any = None,
+        *,
         groups: Any = None,
         label_source: Any = "unknown",
-        sample_weight: Any = None,
     ) -> AutoRAD:
         """Fit to rows X with labels y.
 
@@ -270,43 +212,17 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
             Training rows: numbers, NaN, and in a frame text and dates.
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
-        groups : array of shape (n_rows,), optional
-            Group of each row, such as its customer. Rows of a group are held out together, and the
-            interval of `auc_` counts groups instead of rows. A row with a blank group (None, NaN)
-            is a group of its own. Copies of a row are one group in any case
-            (`riskad.rows.equal_rows`).
-        label_source : str or array of str, default="unknown"
-            How rows were chosen for labelling: "random", "chosen" or "unknown", or one of these for
-            each row. It affects the anomaly rate (`riskad.decisions.anomaly_rate`) alone.
         sample_weight : array of shape (n_rows,), optional
             Weight of each row in the fits of members that minimise a risk; only ratios of weights
             matter. A row with weight 0 is ignored. Features, the network, AUC and anomaly rate
             count every other row as one.
-
-        Returns
-        -------
-        AutoRAD
-            The fitted detector.
-        """
-        self._remembered: Remembered | None = None
-        return self.refit(X, y, groups, label_source, sample_weight)
-
-    def refit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        label_source: Any = "unknown",
-        sample_weight: Any = None,
-    ) -> AutoRAD:
-        """Fit again, for instance after labels have changed; gives the same model as `fit`.
-
-        Features learned from the same rows are reused, as long as the model stays in memory.
-
-        Parameters
-        ----------
-        X, y, groups, label_source, sample_weight
-            As in `fit`.
+        groups : array of shape (n_rows,), optional
+            Group of each row, such as its customer. Rows of a group are held out together, and the
+            interval of `auc_` counts groups instead of rows. A row with a blank group (None, NaN)
+            is a group of its own. Copies of a row are one group in any case.
+        label_source : str or array of str, default="unknown"
+            How rows were chosen for labelling: "random", "chosen" or "unknown", or one of these for
+            each row. It affects the anomaly rate, not the ranking.
 
         Returns
         -------
@@ -315,202 +231,329 @@ class AutoRAD(  # type: ignore[override]  # tells_novelty depends on its members
         """
         clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
-            self._fit(X, y, groups, label_source, sample_weight, clock)
+            self._fit(X, y, sample_weight, groups, label_source, clock)
         if clock.ran_out:
-            warnings.warn(say_late(clock, self.leaderboard_), DataWarning, stacklevel=2)
+            lacks = f", and lacks {self._left_out()}" if self._left_out() else ""
+            warnings.warn(
+                f"The fit was still running after {clock.seconds:,.0f} s and was cut short: it has "
+                f"no more folds of held-out labels{lacks}. The same data gives another model where "
+                "there is more time. Give it a quieter machine, fewer rows or columns, or a "
+                "smaller budget, which plans less work.",
+                DataWarning,
+                stacklevel=2,
+            )
         return self
 
     def _fit(
-        self, X: Any, y: Any, groups: Any, label_source: Any, sample_weight: Any, clock: Clock
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, label_source: Any, clock: Clock
     ) -> None:
         matrix, codes, weight = self._check_training(X, y, sample_weight)
         groups = None if groups is None else as_groups(groups, len(codes))
         source = check_label_source(label_source, len(codes))
         if self.anomaly_rate is not None:
             given_rate(self.anomaly_rate)
-        matrix, codes, groups, source, weight = without_absent(
-            matrix, codes, groups, source, weight
-        )
+        if weight is not None and not (weight > 0).all():
+            present = np.flatnonzero(weight > 0)
+            matrix, codes, weight = matrix[present], codes[present], weight[present]
+            groups = None if groups is None else groups[present]
+            source = source if isinstance(source, str) else source[present]
         groups = group_equal_rows(matrix, codes, groups)
-        labels = LabelsGiven.of(codes)
-        names = [name for name in self._names() if MEMBERS[name].learns_from(labels)]
+        recipes = available_members(count_labels(codes))
+
+        # Features, from all rows or a sample of them
         seen = self._learn_evidence(matrix, codes, weight, groups)
-        most = rows_to_learn_from(self.budget, matrix.shape[1])
-        rows = to_learn_from(codes, *most, self._seed)
-        own_groups, own_weight = taken(rows, groups, weight)
-        repeats = repeats_label(codes[rows], number_copies(matrix[rows], codes[rows]))
-        given = Given(matrix[rows], codes[rows], own_groups, own_weight, repeats)
+        most, fewest_unlabelled = rows_within_budget(self.budget, matrix.shape[1])
+        rows = sample_rows(codes, most, fewest_unlabelled, self._seed)
         self.n_rows_ = len(rows)
         self._say(f"Learning features from {len(rows):,} rows")
-        self.encoder_: Any = fit_encoder(seen[rows], self.schema_.levels, self._seed)
-        table = EncodedRows.of(self.encoder_, seen[rows])
-        known = getattr(self, "_remembered", None)
-        views, self._remembered = views_of(known, table, given.codes, names, self._seed)
+        self.encoder_ = fit_encoder(seen[rows], self.schema_.levels, self._seed)
+        views = Views.fit(self.encoder_, seen[rows], recipes.values(), self._seed)
         self.views_ = dict(views.learned)
-        more = places_of_more(codes, groups, rows)
-        if len(more):
-            columns = views.columns_of(EncodedRows.of(self.encoder_, seen[more]))
-            weights = None if weight is None else weight[more]
-            given = given._replace(more=More(columns, codes[more], weights))
-        source = source if isinstance(source, str) else source[rows]
-        self._average(views, given, names, source, clock)
-
-    def _average(
-        self, views: Views, given: Given, names: Sequence[str], source: Any, clock: Clock
-    ) -> None:
-        """Fit members to features, weight them by held-out labels, and set the threshold."""
-        codes, more = given.codes, given.more
-        widths = self.encoder_.n_features_out_, views.seen_by_teacher().shape[1]
-        sizes = sizes_of(codes, *widths, 0 if more is None else len(more.codes))
-        plan = plan_fit(sizes, names, self.budget)
-        clock.expect(plan.seconds_in(self._threads))
-        clock.finish(plan.steps[FEATURES])
-        seconds = self._fit_members(views, given, plan, clock)
-        decided = some_unlabelled(codes, plan.decided)
-        compared = thinned(decided, COMPARED)
-        self._say(f"Scoring {len(decided):,} rows{clock.in_words()}")
-        scores = self._standardise(self._as_new_rows(views, given, decided), decided, compared)
-        clock.finish(sum(plan.steps[name] for name in plan.members if MEMBERS[name].pretrained))
-        held_out = self._hold_out(views, given, compared, plan, clock)
-        self._weigh(held_out, seconds, names, int((codes == ANOMALY).sum()))
-        fitted = np.full(len(codes), np.nan)
-        fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
-        self._decide(fitted, codes, held_out, source)
-
-    def _say(self, what: str) -> None:
-        if self.verbose:
-            print(what, flush=True)
-        if self.callback is not None:
-            self.callback(what)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state without the callback, which is code, and without the features of rows."""
-        state = {**super().__getstate__(), "callback": None}
-        state.pop("_remembered", None)
-        return state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags = ClassifierTags(multi_class=False)  # `predict_proba` tells two kinds
-        return tags
-
-    # --- members --------------------------------------------------------------------------
-
-    def _names(self) -> list[str]:
-        """Members that are requested and whose libraries are installed."""
-        asked = chosen_members(self.members)
-        had = [name for name in asked if MEMBERS[name].can_be_had(self)]
-        if isinstance(self.members, str) or self.members is None or had == asked:
-            return had
-        missing = next(name for name in asked if name not in had)
-        raise MissingLibrary(
-            f"The member {missing!r} needs {MEMBERS[missing].needs or 'deep=True'}, which is not "
-            "there. Install it, or leave the member out."
+        extra, places = None, ExtraLabelled.places(codes, groups, rows)
+        if len(places):
+            columns = Views(self.views_, self.encoder_, seen[places]).part("plain", "columns")
+            extra_weight = None if weight is None else weight[places]
+            extra = ExtraLabelled(columns, codes[places], extra_weight)
+        training = TrainingRows(
+            matrix=matrix[rows],
+            codes=codes[rows],
+            groups=None if groups is None else groups[rows],
+            weight=None if weight is None else weight[rows],
+            views=views,
+            repeats=repeats_label(codes[rows], number_copies(matrix[rows], codes[rows])),
+            extra=extra,
         )
 
-    def _fit_members(
-        self, views: Views, given: Given, plan: Plan, clock: Clock
-    ) -> dict[str, float]:
+        # Members, within the budget
+        n_columns, slices = self.encoder_.n_features_out_, self.views_["plain"].slices_
+        sizes = Sizes.of(training.codes, n_columns, slices, n_extra=len(places))
+        plan = plan_fit(sizes, recipes, self.budget)
+        clock.expect(plan.seconds(self._threads))
+        clock.finish(plan.feature_seconds)
+        seconds = self._fit_members(training, plan, clock)
+
+        # Their scores on unlabelled rows, and on labelled rows that fits have not seen
+        decided = some_unlabelled(training.codes, plan.decided)
+        compared = thinned(decided, COMPARED)
+        self._say(f"Scoring {len(decided):,} rows{clock.in_words()}")
+        scores = self._standard_scores(training, decided, np.isin(decided, compared))
+        network = (plan.member_seconds[name] for name in self.members_ if recipes[name].pretrained)
+        clock.finish(sum(network))  # which does its work when it scores
+        places = np.union1d(np.flatnonzero(training.codes != UNLABELLED), compared)
+        fitter = CrossFitter(
+            training.take(places), self.members_, self.encoder_, self.evidence_, self._seed
+        )
+        held_out = fitter.hold_out(places, plan, clock, self._threads, self._say)
+
+        # Weights and decisions
+        self.weights_ = held_out.weights()
+        self.leaderboard_ = held_out.leaderboard(self.weights_, seconds)
+        self.auc_, self.kinds_auc_ = held_out.auc(held_out.combined()), held_out.kinds_auc
+        for name in [name for name in recipes if name not in self.members_]:
+            self._say(f"No time left for {name}")
+            none = {"weight": 0.0, "auc": None, "error": None, "seconds": 0.0, "left_out": True}
+            self.leaderboard_.append({"member": name, **none})
+        fitted = np.full(len(rows), np.nan)
+        fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
+        source = source if isinstance(source, str) else source[rows]
+        self._decide(fitted, training.codes, held_out, source)
+
+    @property
+    def _threads(self) -> int:
+        return usable_cpus() if self.n_jobs is None or self.n_jobs < 1 else int(self.n_jobs)
+
+    def _say(self, sentence: str) -> None:
+        if self.verbose:
+            print(sentence, flush=True)
+        if self.callback is not None:
+            self.callback(sentence)
+
+    def _fit_members(self, training: TrainingRows, plan: Plan, clock: Clock) -> dict[str, float]:
         """Fit the planned members; returns the seconds that each took."""
         self.members_: dict[str, Any] = {}
-        self.n_distilled_ = 0
-        codes, seconds = given.codes, dict[str, float]()
+        codes, labels = training.codes, count_labels(training.codes)
+        seconds: dict[str, float] = {}
         for name in plan.members:
             if seconds and not clock.allows_more():
                 break
             self._say(f"Fitting {name}{clock.in_words()}")
             start = time.perf_counter()
-            F, recipe = views.seen_by(name), MEMBERS[name]
-            rows, target = self._lesson(recipe, views, codes, plan.distilled)
-            detector = self._build(recipe, F, given)
+            recipe = MEMBERS[name]
+            F, detector = training.views.seen_by(recipe), recipe.build(labels, self._seed)
+            if "n_jobs" in detector.get_params():
+                # Threads of LightGBM spin while they wait. With 50,000 rows two took 1.3 s where
+                # one took 2.0 s, but beside two busy processes over a minute where one took 3.4 s.
+                threads = 1 if recipe.library == "lightgbm" else self._threads
+                detector.set_params(n_jobs=threads)
+            if recipe.tune is not None:
+                detector.set_params(**recipe.tune(F, codes, self._seed))
             if recipe.pretrained:
                 detector.set_params(unlabelled=plan.read)
-            fit = given.more.before(detector) if recipe.all_labelled and given.more else detector
-            self.members_[name] = fit_weighted(fit, F[rows], target, given.weight, rows)
+            rows = with_labelled(codes, recipe.most_rows)
+            self.members_[name] = training.fit(detector, recipe, F, rows)
             seconds[name] = time.perf_counter() - start
-            clock.finish(0.0 if recipe.pretrained else plan.steps[name])
+            clock.finish(0.0 if recipe.pretrained else plan.member_seconds[name])
         return seconds
 
-    def _build(self, recipe: Recipe, F: np.ndarray, given: Given) -> Any:
-        detector = recipe.build(LabelsGiven.of(given.codes), self._seed)
-        if "n_jobs" in detector.get_params():
-            # Threads of LightGBM spin while they wait. With 50,000 rows two took 1.3 s where one
-            # took 2.0 s, but beside two busy processes over a minute where one took 3.4 s.
-            detector.set_params(n_jobs=1 if recipe.needs == "lightgbm" else self._threads)
-        if recipe.tune is not None:
-            detector.set_params(**recipe.tune(F, given.codes, self._seed))
-        return detector
-
-    def _lesson(
-        self, recipe: Recipe, views: Views, codes: np.ndarray, distilled: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the rows to learn from, and their targets: labels or scores.
-
-        Scores are those that a pretrained network gives to unlabelled rows.
-        """
-        if not recipe.distilled:
-            rows = with_labelled(codes, recipe.most_rows)
-            return rows, codes[rows]
-        F, rows = views.seen_by_teacher(), some_unlabelled(codes, distilled)
-        self.n_distilled_ = len(rows)
-        read = min(MOST_READ, distilled)
-        teacher = PretrainedRAD(unlabelled=read, random_state=self._seed).fit(F, codes)
-        return rows, teacher.score_samples(F[rows])
-
-    def _as_new_rows(self, views: Views, given: Given, rows: np.ndarray) -> Views:
-        """The features of some rows as `score_samples` will see them.
+    def _standard_scores(
+        self, training: TrainingRows, rows: np.ndarray, compared: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Scores of rows by each member, whose mean and spread over compared rows set its scale.
 
         While members learn, the evidence on the levels of a category is cross-fitted and weaker.
-        A threshold must be set on scores of the kind that it is applied to.
+        A threshold must be set on scores of the kind that it is applied to: with features as
+        `score_samples` computes them.
         """
-        if not self.evidence_.places:
-            return views.take(rows)
-        seen = self.evidence_.transform(given.matrix[rows])
-        return Views.of(self.views_, EncodedRows.of(self.encoder_, seen))
-
-    def _standardise(
-        self, views: Views, decided: np.ndarray, compared: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Scores of the decided rows by each member; mean and spread set the member's scale."""
-        few = np.isin(decided, compared)
-        self.scales_, scores = {}, {}
-        for name, detector in self.members_.items():
-            found = detector.score_samples(views.seen_by(name))
-            mean, spread = self.scales_[name] = mean_and_spread(found[few])
-            scores[name] = (found - mean) / spread
-        return scores
-
-    # --- weights, threshold ---------------------------------------------------------------
-
-    def _weigh(
-        self,
-        held_out: HeldOut | None,
-        seconds: Mapping[str, float],
-        names: Sequence[str],
-        n_anomaly: int,
-    ) -> None:
-        aucs = {name: None if held_out is None else held_out.auc(name) for name in self.members_}
-        if held_out is None:
-            self.weights_ = member_weights(aucs, n_anomaly, novelty_untested(n_anomaly))
+        if self.evidence_.places:
+            seen = self.evidence_.transform(training.matrix[rows])
+            views = Views(self.views_, self.encoder_, seen)
         else:
-            self.weights_ = held_out.weights()
-        left_out = [name for name in names if name not in self.members_]
-        for name in left_out:
-            self._say(f"No time left for {name}")
-        self.leaderboard_ = leaderboard(self.weights_, aucs, seconds, left_out)
-        self.auc_ = None if held_out is None else held_out.combined_auc()
+            views = training.views.take(rows)
+        self.scales_, standard = {}, {}
+        for name, detector in self.members_.items():
+            scores = detector.score_samples(views.seen_by(MEMBERS[name]))
+            mean, spread = self.scales_[name] = mean_and_spread(scores[compared])
+            standard[name] = (scores - mean) / spread
+        return standard
 
     def _decide(
-        self, fitted: np.ndarray, codes: np.ndarray, held_out: HeldOut | None, source: Any
+        self, fitted: np.ndarray, codes: np.ndarray, held_out: HeldOut, label_source: Any
     ) -> None:
-        """Set the anomaly rate, the threshold, and the calibration for other thresholds."""
-        told = (self.anomaly_rate, source, self._seed)
-        self.calibration_, self.prior_ = calibrated(fitted, codes, held_out, *told)
-        self.offset_ = -self.calibration_.zero
+        """Set rate, threshold and calibration; `fitted` scores are NaN where not needed."""
+        unseen = np.full(len(codes), np.nan)
+        for places, scores in held_out.on_scale_of(fitted):
+            unseen[places] = scores
+        n_unlabelled = int((codes == UNLABELLED).sum())
+        rows = np.flatnonzero((codes != UNLABELLED) | ~np.isnan(fitted))
+        unseen, fitted, codes = unseen[rows], fitted[rows], codes[rows]
+        source = label_source if isinstance(label_source, str) else label_source[rows]
+        calibration = Calibration.of(
+            -unseen, codes, -fitted, 0.0, self.anomaly_rate, self._seed, source
+        )
+        calibration = replace(calibration, n_unlabelled=n_unlabelled)
+        if calibration.rate is None:  # all rows are labelled; neither 0 nor 1
+            self.prior_ = 1 - (int((codes == ANOMALY).sum()) + 0.5) / (len(codes) + 1)
+        else:
+            self.prior_ = 1 - calibration.pi_n
+        if calibration.rate is None or not calibration.tells_kinds:
+            scores = fitted[codes == UNLABELLED]
+            scores = scores if len(scores) else fitted[~np.isnan(fitted)]
+            self.offset_ = float(np.quantile(scores, 1 - self.prior_))
+        else:  # the lowest zero-one risk of held-out rows
+            if not (codes[~np.isnan(unseen)] == UNLABELLED).any():  # so few that none was held out
+                unseen = np.where(codes == UNLABELLED, fitted, unseen)
+            seen, risk = ~np.isnan(unseen), get_risk("rad", prior=self.prior_)
+            self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
+        self.calibration_ = replace(calibration, zero=-self.offset_)
         self.set_threshold(self.default_threshold)
 
-    # --- description ----------------------------------------------------------------------
+    # --- scores, which do not change the detector: threads may share one ------------------
+
+    def _scores(self, X: Any) -> np.ndarray:
+        with one_blas_thread():
+            return np.concatenate([self._average(rows) for rows in self._blocks(X)])
+
+    def _blocks(self, X: Any) -> Iterator[Views]:
+        for start in range(0, X.shape[0], _BLOCK):
+            yield Views(self.views_, self.encoder_, self._seen(X[start : start + _BLOCK]))
+
+    def _average(self, rows: Views) -> np.ndarray:
+        total = np.zeros(len(rows))
+        for name, detector in self.members_.items():
+            mean, spread = self.scales_[name]
+            scores = rows.scores_by(MEMBERS[name], detector)
+            total += self.weights_[name] * (scores - mean) / spread
+        return total
+
+    @property
+    def tells_novelty(self) -> bool:  # type: ignore[override]  # it depends on the members
+        """Whether `novelty` is available: not if there was no time for it."""
+        return NOVELTY in getattr(self, "members_", {})
+
+    def novelty(self, X: Any) -> np.ndarray:
+        """Return how unlike all training rows each row is, labelled or not.
+
+        It is 0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
+        of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
+        """
+        return self.anomaly_score_and_novelty(X)[1]
+
+    def anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return `anomaly_score` and `novelty`, in the time of one of them."""
+        check_is_fitted(self)
+        if not self.tells_novelty:
+            raise InputError(
+                "This model had no time to learn novelty. Fit it again, with a larger budget."
+            )
+        mean, spread = self.scales_[NOVELTY]
+        scores, usual = [], []
+        with one_blas_thread():
+            for rows in self._blocks(self._check_rows(X, reset=False)):
+                scores.append(self._average(rows))
+                usual.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
+        return -np.concatenate(scores), (mean - np.concatenate(usual)) / spread
+
+    # --- the same scores in an ONNX graph -------------------------------------------------
+
+    @property
+    def graph_tolerance(self) -> float:
+        """More than usual if a member with much weight computes in single precision."""
+        members = (
+            self.weights_[name] / self.scales_[name][1] * getattr(detector, "graph_tolerance", 0.0)
+            for name, detector in self.members_.items()
+        )
+        return max(GRAPH_TOLERANCE, sum(members))
+
+    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+        """Return the weighted average of the members."""
+        return self._onnx_scores(graph, rows)[0]
+
+    def onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
+        """Return the weighted average of the members, and novelty, high for unusual rows."""
+        average, standard = self._onnx_scores(graph, rows)
+        place = np.array(list(self.members_).index(NOVELTY))
+        return average, graph.node("Neg", graph.node("Gather", standard, place, axis=1))
+
+    def _onnx_scores(self, graph: Any, rows: str) -> tuple[str, str]:
+        """The average, and the standardised scores of the members, a column each."""
+        table = self._graph_rows(graph, rows)
+        numbers = self.encoder_.onnx_rows(graph, table)
+        views = {name: view.onnx_parts(graph, numbers) for name, view in self.views_.items()}
+        native = NativeColumns.of(self.encoder_, self.views_["plain"])
+        if native is not None:
+            columns = views["plain"]["columns"]
+            views["plain"]["native"] = native.onnx_columns(graph, columns, table)
+        n_native = None if native is None else native.n_features_out_
+        seen: dict[tuple[str, ...], str] = {}
+        scores = []
+        for name, detector in self.members_.items():
+            recipe = MEMBERS[name]
+            parts = recipe.parts_among(self.views_[recipe.view].slices_, n_native)
+            key = (recipe.view, *parts)
+            if key not in seen:
+                seen[key] = beside(graph, [views[recipe.view][part] for part in parts])
+            score = detector.onnx_scores(graph, seen[key], False)
+            scores.append(graph.node("Reshape", score, np.array([-1, 1])))
+        mean, spread = np.array([self.scales_[name] for name in self.members_]).T
+        standard = standardised(graph, beside(graph, scores), mean, spread)
+        weights = np.array([self.weights_[name] for name in self.members_])
+        return str(graph.node("MatMul", standard, weights)), standard
+
+    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+        """Return random rows around the training rows, with a tenth of their cells blank."""
+        return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)
+
+    # --- summary --------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return the members with their weights, the anomaly rate and how many rows took part."""
+        return super().describe() | {
+            "leaderboard": self.leaderboard_,
+            "prior": self.prior_,
+            "rows": self.n_rows_,
+        }
+
+    def describe_in_words(self) -> list[str]:
+        """Return the number of members, the basis of their weights, and which were left out."""
+        learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
+        left_out = self._left_out()
+        no_time = f"left out for lack of time (budget={self.budget:g}): {left_out}"
+        if len(learners) == 1:
+            only = f"one kind of detector ({learners[0]}); there was no time for others"
+            return [only, no_time] if left_out else [only]
+        weighted = "without held-out labels to weight them by"
+        if auc is not None:
+            weighted = "weighted by held-out labels"
+        sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
+        sentences += [no_time] if left_out else []
+        if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
+            sentences.append(
+                "new kinds of anomaly may rank low: labelled ones whose like no fit had seen have "
+                f"an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look at novelty, too"
+            )
+        return [*sentences, f"learned from {self.n_rows_:,} rows"]
+
+    def _left_out(self) -> str:
+        return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
 
     def evidence_in_words(self) -> str:
         """Describe how the held-out rows were scored."""
         return "scored by members that were fitted, tuned and weighted without its label"
+
+    def needs_rows(self) -> bool:
+        """Return True: outlier scores and kernels compare rows with training rows."""
+        return True
+
+    def kept_rows(self) -> int:
+        """Return the number of standardised training rows in the views and members."""
+        views = sum(view.kept_rows() for view in self.views_.values())
+        return views + sum(member.kept_rows() for member in self.members_.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the callback, which is code."""
+        return {**super().__getstate__(), "callback": None}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags = ClassifierTags(multi_class=False)  # `predict_proba` tells two kinds
+        return tags

@@ -1,189 +1,114 @@
-"""The kinds of detector that `AutoRAD` averages: what each sees and how it is made."""
+"""The kinds of detector that `AutoRAD` averages, and how many of them a budget allows.
+
+A budget of seconds buys work: rows to learn from, members, rows that the pretrained network reads
+and scores, folds. All of it is planned before the fit from the shape of the table (`plan_fit`),
+with constants that were measured once on one core of a typical machine. So the same data and seed
+give the same model on a slow or busy machine; there the fit takes longer than its budget. Only if
+it takes ten times as long (`Clock`), planned work is left out, with a warning.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from riskad.core.checks import InputError, enumerate_names, lookup
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.core.checks import InputError
+from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
 from riskad.core.losses import get_loss
-from riskad.detectors.auto.budget import MOST_READ, MOST_ROWS, Sizes
-from riskad.detectors.auto.novelty import NOVELTY, Novelty
-from riskad.detectors.auto.samples import COMPARED, with_labelled
-from riskad.detectors.boosted import BoostedRAD
-from riskad.detectors.distilled import DistilledForest
+from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
+from riskad.detectors.auto.views import COMPARED, with_labelled
+from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
 from riskad.detectors.forest import ForestRAD
-from riskad.detectors.labelled_trees import Growth, LabelledTrees
-from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD
+from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read
 from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.linear_search import FEWEST_FOR_AUC, Candidate, choose
 
-__all__ = [
-    "MEMBERS",
-    "MEMBER_TYPES",
-    "PRIOR",
-    "LabelsGiven",
-    "Recipe",
-    "add_member",
-    "chosen_members",
-]
-
-PRIOR = 0.8
-_A, _LAMBDA = 0.02, 0.003
-_TREES, _DISTILLED_TREES, _ROUNDS = 200, 100, 150
+SPLITS = 5
+FOLD_SCORED = 100  # unlabelled rows that the network scores in a fold, beside those held out
+_MOST_ROWS = 20_000  # that members learn from; beyond it unlabelled rows are sampled
+_MOST_READ = 300  # unlabelled rows that the network reads
+_PRIOR, _A, _LAMBDA = 0.8, 0.02, 0.003
+_TREES, _ROUNDS = 200, 150
 _MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001
 _FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
-_KNOWLEDGE_WORTH = 100  # labelled anomalies that halve the weight of pretrained members
+_KNOWLEDGE_WORTH = 100  # labelled anomalies that halve the weight of the network
 _KERNEL_LOSS = "squared"
 _KERNEL_CHOICES = [
-    Candidate(_A, PRIOR, _LAMBDA),
-    *(Candidate(_A, PRIOR, lam) for lam in (0.001, 0.01, 0.03)),
-    Candidate(_A, 0.95, _LAMBDA),
-    Candidate(0.1, PRIOR, _LAMBDA),
-    Candidate(0.1, 0.95, _LAMBDA),
+    *(Candidate(_A, _PRIOR, lam) for lam in (_LAMBDA, 0.001, 0.01, 0.03)),
+    *(Candidate(a, prior, _LAMBDA) for a, prior in ((_A, 0.95), (0.1, _PRIOR), (0.1, 0.95))),
 ]
 _FREE_INTERCEPT = 10.0
 
 
 @dataclass(frozen=True)
-class LabelsGiven:
-    """The number of rows of each kind, and the risk that they allow."""
+class Sizes:
+    """The sizes that determine the work of a fit."""
 
-    normal: int
-    anomaly: int
-    unlabelled: int
+    rows: int  # to learn from, including labelled ones
+    columns: int  # in numbers
+    labelled: int
+    counting: int  # rows of a forest: labelled ones, or all if only one kind of label is present
+    read: int  # labelled rows that the network reads
+    network_columns: int  # that it reads of each row
+    all_labelled: int = 0  # including those beyond `rows`
 
     @classmethod
-    def of(cls, codes: np.ndarray) -> LabelsGiven:
-        """Count codes; refuse labels from which nothing can be learned."""
-        labels = cls(*(int((codes == kind).sum()) for kind in (NORMAL, ANOMALY, UNLABELLED)))
-        if (labels.normal > 0) + (labels.anomaly > 0) + (labels.unlabelled > 0) < 2:
-            raise InputError(
-                f"AutoRAD tells kinds of row apart, and y has one only: {count_labels(codes)}. "
-                "Label some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
-            )
-        return labels
-
-    @property
-    def risk(self) -> str:
-        """The risk for which all kinds of row are present."""
-        if not self.normal:
-            return "nu"
-        if not self.anomaly:
-            return "pu"
-        return "rad" if self.unlabelled else "pn"
-
-    @property
-    def labelled_risk(self) -> str:
-        """The same for members that use unlabelled rows only through features."""
-        return "pn" if self.risk == "rad" else self.risk
-
-
-# --- seconds of a fit: measured once, and rounded up ----------------------------------------
+    def of(
+        cls, codes: np.ndarray, n_columns: int, slices: Mapping[str, slice], n_extra: int
+    ) -> Sizes:
+        """Those of rows with these labels and a plain view, and of further labelled rows."""
+        n_labelled = int((codes != UNLABELLED).sum())
+        network = columns_for_network(slices, native=None), "outliers"
+        both = _labelled_risk(count_labels(codes)) == "pn"
+        return cls(
+            rows=len(codes),
+            columns=n_columns,
+            labelled=n_labelled,
+            counting=n_labelled if both else len(codes),
+            read=labelled_rows_read(codes),
+            network_columns=sum(slices[part].stop - slices[part].start for part in network),
+            all_labelled=n_labelled + n_extra,
+        )
 
 
 def _usual_seconds(sizes: Sizes) -> float:
     return 1 + 1e-4 * sizes.rows * (1 + sizes.columns / 50)
 
 
-def _kernel_seconds(sizes: Sizes) -> float:
-    return 0.35 + 3e-5 * sizes.rows + 1e-4 * sizes.labelled
-
-
-def _forest_seconds(sizes: Sizes) -> float:
-    return 0.25 + 2.5e-4 * sizes.counting
-
-
-def _linear_seconds(sizes: Sizes) -> float:
-    return 0.05 + 1e-3 * sizes.columns + 1e-6 * sizes.rows
-
-
-def _boosted_seconds(sizes: Sizes) -> float:
-    rows = min(sizes.rows, _MOST_BOOSTED + sizes.labelled)
-    return 0.2 + 2.3e-6 * rows * (sizes.columns + 22)
-
-
-def _distilled_seconds(sizes: Sizes) -> float:
-    return 1.0  # in addition to the pretrained network
-
-
-def _labelled_trees_seconds(sizes: Sizes) -> float:
-    rounds = Growth.of(sizes.all_labelled, max(sizes.columns, 1)).rounds
-    return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
-
-
-def _no_seconds(sizes: Sizes) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True)
 class Recipe:
-    """How a member is made.
+    """How a member is made: of which parts of which view of the columns, by which detector.
 
-    Parameters
-    ----------
-    view, parts
-        Which parts of which view of the columns the member sees.
-    build
-        Makes the unfitted detector from the labels and a seed.
-    weight
-        b_k, its weight relative to others that do equally well on held-out rows, with few
-        anomalies.
-    most_rows
-        Most unlabelled rows that it learns from.
-    distilled
-        Whether it learns the scores of a pretrained network instead of labels.
-    pretrained
-        Whether it is the pretrained network itself, which reads training rows whenever it scores.
-    fewest_labels
-        Minimum number of labelled rows of each kind.
-    all_labelled
-        Whether it learns only from labelled rows, and from more of them than the others.
-    default
-        Whether it is a member by default.
-    seconds
-        Seconds of a fit on one core of a typical machine.
-    tune
-        Chooses settings from the member's features, the codes and a seed.
-    chooses
-        Whether labels choose its settings, by `tune` or in its own fit. Folds then use the settings
-        it is built with, or choose again, so that held-out labels have no influence.
-    needs
-        A library that must be installed.
-    asked_for
-        The parameter of `AutoRAD` that adds it; without one it needs no parameter.
+    `build` makes the unfitted detector from the numbers of labels and a seed; `tune` chooses
+    settings from its features, the codes and a seed. Folds do not tune: they hold labels out.
     """
 
     view: str
     parts: tuple[str, ...]
-    build: Callable[[LabelsGiven, int], Any]
-    weight: float = 1.0
-    most_rows: int = MOST_ROWS
-    distilled: bool = False
-    pretrained: bool = False
-    fewest_labels: int = 0
-    all_labelled: bool = False
-    default: bool = True
+    build: Callable[[LabelCounts, int], Any]
+    weight: float = 1.0  # b_k: beside others that do equally well, with few anomalies
+    seconds: Callable[[Sizes], float] = _usual_seconds  # of a fit on one core, rounded up
+    most_rows: int = _MOST_ROWS  # unlabelled rows that it learns from
     tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
-    seconds: Callable[[Sizes], float] = _usual_seconds
-    chooses: bool = False
-    needs: str = ""
-    asked_for: str = ""
+    pretrained: bool = False  # it reads training rows whenever it scores
+    fewest_labels: int = 0  # of each kind
+    all_labelled: bool = False  # it learns from labelled rows alone, and from all of them
+    library: str = ""  # which must be installed
 
     def weight_with(self, n_anomaly: int) -> float:
         """Return b_k for this many labelled anomalies."""
         if self.all_labelled:
             return self.weight * min(1.0, n_anomaly / _ENOUGH_TO_CLASSIFY)
-        if not (self.distilled or self.pretrained):
-            return self.weight
-        return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
+        if self.pretrained:
+            return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
+        return self.weight
 
     def parts_among(self, slices: Mapping[str, slice], native: int | None) -> tuple[str, ...]:
         """Return the parts that the member sees, of a view that has these.
@@ -193,203 +118,123 @@ class Recipe:
         """
         if not self.pretrained:
             return self.parts
-        widths = {part: span.stop - span.start for part, span in slices.items()}
-        columns, width = ("columns", widths["columns"]) if native is None else ("native", native)
-        if width + widths["outliers"] > READS_COLUMNS:
-            columns = "components"
+        columns = columns_for_network(slices, native)
         return tuple(columns if part == "columns" else part for part in self.parts)
 
-    def learns_from(self, labels: LabelsGiven) -> bool:
-        """Return whether there are enough labels of both kinds."""
-        return min(labels.normal, labels.anomaly) >= self.fewest_labels
 
-    def can_be_had(self, auto: Any) -> bool:
-        """Return whether its library is installed, and its parameter set if it has one."""
-        wanted = not self.asked_for or bool(getattr(auto, self.asked_for))
-        return wanted and (not self.needs or find_spec(self.needs) is not None)
+def columns_for_network(slices: Mapping[str, slice], native: int | None) -> str:
+    """Return the part that the network reads beside outlier scores."""
+    n_columns = slices["columns"].stop - slices["columns"].start if native is None else native
+    n_outliers = slices["outliers"].stop - slices["outliers"].start
+    if n_columns + n_outliers > READS_COLUMNS:
+        return "components"
+    return "columns" if native is None else "native"
 
 
-def _forest(labels: LabelsGiven, seed: int) -> ForestRAD:
-    forest = ForestRAD(
-        risk=labels.labelled_risk, prior=PRIOR, n_estimators=_TREES, random_state=seed
-    )
+def _risk(labels: LabelCounts) -> str:
+    """The risk for which all kinds of row are present."""
+    if not labels.normal:
+        return "nu"
+    if not labels.anomaly:
+        return "pu"
+    return "rad" if labels.unlabelled else "pn"
+
+
+def _labelled_risk(labels: LabelCounts) -> str:
+    """The same for members that use unlabelled rows only through features."""
+    return "pn" if _risk(labels) == "rad" else _risk(labels)
+
+
+def _forest(labels: LabelCounts, seed: int) -> ForestRAD:
+    risk = _labelled_risk(labels)
+    forest = ForestRAD(risk=risk, prior=_PRIOR, n_estimators=_TREES, random_state=seed)
     # Without unlabelled rows no leaf is too small: a person has looked at each labelled row.
-    return forest.set_params(min_leaf=_ANY_LEAF) if forest.risk == "pn" else forest
+    return forest.set_params(min_samples_leaf=_ANY_LEAF) if risk == "pn" else forest
 
 
-def _kernel(labels: LabelsGiven, seed: int) -> ShallowRAD:
-    return ShallowRAD(
-        _KERNEL_LOSS,
-        risk=labels.risk,
-        a=_A,
-        prior=PRIOR,
-        lam=_LAMBDA,
-        scale=False,
-        intercept_scaling=_FREE_INTERCEPT,
-        random_state=seed,
-    )
+def _kernel(labels: LabelCounts, seed: int) -> ShallowRAD:
+    kernel = ShallowRAD(_KERNEL_LOSS, risk=_risk(labels), scale=False, random_state=seed)
+    settings = _KERNEL_CHOICES[0]._asdict()
+    return kernel.set_params(intercept_scaling=_FREE_INTERCEPT, **settings)
 
 
 def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
-    """a, prior and lambda of the kernel member, by `riskad.metrics.linear_search`."""
-    chosen = _KERNEL_CHOICES[0]
-    kinds = {int(code) for code in np.unique(codes)}
-    if kinds == {NORMAL, ANOMALY, UNLABELLED} and all(
-        (codes == kind).sum() >= FEWEST_FOR_AUC for kind in (NORMAL, ANOMALY)
-    ):
+    """a, prior and lambda of the kernel member, by `riskad.decisions.selection`."""
+    best = _KERNEL_CHOICES[0]
+    labels = count_labels(codes)
+    if labels.unlabelled and min(labels.normal, labels.anomaly) >= FEWEST_FOR_AUC:
         rows = with_labelled(codes, COMPARED)
         Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
         selection = choose(Z, codes[rows], None, get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
-        chosen = _KERNEL_CHOICES[selection.chosen]
-    return chosen._asdict()
+        best = _KERNEL_CHOICES[selection.chosen]
+    return best._asdict()
 
 
-def _linear(labels: LabelsGiven, seed: int) -> ShallowRAD:
-    if labels.risk == "rad":
-        return ShallowRAD(select="cv", random_state=seed)
-    return ShallowRAD(risk=labels.risk, lam=0.1, random_state=seed)
+def _boosted(labels: LabelCounts, seed: int) -> BoostedRAD:
+    return BoostedRAD(risk=_risk(labels), a=_A, prior=_PRIOR, max_iter=_ROUNDS, random_state=seed)
 
 
-def _boosted(labels: LabelsGiven, seed: int) -> BoostedRAD:
-    return BoostedRAD(risk=labels.risk, a=_A, prior=PRIOR, n_rounds=_ROUNDS, random_state=seed)
+def _boosted_seconds(sizes: Sizes) -> float:
+    rows = min(sizes.rows, _MOST_BOOSTED + sizes.labelled)
+    return 0.2 + 2.3e-6 * rows * (sizes.columns + 22)
 
 
-def _network(labels: LabelsGiven, seed: int) -> PretrainedRAD:
-    return PretrainedRAD(unlabelled=MOST_READ, random_state=seed)
+def _labelled_trees_seconds(sizes: Sizes) -> float:
+    rounds = labelled_growth(sizes.all_labelled, max(sizes.columns, 1))["num_iterations"]
+    return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
 
 
-def _labelled_trees(labels: LabelsGiven, seed: int) -> LabelledTrees:
-    return LabelledTrees(random_state=seed)
-
-
-def _distilled_forest(labels: LabelsGiven, seed: int) -> DistilledForest:
-    return DistilledForest(n_estimators=_DISTILLED_TREES, random_state=seed)
-
-
-def _deep(labels: LabelsGiven, seed: int) -> Any:
-    # By name, since networks are in a higher package than detectors that need no torch.
-    deep = import_module("riskad.deep.risk_detectors")
-    risk = labels.risk if labels.risk == "pn" else "nn" + labels.risk
-    return deep.DeepRAD(risk=risk, prior=PRIOR, random_state=seed)
-
-
-def _novelty(labels: LabelsGiven, seed: int) -> Novelty:
-    return Novelty()
-
-
-_TABLE = ("columns", "outliers", "components")
-_ALL = (*_TABLE, "shapes", "distances")
-_KERNELS = ("kernels", "outliers")
-MEMBERS = {
-    "smooth forest": Recipe("smooth", _TABLE, _forest, seconds=_forest_seconds),
+MEMBERS: dict[str, Recipe] = {
+    "smooth forest": Recipe(
+        "smooth",
+        ("columns", "outliers", "components"),
+        _forest,
+        seconds=lambda sizes: 0.25 + 2.5e-4 * sizes.counting,
+    ),
     "kernel": Recipe(
         "smooth",
-        _KERNELS,
+        ("kernels", "outliers"),
         _kernel,
-        seconds=_kernel_seconds,
         weight=0.5,
+        seconds=lambda sizes: 0.35 + 3e-5 * sizes.rows + 1e-4 * sizes.labelled,
         tune=_tune_kernel,
-        chooses=True,
     ),
     "network": Recipe(
         "plain",
         ("columns", "outliers"),
-        _network,
-        seconds=_no_seconds,  # beyond what it reads and scores
+        lambda labels, seed: PretrainedRAD(unlabelled=_MOST_READ, random_state=seed),
         weight=6.0,
+        seconds=lambda sizes: 0.0,  # beyond what it reads and scores
         pretrained=True,
     ),
     "boosted": Recipe(
         "smooth",
-        _TABLE,
+        ("columns", "outliers", "components"),
         _boosted,
-        seconds=_boosted_seconds,
         weight=1.5,
+        seconds=_boosted_seconds,
         most_rows=_MOST_BOOSTED,
-        needs="lightgbm",
+        library="lightgbm",
     ),
     "labelled trees": Recipe(
         "plain",
         ("columns",),
-        _labelled_trees,
-        seconds=_labelled_trees_seconds,
+        lambda labels, seed: LabelledTrees(random_state=seed),
         weight=2.0,
+        seconds=_labelled_trees_seconds,
         fewest_labels=_FEWEST_TO_CLASSIFY,
         all_labelled=True,
-        needs="lightgbm",
+        library="lightgbm",
     ),
-    "forest": Recipe("plain", _ALL, _forest, seconds=_forest_seconds, default=False),
-    # The kernel member can do the same.
-    "linear": Recipe(
-        "smooth",
-        ("columns",),
-        _linear,
-        seconds=_linear_seconds,
-        weight=0.5,
-        chooses=True,
-        default=False,
+    NOVELTY: Recipe(
+        "plain", ("outliers",), lambda labels, seed: Novelty(), seconds=lambda sizes: 0.0
     ),
-    "distilled network": Recipe(
-        "smooth",
-        _TABLE,
-        _distilled_forest,
-        seconds=_distilled_seconds,
-        weight=3.0,
-        distilled=True,
-        default=False,
-    ),
-    "deep": Recipe("smooth", _TABLE, _deep, asked_for="deep"),
-    NOVELTY: Recipe("plain", ("outliers",), _novelty, seconds=_no_seconds),
 }
 """By name, in the order in which they get their share of a budget."""
 
-MEMBER_TYPES = [
-    "ForestRAD",
-    "ShallowRAD",
-    "BoostedRAD",
-    "DistilledForest",
-    "DeepRAD",
-    "LabelledTrees",
-    "Novelty",
-    "PretrainedRAD",
-]
+_CLASSES = (ForestRAD, ShallowRAD, PretrainedRAD, BoostedRAD, LabelledTrees, Novelty)
+MEMBER_TYPES = [cls.__name__ for cls in _CLASSES]
 """Names of classes that may be members, also in files."""
-
-QUICK = "quick"
-_QUICK = ("smooth forest", "kernel", "distilled network", "boosted", "labelled trees", NOVELTY)
-
-
-def chosen_members(asked: str | Sequence[str] | None) -> list[str]:
-    """Return the names of the requested members.
-
-    Parameters
-    ----------
-    asked
-        Names; "quick" for members that score rows quickly; None for the default members.
-
-    Examples
-    --------
-    >>> chosen_members(["forest", "kernel"])
-    ['kernel', 'forest']
-    >>> "network" in chosen_members(None), "network" in chosen_members("quick")
-    (True, False)
-    """
-    if asked is None:
-        return [name for name, recipe in MEMBERS.items() if recipe.default]
-    if isinstance(asked, str):
-        if asked != QUICK:
-            raise InputError(
-                f"members must be a list of names, {QUICK!r} or None, got {asked!r}. "
-                f"Names are {enumerate_names(MEMBERS)}."
-            )
-        return [name for name in MEMBERS if name in _QUICK]
-    names = {lookup("members", name, MEMBERS) and name for name in asked}
-    if not names - {NOVELTY}:
-        raise InputError(
-            f"members must name a detector that learns from labels, got {list(asked)!r}. "
-            f"Names are {enumerate_names(MEMBERS)}."
-        )
-    return [name for name in MEMBERS if name in names]
 
 
 def add_member(name: str, recipe: Recipe, type_name: str) -> None:
@@ -398,3 +243,160 @@ def add_member(name: str, recipe: Recipe, type_name: str) -> None:
         raise InputError(f"AutoRAD has a member {name!r} already; choose another name.")
     MEMBERS[name] = recipe
     MEMBER_TYPES.append(type_name)
+
+
+def available_members(labels: LabelCounts) -> dict[str, Recipe]:
+    """Return the members that can learn from these labels with the libraries that are installed."""
+    if sum(n > 0 for n in (labels.normal, labels.anomaly, labels.unlabelled)) < 2:
+        raise InputError(
+            f"AutoRAD tells kinds of row apart, and y has one only: {labels}. "
+            "Label some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
+        )
+    return {
+        name: recipe
+        for name, recipe in MEMBERS.items()
+        if min(labels.normal, labels.anomaly) >= recipe.fewest_labels
+        and (not recipe.library or find_spec(recipe.library) is not None)
+    }
+
+
+# --- the plan of a fit ----------------------------------------------------------------------
+
+_ROWS_PER_SECOND, _FEWEST_PER_SECOND, _FEWEST_ROWS, _ENOUGH_ROWS = 1_000, 150, 200, 1_000
+_PER_PAIR, _ALONE = 5e-8, 400  # seconds per cell and context row; cost of a cell without a context
+_NETWORK_WORK = ((_MOST_READ, 3_000), (_MOST_READ, COMPARED), (150, COMPARED), (50, COMPARED))
+_FOLD_SHARE = 0.3  # of the seconds of a member, for its lighter fit in a fold
+
+
+def rows_within_budget(seconds: float, n_columns: int) -> tuple[int, int]:
+    """Return for how many rows features can be learned, and the minimum of unlabelled rows."""
+    most = _ROWS_PER_SECOND * seconds / (1 + n_columns / 50)
+    fewest = min(_ENOUGH_ROWS, max(_FEWEST_ROWS, _FEWEST_PER_SECOND * seconds))
+    return int(min(_MOST_ROWS, max(1, most))), int(fewest)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a fit, with its seconds on one core of a typical machine."""
+
+    feature_seconds: float
+    member_seconds: Mapping[str, float]  # in the order of the fits
+    read: int  # unlabelled rows that the network reads
+    decided: int  # unlabelled rows whose scores are used for decisions
+    folds: int  # of five, that are held out
+    fold_seconds: float  # for one of them
+    kinds: bool  # whether kinds of anomaly are held out, too
+    kind_seconds: float  # for all of them; 0 if they are not
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of the members."""
+        return tuple(self.member_seconds)
+
+    def folds_at_once(self, threads: int) -> int:
+        """Return how many folds this many threads hold out at a time."""
+        return max(1, min(threads, self.folds))
+
+    def seconds(self, threads: int = 1) -> float:
+        """Return the seconds of the whole fit if this many threads hold out folds."""
+        folds = self.folds * self.fold_seconds / self.folds_at_once(threads)
+        return self.feature_seconds + sum(self.member_seconds.values()) + folds + self.kind_seconds
+
+
+def plan_fit(sizes: Sizes, recipes: Mapping[str, Recipe], budget: float) -> Plan:
+    """Return a plan within the budget, but always with one member.
+
+    Members come first, as long as one fold could still be held out of all of them; then folds, then
+    kinds of anomaly. If seconds are short, a network first reads fewer rows, and fewer rows are
+    used for decisions. It is left out if nothing could be held out otherwise.
+    """
+    networks = {name for name, recipe in recipes.items() if recipe.pretrained}
+    plans = []
+    for read, decided in _NETWORK_WORK:
+        plan = _plan(sizes, recipes, budget, read, decided)
+        if plan.folds == SPLITS and networks <= set(plan.members):
+            return plan
+        plans.append(plan)
+    others = {name: recipe for name, recipe in recipes.items() if name not in networks}
+    plans.append(_plan(sizes, others or recipes, budget, *_NETWORK_WORK[-1]))
+    return max(plans, key=lambda plan: (plan.folds > 1, len(plan.members), plan.folds))
+
+
+def _plan(
+    sizes: Sizes, recipes: Mapping[str, Recipe], budget: float, read: int, decided: int
+) -> Plan:
+    """The plan, if a network reads and scores this many rows."""
+    features = 0.4 + 1.2e-4 * sizes.rows * (1 + sizes.columns / 100)
+    spent, in_fold = features, 0.0
+    members: dict[str, float] = {}
+    for name, recipe in recipes.items():
+        fit = recipe.seconds(sizes)
+        fold = _FOLD_SHARE * fit
+        if recipe.pretrained:
+            fit += _network_seconds(sizes, scored=min(decided, sizes.rows), unlabelled=read)
+            held_out = (COMPARED + sizes.labelled) // SPLITS
+            fold = _network_seconds(sizes, FOLD_SCORED + held_out, unlabelled=read // 2)
+        if members and fit > 0 and spent + fit + in_fold + fold > budget:
+            continue
+        members[name] = fit
+        spent, in_fold = spent + fit, in_fold + fold
+    folds = int(np.clip((budget - spent) // max(in_fold, 1e-9), 0, SPLITS))
+    judges = [recipes[name] for name in JUDGES if name in members]
+    in_kinds = MOST_KINDS * sum(_FOLD_SHARE * recipe.seconds(sizes) for recipe in judges)
+    kinds = folds > 1 and spent + folds * in_fold + in_kinds <= budget
+    return Plan(features, members, read, decided, folds, in_fold, kinds, in_kinds * kinds)
+
+
+def _network_seconds(sizes: Sizes, scored: int, unlabelled: int) -> float:
+    """Seconds in which the network reads labelled and unlabelled rows, and scores others."""
+    read = sizes.read + unlabelled
+    return _PER_PAIR * (scored + read) * (sizes.network_columns + 1) * (read + _ALONE)
+
+
+# --- wall time ------------------------------------------------------------------------------
+
+_PATIENCE = 10.0  # a fit that takes this many times its budget does not start another step
+_LEAST_PATIENCE = 60.0  # seconds
+_TELLING_SHARE, _WORTH_SAYING = 0.1, 2.0  # share of the work before the rest is shown; seconds
+
+
+class Clock:
+    """Wall time, which does not affect planned work unless it exceeds the budget by far.
+
+    It predicts how long the rest takes by the planned and actual seconds of finished steps.
+    """
+
+    def __init__(self, budget: float):
+        self.seconds = max(_PATIENCE * budget, _LEAST_PATIENCE)
+        self.start = time.perf_counter()
+        self.ran_out = False
+        self._planned = self._done = 0.0
+        self._lock = threading.Lock()  # folds end in threads
+
+    def allows_more(self) -> bool:
+        """Return whether another step may start, and remember if not."""
+        self.ran_out = self.ran_out or time.perf_counter() - self.start > self.seconds
+        return not self.ran_out
+
+    def expect(self, planned: float) -> None:
+        """Set the planned seconds of the whole fit."""
+        self._planned = planned
+
+    def finish(self, planned: float) -> None:
+        """Record that a step is done, with its planned seconds."""
+        with self._lock:
+            self._done += planned
+
+    def seconds_left(self) -> float | None:
+        """Return how long the rest will take, once a tenth is done."""
+        if self._done < _TELLING_SHARE * self._planned or not self._done:
+            return None
+        spent = time.perf_counter() - self.start
+        return spent * max(self._planned - self._done, 0.0) / self._done
+
+    def in_words(self) -> str:
+        """Return the remaining time, to be appended to a sentence; "" if it is short."""
+        left = self.seconds_left()
+        if left is None or left < _WORTH_SAYING:
+            return ""
+        return f" (about {left:.0f} s left)" if left < 100 else f" (about {left / 60:.0f} min left)"

@@ -1,4 +1,4 @@
-r"""Novelty: how unlike all training rows a row is, labelled or not.
+r"""Novelty: how unlike all training rows a row is, and how much that counts.
 
 A detector that learned from labels ranks rows by their similarity to the labelled anomalies. A kind
 of anomaly that nobody labelled may then rank below most normal rows. Novelty measures only the
@@ -12,54 +12,54 @@ rows. A row farther from others than usual is new. Only positive d counts: a row
 near-duplicates would have a very low log distance, which must not make it less new. 0 is usual; 3
 is three standard deviations more unusual.
 
-`unseen_kinds` sets its weight in the average.
+Novelty is a member of the average, with a weight w that is chosen on *unseen kinds*. The labelled
+anomalies are split into two or three clusters, and each in turn is held out with an equally large
+share of the labelled normal rows: fits of the quicker members have then not seen an anomaly of that
+kind. With A(w) the AUC of (1 - w) s + w novelty on these rows, s the mean of these members, and SE
+the standard error of the best of them,
+
+    w = 1 / (1 + m / 50) sum_j p_j w_j exp(A(w_j) / SE) / sum_j p_j exp(A(w_j) / SE)
+
+over the weights w_j and the p_j of `CHOICES`, with m labelled anomalies. If these are too few to
+hold out kinds, A is constant. Clusters of many anomalies are always separated well enough to favour
+novelty, though few kinds without a label then remain: so w falls with m. (On 100 real tables with
+all rows labelled, weights that did not fall cost 0.008 of AUC and 0.02 of average precision.)
+Without any labelled anomaly w is 0.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from riskad.core.labels import ANOMALY, NORMAL
+from riskad.metrics.ranking import Auc, auc_of_folds, auc_with_interval
 from riskad.storage.fields import SIZE, Fields
 
-__all__ = ["NOVELTY", "Novelty", "with_novelty"]
-
-NOVELTY = "novelty"
-"""The member's name."""
+NOVELTY = "novelty"  # the member's name
+CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0}  # weights in the average; prior probabilities
+JUDGES = ("kernel", "smooth forest")  # the quick members, which are fitted without a kind
+MOST_KINDS = 3
+_ALONE = 0.4  # its weight if no anomaly is labelled: the other members then know little
+_FEWEST, _FEWEST_FOR_THREE = 4, 9  # labelled anomalies that are split into two or three kinds
+_LEAST_ERROR = 0.01
+_MANY_ANOMALIES = 50  # labelled anomalies that halve the weight
 
 
 class Novelty(BaseEstimator):
     """The sum of outlier scores, as a member: it does not learn from labels.
 
     The first score counts fully, the others only where they are above the mean.
-
-    Examples
-    --------
-    >>> usual, far = Novelty().fit(np.zeros((2, 2))).score_samples([[0.1, -0.1], [4.0, 2.0]])
-    >>> bool(far < usual)  # as for all detectors, high is normal
-    True
     """
 
     _state_fields: ClassVar[Fields] = {"n_features_in_": SIZE}
 
     def fit(self, X: Any, y: Any = None) -> Novelty:
-        """Store the number of scores.
-
-        Parameters
-        ----------
-        X : array of shape (n_rows, n_scores)
-            Outlier scores, high for unusual rows.
-        y
-            Ignored.
-
-        Returns
-        -------
-        Novelty
-            The fitted member.
-        """
+        """Remember how many outlier scores a row has; y is ignored."""
         self.n_features_in_ = np.shape(X)[1]
         return self
 
@@ -84,18 +84,64 @@ class Novelty(BaseEstimator):
         return str(graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0)))
 
 
-def with_novelty(weights: Mapping[str, float], share: float) -> dict[str, float]:
-    """Return weights of members with sum 1, in which novelty has a share, if it is a member.
+class KindScores(NamedTuple):
+    """The held-out rows of a kind: anomaly scores by fits that have not seen it, as z-scores."""
 
-    >>> with_novelty({"kernel": 0.5, "forest": 0.5}, 0.2)
-    {'kernel': 0.5, 'forest': 0.5}
-    >>> with_novelty({"kernel": 3.0, "forest": 1.0, "novelty": 7.0}, 0.5)
-    {'kernel': 0.375, 'forest': 0.125, 'novelty': 0.5}
+    codes: np.ndarray
+    judges: np.ndarray  # the mean of the members of `JUDGES`
+    novelty: np.ndarray
+
+
+@dataclass(frozen=True)
+class UnseenKinds:
+    """Scores of kinds of anomaly that were held out one by one; without any, nothing is known."""
+
+    folds: Sequence[KindScores] = ()
+
+    def auc(self, weight: float = 0.0) -> Auc | None:
+        """Return the AUC of held-out kinds, with a weight of novelty in the score."""
+        if not self.folds:
+            return None
+        values = [
+            auc_with_interval(fold.codes, (1 - weight) * fold.judges + weight * fold.novelty).value
+            for fold in self.folds
+        ]
+        codes = np.concatenate([fold.codes for fold in self.folds])
+        n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
+        return auc_of_folds(values, len(self.folds), n, m)
+
+    def weight(self, n_anomaly: int) -> float:
+        """Return the weight of novelty in the average, for this many labelled anomalies."""
+        if not n_anomaly:
+            return _ALONE
+        weights, beliefs = (np.array(list(each)) for each in (CHOICES, CHOICES.values()))
+        aucs = [auc for weight in weights if (auc := self.auc(weight)) is not None]
+        if aucs:
+            values = np.array([auc.value for auc in aucs])
+            best = values.max()
+            # The standard error of an AUC, if the anomalies are the smaller kind.
+            error = float(np.sqrt(best * (1 - best) / aucs[0].n_anomaly))
+            beliefs = beliefs * np.exp((values - best) / max(_LEAST_ERROR, error))
+        return float(weights @ beliefs / beliefs.sum()) / (1 + n_anomaly / _MANY_ANOMALIES)
+
+
+def split_kinds(columns: np.ndarray, codes: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Return positions of labelled rows, fold by fold: a cluster of anomalies, and normal rows.
+
+    There are at most three folds, each with rows of both kinds; none if there are fewer than 4
+    labelled rows of a kind, or if the anomalies are all the same. `columns` are on one scale.
     """
-    others = {name: weight for name, weight in weights.items() if name != NOVELTY}
-    if not others:
-        return dict.fromkeys(weights, 1.0)
-    share = share if NOVELTY in weights else 0.0
-    total = sum(others.values())
-    scaled = {name: (1 - share) * weight / total for name, weight in others.items()}
-    return {name: scaled.get(name, share) for name in weights}
+    from sklearn.cluster import KMeans
+
+    anomalies, normals = (np.flatnonzero(codes == kind) for kind in (ANOMALY, NORMAL))
+    distinct = len(np.unique(columns[anomalies], axis=0)) if len(anomalies) else 0
+    if min(len(anomalies), len(normals), distinct) < _FEWEST:
+        return []
+    n_kinds = 2 if len(anomalies) < _FEWEST_FOR_THREE else MOST_KINDS
+    kind = KMeans(n_kinds, n_init=5, random_state=seed).fit_predict(columns[anomalies])
+    normals = np.random.default_rng(seed).permutation(normals)
+    return [
+        np.concatenate([anomalies[kind == k], normals[k::n_kinds]])
+        for k in range(n_kinds)
+        if 0 < (kind == k).sum() < len(kind)
+    ]

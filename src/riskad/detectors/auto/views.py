@@ -1,217 +1,165 @@
-"""Two views of the columns, learned from all rows, and the parts of them that members see."""
+"""Rows as members see them: which rows take part, and two views of their columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
 
-from riskad.detectors.auto.members import MEMBERS, Recipe
-from riskad.detectors.features import LearnedFeatures, NeighbourDistances
-from riskad.detectors.features.native import NativeColumns, native_columns
-from riskad.detectors.pretrained import READS_COLUMNS
+from riskad.core.labels import UNLABELLED
+from riskad.detectors.features.learned import Encoder, LearnedFeatures, NativeColumns
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows.encoding import OneHotImputer, SingularVectors
+from riskad.rows.encoding import OneHotImputer
 from riskad.rows.linear import sparse_to_dense
 
-__all__ = ["VIEWS", "EncodedRows", "NewRows", "Views"]
+if TYPE_CHECKING:
+    from riskad.detectors.auto.members import Recipe
 
+COMPARED = 1_000  # unlabelled rows whose scores set the scale of a member's scores
 VIEWS = {
-    "plain": LearnedFeatures(("columns", "outliers", "components", "shapes", "distances")),
+    "plain": LearnedFeatures(("columns", "outliers", "components")),
     "smooth": LearnedFeatures(
         ("columns", "outliers", "components", "kernels"), smooth=True, widths=(1.0, 2.0, 4.0)
     ),
 }
-_NATIVE = "native"
+_MOST_LABELLED = 10_000
+_TRIAL_BLANKS = 0.1
 
 
-def _parts_seen(members: Iterable[str]) -> dict[str, list[str]]:
-    """The parts of each view that members see, and parts that these need, by view."""
-    seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
-    for name in members:
-        seen[MEMBERS[name].view] |= set(MEMBERS[name].parts)
-    return {
-        name: [part for part in view.parts if part in seen[name]] for name, view in VIEWS.items()
-    }
+def thinned(places: np.ndarray, most: int) -> np.ndarray:
+    """Return at most this many of the positions, evenly spaced."""
+    return places[:: max(1, -(-len(places) // most))]
 
 
-class EncodedRows(NamedTuple):
-    """Rows of a table, and the same rows encoded: finite numbers, levels as yes/no columns."""
+def some_unlabelled(codes: np.ndarray, most: int) -> np.ndarray:
+    """Return positions of some unlabelled rows, or of rows of any kind if there are none."""
+    places = np.flatnonzero(codes == UNLABELLED)
+    return thinned(places if len(places) else np.arange(len(codes)), most)
 
-    encoder: OneHotImputer | SingularVectors
-    rows: Any
-    numbers: np.ndarray
 
-    @classmethod
-    def of(cls, encoder: OneHotImputer | SingularVectors, rows: Any) -> EncodedRows:
-        """Encode rows."""
-        if isinstance(encoder, OneHotImputer):
-            rows = sparse_to_dense(rows)
-        return cls(encoder, rows, encoder.transform(rows))
+def with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
+    """Return positions of the labelled rows and of at most `most` unlabelled ones, in order."""
+    unlabelled = thinned(np.flatnonzero(codes == UNLABELLED), most)
+    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
 
-    def take(self, rows: np.ndarray) -> EncodedRows:
-        """Some of the rows."""
-        return EncodedRows(self.encoder, self.rows[rows], self.numbers[rows])
+
+def sample_rows(codes: np.ndarray, most: int, fewest_unlabelled: int, seed: int) -> np.ndarray:
+    """Return positions of rows to learn from: labelled rows first, then unlabelled ones.
+
+    At most 10,000 labelled rows take part, and at least `fewest_unlabelled` unlabelled ones.
+    """
+    order = np.random.default_rng(seed).permutation(len(codes))
+    order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]
+    n_labelled = int((codes != UNLABELLED).sum())
+    labelled = order[: min(n_labelled, _MOST_LABELLED)]
+    unlabelled = order[n_labelled:][: max(most - len(labelled), fewest_unlabelled)]
+    return np.sort(np.concatenate([labelled, unlabelled]))
+
+
+def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
+    """Return mean and spread for standardising scores; a constant score is left unscaled."""
+    return float(scores.mean()), float(scores.std()) or 1.0
 
 
 class Views:
-    """The features of some rows, by view; "native" are the columns that the network reads."""
+    """The features of rows, in parts that are computed when a member needs them, and only once.
 
-    def __init__(self, learned: Mapping[str, Any], features: Mapping[str, np.ndarray]):
+    Parts of training rows are given: there a row does not count as its own neighbour. Beside the
+    parts of `LearnedFeatures` there are "native" columns, which the network reads.
+    """
+
+    def __init__(
+        self,
+        learned: Mapping[str, LearnedFeatures],
+        encoder: Encoder,
+        rows: Any,
+        parts: Mapping[tuple[str, str], np.ndarray] | None = None,
+    ):
         self.learned = learned
-        self.features = features
+        self._encoder = encoder
+        self._rows = _dense(encoder, rows)
+        self._parts = dict(parts or {})
+        self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
 
     @classmethod
-    def fit(cls, table: EncodedRows, codes: np.ndarray, members: Iterable[str], seed: int) -> Views:
-        """Learn the features of members from all rows; codes tell distances what is labelled."""
-        learned = {
-            name: clone(VIEWS[name]).set_params(parts=parts, random_state=seed)
-            for name, parts in _parts_seen(members).items()
-        }
-        features = {n: view.fit_transform(table.numbers, codes) for n, view in learned.items()}
-        return cls(learned, features)._with_native(table)
-
-    @classmethod
-    def of(cls, learned: Mapping[str, Any], table: EncodedRows) -> Views:
-        """The features of other rows."""
-        features = {name: view.transform(table.numbers) for name, view in learned.items()}
-        return cls(learned, features)._with_native(table)
-
-    def _with_native(self, table: EncodedRows) -> Views:
-        native = native_columns(table.encoder, self.learned["plain"])
-        if native is None:
-            return self
-        Z = self.features["plain"][:, self.learned["plain"].slices_["columns"]]
-        return Views(self.learned, {**self.features, _NATIVE: native.transform(Z, table.rows)})
+    def fit(cls, encoder: Encoder, rows: Any, recipes: Iterable[Recipe], seed: int) -> Views:
+        """Learn the features that members see from all rows."""
+        # The plain view serves the network and the plan; all parts are computed from columns.
+        seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
+        for recipe in recipes:
+            seen[recipe.view] |= set(recipe.parts)
+        numbers = encoder.transform(_dense(encoder, rows))
+        learned: dict[str, LearnedFeatures] = {}
+        parts: dict[tuple[str, str], np.ndarray] = {}
+        for name, view in VIEWS.items():
+            wanted = [part for part in view.parts if part in seen[name]]
+            learned[name] = clone(view).set_params(parts=wanted, random_state=seed)
+            F = learned[name].fit_transform(numbers)
+            parts |= {(name, part): F[:, span] for part, span in learned[name].slices_.items()}
+        return cls(learned, encoder, rows, parts)
 
     @classmethod
     def fit_without(
-        cls,
-        table: EncodedRows,
-        codes: np.ndarray,
-        held: np.ndarray,
-        members: Iterable[str],
-        seed: int,
+        cls, encoder: Encoder, rows: Any, held: np.ndarray, recipes: Iterable[Recipe], seed: int
     ) -> Views:
         """Learn both views from all rows but those held out, and return the features of all."""
-        others = np.setdiff1d(np.arange(len(codes)), held)
-        kept = cls.fit(table.take(others), codes[others], members, seed)
-        rest = cls.of(kept.learned, table.take(held))
-        features = {}
-        for name, F in kept.features.items():
-            features[name] = np.empty((len(codes), F.shape[1]))
-            features[name][others], features[name][held] = F, rest.features[name]
-        return cls(kept.learned, features)
-
-    @property
-    def knows_no_label(self) -> bool:
-        """Whether no feature depends on labels."""
-        return not any("distances" in view.slices_ for view in self.learned.values())
+        n_rows = rows.shape[0]
+        others = np.setdiff1d(np.arange(n_rows), held)
+        kept = cls.fit(encoder, rows[others], recipes, seed)
+        rest = cls(kept.learned, encoder, rows[held])
+        parts = {}
+        for key, part in kept._parts.items():
+            parts[key] = np.empty((n_rows, part.shape[1]))
+            parts[key][others], parts[key][held] = part, rest.part(*key)
+        return cls(kept.learned, encoder, rows, parts)
 
     def __len__(self) -> int:
-        return len(next(iter(self.features.values())))
+        return int(self._rows.shape[0])
 
     def take(self, rows: np.ndarray) -> Views:
         """The features of some of the rows."""
-        return Views(self.learned, {name: F[rows] for name, F in self.features.items()})
+        parts = {key: part[rows] for key, part in self._parts.items()}
+        return Views(self.learned, self._encoder, self._rows[rows], parts)
 
-    def seen_by(self, member: str) -> np.ndarray:
-        """The features that a member sees."""
-        recipe = MEMBERS[member]
-        slices, F = self.learned[recipe.view].slices_, self.features[recipe.view]
-        native = self.features.get(_NATIVE, F[:, :0])
-        parts = recipe.parts_among(slices, native.shape[1] if _NATIVE in self.features else None)
-        spans = [slices[part] for part in parts if part != _NATIVE]
-        if _NATIVE not in parts and all(one.stop == two.start for one, two in pairwise(spans)):
-            return F[:, spans[0].start : spans[-1].stop]  # no need to copy
-        return np.hstack([native if part == _NATIVE else F[:, slices[part]] for part in parts])
-
-    def scores_by(self, member: str, detector: Any) -> np.ndarray:
-        """The scores of a member."""
-        return np.asarray(detector.score_samples(self.seen_by(member)))
-
-    def seen_by_teacher(self) -> np.ndarray:
-        """Outlier scores with the columns, or with their components if there are too many."""
-        slices = self.learned["plain"].slices_
-        first = "columns" if slices["outliers"].stop <= READS_COLUMNS else "components"
-        return np.hstack([self.features["plain"][:, slices[part]] for part in (first, "outliers")])
-
-    def columns_of(self, table: EncodedRows) -> np.ndarray:
-        """Return the columns of other rows in the plain view, without learned features."""
-        return np.asarray(self.learned["plain"].columns_of(table.numbers))
-
-    def without_labels(self, codes: np.ndarray, held: np.ndarray) -> Views:
-        """The views as if held-out rows had no label: distances are to other rows' labels."""
-        if "distances" not in self.learned["plain"].slices_:
-            return self
-        span = self.learned["plain"].slices_["distances"]
-        Z = self.features["plain"][:, self.learned["plain"].slices_["columns"]]
-        others = np.setdiff1d(np.arange(len(codes)), held)
-        distances = NeighbourDistances(unlabelled=False)
-        D = np.empty((len(codes), span.stop - span.start))
-        D[others] = distances.fit_transform(Z[others], codes[others])
-        D[held] = distances.transform(Z[held])
-        changed = self.features["plain"].copy()
-        changed[:, span] = D
-        return Views(self.learned, {**self.features, "plain": changed})
-
-
-class NewRows:
-    """Rows to score: parts of views are computed when a member needs them, and only once.
-
-    Kernels, the widest part, are not computed for a member that is linear in them: it gives weights
-    to landmarks.
-    """
-
-    def __init__(self, learned: Mapping[str, Any], table: EncodedRows):
-        self.learned = learned
-        self._table = table
-        self._parts: dict[tuple[str, str], np.ndarray] = {}
-        self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
-
-    def __len__(self) -> int:
-        return len(self._table.numbers)
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        return self._encoder.transform(self._rows)
 
     @cached_property
     def _native(self) -> NativeColumns | None:
-        return native_columns(self._table.encoder, self.learned["plain"])
+        return NativeColumns.of(self._encoder, self.learned["plain"])
 
     def part(self, view: str, part: str) -> np.ndarray:
         """One part of a view."""
         if (view, part) not in self._parts:
-            self._parts[view, part] = self._compute(view, part)
+            if part == "columns":
+                values = self.learned[view].columns_of(self._numbers)
+            elif part == "native" and self._native is not None:
+                values = self._native.transform(self.part(view, "columns"), self._rows)
+            else:
+                values = self.learned[view].part_of(part, self.part(view, "columns"))
+            self._parts[view, part] = values
         return self._parts[view, part]
 
-    def _compute(self, view: str, part: str) -> np.ndarray:
-        learned = self.learned[view]
-        if part == "columns":
-            return np.asarray(learned.columns_of(self._table.numbers))
-        columns = self.part(view, "columns")
-        if part == _NATIVE and self._native is not None:
-            return self._native.transform(columns, self._table.rows)
-        return np.asarray(learned.part_of(part, columns))
-
-    def seen_by(self, member: str) -> np.ndarray:
+    def seen_by(self, recipe: Recipe) -> np.ndarray:
         """The features that a member sees."""
-        recipe = MEMBERS[member]
         native = self._native.n_features_out_ if recipe.pretrained and self._native else None
         key = recipe.view, recipe.parts_among(self.learned[recipe.view].slices_, native)
         if key not in self._seen:
             self._seen[key] = np.hstack([self.part(recipe.view, part) for part in key[1]])
         return self._seen[key]
 
-    def scores_by(self, member: str, detector: Any) -> np.ndarray:
-        """The scores of a member."""
-        recipe = MEMBERS[member]
-        if "kernels" in recipe.parts and isinstance(detector, ShallowRAD):
-            return self._linear_scores(recipe, detector)
-        return np.asarray(detector.score_samples(self.seen_by(member)))
+    def scores_by(self, recipe: Recipe, detector: Any) -> np.ndarray:
+        """The scores of a member.
 
-    def _linear_scores(self, recipe: Recipe, detector: ShallowRAD) -> np.ndarray:
+        Kernels, the widest part, are not computed for a member that is linear in them: it gives
+        weights to landmarks.
+        """
+        if not ("kernels" in recipe.parts and isinstance(detector, ShallowRAD)):
+            return np.asarray(detector.score_samples(self.seen_by(recipe)))
         learned, start = self.learned[recipe.view], 0
         scores = np.full(len(self), float(detector.intercept_))
         for part in recipe.parts:
@@ -224,3 +172,20 @@ class NewRows:
             else:
                 scores += self.part(recipe.view, part) @ weights
         return scores
+
+
+def _dense(encoder: Encoder, rows: Any) -> Any:
+    return sparse_to_dense(rows) if isinstance(encoder, OneHotImputer) else rows
+
+
+def rows_around(
+    encoder: Encoder, view: LearnedFeatures, n_columns: int, rng: np.random.Generator, n_rows: int
+) -> np.ndarray:
+    """Return random rows with the means and scales of a view, with a tenth of their cells blank."""
+    X = rng.standard_normal((n_rows, n_columns))
+    if not isinstance(encoder, OneHotImputer):
+        return X
+    places = [j for j in encoder.numbers_ if j < n_columns]  # evidence comes after all columns
+    mean, scale = (each[: len(places)] for each in (view.scaler_.mean, view.scaler_.scale))
+    X[:, places] = mean + scale * X[:, places]
+    return np.where(rng.random(X.shape) < _TRIAL_BLANKS, np.nan, X)

@@ -11,15 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "beside",
-    "clipped",
-    "kernels",
-    "log_distances",
-    "squared_distances",
-    "standardised",
-]
-
 
 def beside(g: Any, blocks: Sequence[str]) -> str:
     """Return blocks of columns side by side."""
@@ -34,13 +25,6 @@ def standardised(g: Any, X: str, mean: np.ndarray, scale: np.ndarray) -> str:
 def clipped(g: Any, X: str, most: float) -> str:
     """Return values clipped to +-most."""
     return str(g.node("Clip", X, np.array(-most), np.array(most)))
-
-
-def squared_distances(g: Any, X: str, rows: np.ndarray) -> str:
-    """Return squared distances of each row of X to each of `rows`, by one product of matrices."""
-    own = g.node("ReduceSumSquare", X, np.array([1]), keepdims=1)
-    squares = g.node("Add", own, np.einsum("ij,ij->i", rows, rows))
-    return str(g.node("Relu", g.node("Sub", squares, g.node("MatMul", X, 2 * rows.T))))
 
 
 def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str:
@@ -58,14 +42,12 @@ def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str
 
 
 def kernels(
-    g: Any,
-    X: str,
-    landmarks: np.ndarray,
-    gammas: Iterable[float],
-    normalizations: Iterable[np.ndarray],
+    g: Any, X: str, rows: np.ndarray, gammas: Iterable[float], normalizations: Iterable[np.ndarray]
 ) -> str:
-    """Return exp(-gamma ||x - c||^2) N' for landmarks c, side by side for each gamma and its N."""
-    squared = squared_distances(g, X, landmarks)
+    """Return exp(-gamma ||x - r||^2) N' for rows r, side by side for each gamma and its N."""
+    norms = g.node("ReduceSumSquare", X, np.array([1]), keepdims=1)
+    sums = g.node("Add", norms, np.einsum("ij,ij->i", rows, rows))
+    squared = g.node("Relu", g.node("Sub", sums, g.node("MatMul", X, 2 * rows.T)))
     blocks = []
     for gamma, normalization in zip(gammas, normalizations, strict=True):
         kernel = g.node("Exp", g.node("Mul", squared, np.array(-float(gamma))))

@@ -1,52 +1,32 @@
-"""All feature maps together, side by side."""
+"""All feature maps side by side, and the columns as a network reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError, check_choice
-from riskad.detectors.features.base import FeatureMap
-from riskad.detectors.features.components import PrincipalComponents
-from riskad.detectors.features.graph import clipped, standardised
-from riskad.detectors.features.kernels import GaussianKernels
-from riskad.detectors.features.neighbours import NeighbourDistances
-from riskad.detectors.features.outliers import OutlierScores
-from riskad.detectors.features.scaling import ColumnScale, SmoothScaler
-from riskad.storage.fields import (
-    FLAG,
-    POSITIVE,
-    SIZE,
-    Array,
-    DictOf,
-    Either,
-    Fields,
-    ListOf,
-    Record,
-    Span,
-    State,
-    Text,
-    require,
-)
-
-__all__ = ["LearnedFeatures"]
+from riskad.detectors.features.graph import beside, clipped, standardised
+from riskad.detectors.features.maps import GaussianKernels, OutlierScores, PrincipalComponents
+from riskad.detectors.features.scaling import ColumnScale, FeatureMap, SmoothScaler
+from riskad.rows.encoding import OneHotImputer, SingularVectors, level_places
+from riskad.rows.table import check_numbers
+from riskad.storage import fields
+from riskad.storage.fields import Fields, State, require
 
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
-_FEW_COLUMNS = 600  # up to here principal components are computed from the covariance
-_COMPONENTS = ("components", "shapes")  # principal components
-_PARTS = ("columns", "outliers", "components", "kernels", "shapes", "distances")
-# What learns a part; the others are computed from the columns alone.
+# What learns a part from the columns on one scale.
 _MAPS: dict[str, Any] = {
-    "kernels": GaussianKernels,
     "outliers": OutlierScores,
-    "distances": NeighbourDistances,
     "components": PrincipalComponents,
-    "shapes": PrincipalComponents,
+    "kernels": GaussianKernels,
 }
+_PARTS = ("columns", *_MAPS)
+Encoder = OneHotImputer | SingularVectors
 
 
 class LearnedFeatures(FeatureMap):
@@ -55,23 +35,19 @@ class LearnedFeatures(FeatureMap):
     The features come in parts, side by side:
 
     - "columns": the columns on one scale;
-    - "outliers": `OutlierScores`;
-    - "components": the leading principal components;
-    - "kernels": `GaussianKernels`;
-    - "shapes": the leading principal components of the kernels;
-    - "distances": `NeighbourDistances`, the only part that looks at labels.
+    - "outliers": two outlier scores, of an isolation forest and of distances to neighbours;
+    - "components": at most 20 leading principal components;
+    - "kernels": Gaussian kernels of several widths, around at most 200 rows.
 
     Parameters
     ----------
-    parts : sequence of str, default=("columns", "outliers", "components", "shapes", "distances")
+    parts : sequence of str, default=("columns", "outliers", "components")
         Which parts to include, in this order.
     smooth : bool, default=False
         Whether `SmoothScaler` scales the columns. By default they are standardised and clipped at
         10.
     widths : sequence of floats, default=(0.5, 1, 2)
-        Widths of the kernels.
-    n_components : int, default=20
-        Maximum number of principal components, of columns and of kernels.
+        Widths of the kernels, in multiples of the median squared distance between rows.
     random_state : int, optional
         Seed; None means 0.
 
@@ -82,24 +58,25 @@ class LearnedFeatures(FeatureMap):
 
     Examples
     --------
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.normal(size=(100, 4)), np.repeat([1, -1, 0], [10, 5, 85])
-    >>> features = LearnedFeatures(["columns", "outliers", "distances"])
-    >>> features.fit_transform(X, y).shape
-    (100, 9)
+    >>> X = np.random.default_rng(0).normal(size=(100, 4))
+    >>> features = LearnedFeatures(["columns", "outliers"])
+    >>> features.fit_transform(X).shape
+    (100, 6)
     >>> features.slices_["outliers"]
     slice(4, 6, None)
     """
 
     _state_fields: ClassVar[Fields] = {
-        "parts": ListOf(Text(choices=_PARTS)),
-        "smooth": FLAG,
-        "widths": Either(ListOf(POSITIVE), Array("f", (None,))),
-        "n_components": SIZE,
-        "scaler_": Record(("SmoothScaler", "ColumnScale")),
-        "kept_": Array("i", ("kept",), low=0),
-        "maps_": DictOf(Text(choices=_PARTS), Record([each.__name__ for each in _MAPS.values()])),
-        "slices_": DictOf(Text(choices=_PARTS), Span()),
+        "parts": fields.ListOf(fields.Text(choices=_PARTS)),
+        "smooth": fields.FLAG,
+        "widths": fields.Either(fields.ListOf(fields.POSITIVE), fields.Array("f", (None,))),
+        "random_state": fields.SEED,
+        "scaler_": fields.Record(("SmoothScaler", "ColumnScale")),
+        "kept_": fields.Array("i", ("kept",), low=0),
+        "maps_": fields.DictOf(
+            fields.Text(choices=_PARTS), fields.Record([each.__name__ for each in _MAPS.values()])
+        ),
+        "slices_": fields.DictOf(fields.Text(choices=_PARTS), fields.Span()),
     }
 
     @classmethod
@@ -111,101 +88,72 @@ class LearnedFeatures(FeatureMap):
         require(bool((state["kept_"] < d).all()), "kept_: no such column")
         require(bool((np.diff(state["kept_"]) > 0).all()), "kept_: expected rising positions")
         columns = scaler.n_features_out_ if state["smooth"] else len(state["kept_"])
-        widths, given = {"columns": columns}, {}
+        widths = {"columns": columns}
         for part, each in maps.items():
             require(type(each) is _MAPS.get(part), f"maps_[{part!r}]: another kind")
-            given[part] = each.n_features_in_
-            widths[part] = each.n_features_out_
-        wanted = {part: widths.get("kernels") if part == "shapes" else columns for part in maps}
-        require(given == wanted, "maps_: of other columns")
+            require(each.shape[0] == columns, "maps_: of other columns")
+            require(each.shape[1] > 0, f"maps_[{part!r}]: empty")
+            widths[part] = each.shape[1]
         require(set(state["parts"]) <= set(widths), "parts: without their maps")
-        ends = np.cumsum([0, *(widths[part] for part in state["parts"])]).tolist()
-        spans = [slice(*pair) for pair in pairwise(ends)]
-        slices = dict(zip(state["parts"], spans, strict=True))
+        slices = _side_by_side({part: widths[part] for part in state["parts"]})
         require(state["slices_"] == slices, "slices_: of other widths")
-        require(state["n_features_out_"] == ends[-1], "n_features_out_: another number")
+        total = sum(widths[part] for part in state["parts"])
+        require(state["n_features_out_"] == total, "n_features_out_: another number")
 
     def __init__(
         self,
-        parts: Sequence[str] = ("columns", "outliers", "components", "shapes", "distances"),
+        parts: Sequence[str] = ("columns", "outliers", "components"),
         *,
         smooth: bool = False,
         widths: Sequence[float] = (0.5, 1.0, 2.0),
-        n_components: int = 20,
         random_state: int | None = None,
     ):
         self.parts = parts
         self.smooth = smooth
         self.widths = widths
-        self.n_components = n_components
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> LearnedFeatures:
-        """Learn from all rows; only "distances" needs `y` (codes)."""
-        self.fit_transform(X, y)
+        """Learn from all rows; y is ignored."""
+        self.fit_transform(X)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Learn from all rows, and return their features, each row's without itself."""
         for part in self.parts:
             check_choice("parts", part, _PARTS)
-        if "distances" in self.parts and y is None:
-            raise InputError('the part "distances" needs y: +1 normal, -1 anomaly, 0 unlabelled.')
-        X = self._check(X, reset=True)
-        Z = self._fit_columns(X)
-        self.maps_: dict[str, Any] = {}
-        blocks = self._fit_parts(Z, y)
-        widths = np.cumsum([0, *(block.shape[1] for block in blocks)])
-        bounds = zip(self.parts, widths[:-1], widths[1:], strict=True)
-        self.slices_ = {part: slice(int(start), int(stop)) for part, start, stop in bounds}
-        self.n_features_out_ = int(widths[-1])
-        return np.hstack(blocks)
-
-    def kept_rows(self) -> int:
-        """Return the number of standardised training rows that the parts hold."""
-        return sum(part.kept_rows() for part in self.maps_.values() if hasattr(part, "kept_rows"))
-
-    def transform(self, X: Any) -> np.ndarray:
-        """The parts of each row, side by side."""
-        Z = self.columns_of(X)
-        known = {"columns": Z}
-        if "kernels" in self.parts:
-            known["kernels"] = self.part_of("kernels", Z)
-        for part in self.parts:
-            if part not in known:
-                known[part] = self.part_of(part, Z, known.get("kernels"))
-        return np.hstack([known[part] for part in self.parts])
-
-    def columns_of(self, X: Any) -> np.ndarray:
-        """The columns on one scale, from which all parts are computed."""
-        check_is_fitted(self)
-        return self._columns(self._check(X, reset=False))
-
-    def part_of(self, part: str, Z: np.ndarray, kernels: np.ndarray | None = None) -> np.ndarray:
-        """Compute one of the parts, other than the columns.
-
-        Parameters
-        ----------
-        part : str
-            Name of the part.
-        Z : array of shape (n_rows, n_columns)
-            Result of `columns_of`.
-        kernels : array, optional
-            The kernels, if they are already computed.
-        """
-        each = self.maps_[part]
-        if part != "shapes":
-            return np.asarray(each.transform(Z))
-        if kernels is None:
-            return each.centred(self.maps_["kernels"].products(Z, each.components.T))
-        return np.asarray(each.transform(kernels))
-
-    def _fit_columns(self, X: np.ndarray) -> np.ndarray:
+        X = check_numbers(self, X, reset=True)
         self.scaler_: Any = SmoothScaler().fit(X) if self.smooth else ColumnScale.of(X)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
-        return self._columns(X)
+        Z, seed = self._columns(X), self.random_state or 0
+        self.maps_: dict[str, Any] = {}
+        blocks = {}
+        for part in self.parts:
+            if part == "columns":
+                blocks[part] = Z
+            else:
+                settings = {"widths": self.widths} if part == "kernels" else {}
+                self.maps_[part], blocks[part] = _MAPS[part].fit_transform(Z, seed, **settings)
+        self.slices_ = _side_by_side({part: block.shape[1] for part, block in blocks.items()})
+        F = np.hstack(list(blocks.values()))
+        self.n_features_out_ = F.shape[1]
+        return F
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The parts of each row, side by side."""
+        Z = self.columns_of(X)
+        return np.hstack([self.part_of(part, Z) for part in self.parts])
+
+    def columns_of(self, X: Any) -> np.ndarray:
+        """The columns on one scale, from which all parts are computed."""
+        check_is_fitted(self)
+        return self._columns(check_numbers(self, X, reset=False))
+
+    def part_of(self, part: str, Z: np.ndarray) -> np.ndarray:
+        """One of the parts, from the result of `columns_of`."""
+        return Z if part == "columns" else np.asarray(self.maps_[part].transform(Z))
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
         if self.smooth:
@@ -213,16 +161,10 @@ class LearnedFeatures(FeatureMap):
         Z = self.scaler_.transform(X)[:, self.kept_]
         return np.clip(Z, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
-    def _fit_parts(self, Z: np.ndarray, y: Any) -> list[np.ndarray]:
-        """The parts; kernels are computed once, for themselves and for their components."""
-        known = {"columns": Z}
-        if "kernels" in self.parts or "shapes" in self.parts:
-            known["kernels"] = self._fit_map("kernels", Z, y)
-        for part in self.parts:
-            if part not in known:
-                seen = known["kernels" if part == "shapes" else "columns"]
-                known[part] = self._fit_map(part, seen, y)
-        return [known[part] for part in self.parts]
+    def kept_rows(self) -> int:
+        """Return the number of standardised training rows that the parts hold."""
+        maps = self.maps_.items()
+        return sum(len(each.rows) for part, each in maps if part in ("outliers", "kernels"))
 
     def onnx_parts(self, graph: Any, rows: str) -> dict[str, str]:
         """Return the parts of rows in an ONNX graph, by name."""
@@ -232,30 +174,88 @@ class LearnedFeatures(FeatureMap):
             kept = graph.node("Gather", rows, self.kept_, axis=1)
             mean, scale = self.scaler_.mean[self.kept_], self.scaler_.scale[self.kept_]
             Z = clipped(graph, standardised(graph, kept, mean, scale), _MOST_DEVIATIONS)
-        known = {"columns": Z}
-        for name, each in sorted(self.maps_.items(), key=lambda item: item[0] in _COMPONENTS):
-            seen = known["kernels" if name == "shapes" else "columns"]
-            known[name] = each.onnx_rows(graph, seen)
-        return known
-
-    def _fit_map(self, name: str, rows: np.ndarray, y: Any) -> np.ndarray:
-        if name in _COMPONENTS:
-            return self._fit_components(name, rows)
-        seed = self.random_state or 0
-        settings: dict[str, dict[str, Any]] = {
-            "kernels": {"widths": self.widths},
-            "outliers": {},
-            "distances": {"unlabelled": False},
+        return {"columns": Z} | {
+            part: each.onnx_rows(graph, Z) for part, each in self.maps_.items()
         }
-        self.maps_[name] = _MAPS[name](**settings[name], random_state=seed)
-        return np.asarray(self.maps_[name].fit_transform(rows, y))
 
-    def _fit_components(self, name: str, rows: np.ndarray) -> np.ndarray:
-        from sklearn.decomposition import PCA
 
-        size = min(self.n_components, *rows.shape)
-        solver = "covariance_eigh" if rows.shape[1] <= _FEW_COLUMNS else "randomized"
-        pca = PCA(size, svd_solver=solver, random_state=self.random_state or 0)
-        components = pca.fit_transform(rows)
-        self.maps_[name] = PrincipalComponents(pca.mean_, pca.components_)
-        return np.asarray(components)
+def _side_by_side(widths: dict[str, int]) -> dict[str, slice]:
+    """Positions of blocks of these widths that stand side by side."""
+    ends = accumulate(widths.values(), initial=0)
+    return {part: slice(*pair) for part, pair in zip(widths, pairwise(ends), strict=True)}
+
+
+class NativeColumns:
+    """Columns as the pretrained network reads them: blanks as blanks, a category as one column.
+
+    First come numbers on one scale with NaN where blank, then categories as codes. Numbers are
+    those of Z, the encoded columns on one scale, without the marks of blanks: only a number that
+    never varies leaves its mark. With K levels that have a yes/no column in Z, the codes of a
+    category are 0 to K - 1, and K for any other cell. `kept` are the encoded columns that vary:
+    those of Z.
+    """
+
+    def __init__(self, encoder: OneHotImputer, kept: np.ndarray):
+        n_numbers, n_marks = len(encoder.numbers_), len(encoder.marks_)
+        varies = np.zeros(encoder.n_features_out_, dtype=bool)
+        varies[kept] = True
+        place = np.cumsum(varies) - 1
+        number_of = np.searchsorted(encoder.numbers_, encoder.marks_)
+        mark = n_numbers + np.arange(n_marks)
+        both = varies[number_of] & varies[mark]
+        alone = varies[mark] & ~varies[number_of]
+        numbers = np.flatnonzero(varies[:n_numbers])
+        self.cells = place[np.concatenate([numbers, mark[alone]])]  # positions in Z
+        # Positions among the cells of those that may be blank, and the columns of a table that
+        # tell whether they are.
+        self.marked = np.searchsorted(numbers, number_of[both])
+        self.blanks = np.array(encoder.marks_, dtype=int)[both]
+        self.categories: list[tuple[int, np.ndarray]] = []  # columns of a table with their levels
+        start = n_numbers + n_marks
+        for column, codes in zip(encoder.categories_, encoder.codes_, strict=True):
+            levels = codes[varies[start : start + len(codes)]]
+            start += len(codes)
+            if len(levels):
+                self.categories.append((column, levels))
+
+    @classmethod
+    def of(cls, encoder: Encoder, view: LearnedFeatures) -> NativeColumns | None:
+        """Those of a view of encoded rows; None if they are the columns of the view."""
+        if isinstance(encoder, OneHotImputer) and (encoder.marks_ or any(map(len, encoder.codes_))):
+            return cls(encoder, view.kept_)
+        return None
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of columns."""
+        return len(self.cells) + len(self.categories)
+
+    def transform(self, Z: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the columns of rows of a table, and of the same rows encoded on one scale."""
+        cells = Z[:, self.cells]
+        blank = np.isnan(rows[:, self.blanks])
+        cells[:, self.marked] = np.where(blank, np.nan, cells[:, self.marked])
+        if not self.categories:
+            return cells
+        codes = [level_places(rows[:, j], levels, len(levels)) for j, levels in self.categories]
+        return np.hstack([cells, np.column_stack(codes).astype(float)])
+
+    def onnx_columns(self, graph: Any, Z: str, rows: str) -> str:
+        """Return the same columns in an ONNX graph."""
+        blocks = []
+        if len(self.cells):
+            cells = graph.node("Gather", Z, self.cells, axis=1)
+            if len(self.marked):
+                which = np.zeros(len(self.cells), dtype=int)
+                which[self.marked] = self.blanks
+                blank = graph.node("IsNaN", graph.node("Gather", rows, which, axis=1))
+                may_be = np.isin(np.arange(len(self.cells)), self.marked)
+                blank = graph.node("And", blank, may_be)
+                cells = graph.node("Where", blank, np.array(np.nan), cells)
+            blocks.append(cells)
+        for j, levels in self.categories:
+            column, n_levels = graph.node("Gather", rows, np.array([j]), axis=1), len(levels)
+            yes = graph.cast(graph.node("Equal", column, levels), np.float64)
+            code = graph.node("MatMul", yes, np.arange(-n_levels, 0.0)[:, None])
+            blocks.append(graph.node("Add", code, np.array([float(n_levels)])))
+        return beside(graph, blocks)

@@ -1,4 +1,4 @@
-"""Columns on one scale, with large values compressed."""
+"""Columns on one scale."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from riskad.detectors.features.base import FeatureMap
 from riskad.detectors.features.graph import clipped, standardised
-from riskad.storage.fields import SEED, Array, Fields, Optional, State, require
+from riskad.rows.table import check_numbers
+from riskad.storage.fields import COUNT, NAMES, SIZE, Array, Fields, Optional, State, require
 
-__all__ = ["ColumnScale", "SmoothScaler"]
-
-_LARGEST = 3.0  # bound on scaled values
+_LARGEST = 3.0  # bound on smoothly scaled values
 _FARTHEST = 1e100  # whose square is still a number
 _NORMAL_IQR = 1.349  # interquartile range of a normal distribution
 
 
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base class of the maps: finite numbers in, numbers out."""
+
+    _state_fields: ClassVar[Fields] = {
+        "n_features_in_": SIZE,
+        "feature_names_in_": Optional(NAMES),
+        "n_features_out_": COUNT,
+    }
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_out_
+
+
 @dataclass(frozen=True, eq=False)
 class ColumnScale:
-    """Mean and standard deviation of each column.
-
-    It is scikit-learn's `StandardScaler` without its checks of rows, which take five times as long
-    as the arithmetic for a single row.
-    """
+    """scikit-learn's `StandardScaler` without its checks, which are slow for a single row."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -70,10 +79,7 @@ class SmoothScaler(FeatureMap):
     array([-1.23, -0.66,  0.  ,  0.66,  3.  ])
     """
 
-    random_state = None
-
     _state_fields: ClassVar[Fields] = {
-        "random_state": Optional(SEED),
         "median_": Array("f", ("n_features_in_",)),
         "scale_": Array("f", ("n_features_in_",), low=0),
         "kept_": Array("i", ("kept",), low=0),
@@ -89,7 +95,7 @@ class SmoothScaler(FeatureMap):
 
     def fit(self, X: Any, y: Any = None) -> SmoothScaler:
         """Find m and s of each column; y is ignored."""
-        X = self._check(X, reset=True)
+        X = check_numbers(self, X, reset=True)
         low, self.median_, high = np.percentile(X, [25, 50, 75], axis=0)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
         self.scale_ = np.where(high > low, (high - low) / _NORMAL_IQR, X.std(axis=0))
@@ -99,7 +105,7 @@ class SmoothScaler(FeatureMap):
     def transform(self, X: Any) -> np.ndarray:
         """The kept columns, on their new scale."""
         check_is_fitted(self)
-        X = self._check(X, reset=False)[:, self.kept_]
+        X = check_numbers(self, X, reset=False)[:, self.kept_]
         z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
         z = np.clip(z, -_FARTHEST, _FARTHEST)
         return np.asarray(z / np.sqrt(1 + (z / _LARGEST) ** 2))

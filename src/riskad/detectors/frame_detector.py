@@ -1,4 +1,4 @@
-"""Shared code of tree detectors: rows with gaps, columns of text and dates, trees in files."""
+"""Detectors that take rows with gaps, and columns of text and dates."""
 
 from __future__ import annotations
 
@@ -15,68 +15,38 @@ from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.table import Table, TableSchema, as_table, input_errors, is_frame
 from riskad.storage.fields import Fields, Optional, Record, State, require
 
-__all__ = ["TREES", "FrameDetector", "TreeDetector", "check_encoder", "check_trees"]
 
-TREES = Record(("Trees",))
-"""The field of an ensemble of trees in a stored state."""
-
-
-def check_trees(state: State, fewest: int = 1) -> None:
-    """Refuse a stored state whose trees are too few, or have other columns than stated."""
-    trees = state["trees_"]
-    require(trees.n_features == _width_seen(state), "trees_: of other columns")
-    require(trees.n_trees >= fewest, "trees_: none")
-
-
-def _width_seen(state: State) -> int:
-    """Return the number of columns of a stored state, with those appended to the given ones."""
-    schema = state.get("schema_", TableSchema())
-    evidence = state.get("evidence_", AnomalyRateEncoder())
-    return int(state["n_features_in_"] + len(schema.part_columns) + len(evidence.places))
+def check_trees(state: State) -> None:
+    """Refuse a stored state whose trees have other columns than stated."""
+    of_these = state["trees_"].n_features == _n_columns_seen(state)
+    require(of_these, "trees_: of other columns")
 
 
 def check_encoder(state: State) -> int:
     """Refuse a stored state whose encoder is of other columns; returns how many it makes."""
     encoder = state["encoder_"]
-    require(encoder.n_features_in_ == _width_seen(state), "encoder_: of other columns")
+    require(encoder.n_features_in_ == _n_columns_seen(state), "encoder_: of other columns")
     if isinstance(encoder, OneHotImputer):
         require(encoder.many == "codes" and not encoder.periods_, "encoder_: of another kind")
     return int(encoder.n_features_out_)
 
 
-class TreeDetector(Detector):
-    """A detector that accepts NaN as a missing value, and refuses infinities."""
-
-    random_state: int | None
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
-
-    def _check_rows(self, X: Any, reset: bool) -> Any:
-        """X as a float array or CSR matrix, which may hold NaN."""
-        X = super()._check_rows(X, reset)
-        self._refuse_infinities(X)
-        return X
-
-    def _refuse_infinities(self, X: Any) -> None:
-        if np.isinf(X.data if sparse.issparse(X) else X).any():
-            refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=True)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
+def _n_columns_seen(state: State) -> int:
+    """The number of columns of a stored state, with those appended to the given ones."""
+    schema = state.get("schema_", TableSchema())
+    evidence = state.get("evidence_", AnomalyRateEncoder())
+    return int(state["n_features_in_"] + len(schema.part_columns) + len(evidence.places))
 
 
-class FrameDetector(TreeDetector):
-    """A detector that also takes frames with columns of text and dates, and a `Table`.
+class FrameDetector(Detector):
+    """A detector that accepts NaN, frames with columns of text and dates, and a `Table`.
 
     Texts are codes of those seen in fit. Dates are seconds, and parts of them that recur, such as
     the weekday, are appended to the columns; so is the evidence of labels on the levels of a
     category, for detectors that learn it.
     """
 
+    random_state: int | None
     takes_frames: ClassVar[bool] = True
     schema_: TableSchema
     evidence_: AnomalyRateEncoder
@@ -98,6 +68,10 @@ class FrameDetector(TreeDetector):
             right = levels is not None and len(values) == len(levels) + 1
             require(right, "evidence_: of other levels")
 
+    @property
+    def _seed(self) -> int:
+        return 0 if self.random_state is None else int(self.random_state)
+
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; texts of a frame as codes, dates as seconds."""
         X = as_table(X)
@@ -111,7 +85,6 @@ class FrameDetector(TreeDetector):
                 validate_data(self, X, reset=reset, skip_check_array=True)
                 least, matrix = 2 if reset else 1, schema.read(X).values
                 X = check_array(matrix, ensure_all_finite=False, ensure_min_samples=least)
-            self._refuse_infinities(X)
         else:
             names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
             places = list(schema.levels or schema.dates)
@@ -120,6 +93,8 @@ class FrameDetector(TreeDetector):
                 f"{enumerate_names(names[places].tolist())}, got "
                 f"{type(X).__name__}. Give a pandas or polars frame with the same columns."
             )
+        if np.isinf(X.data if sparse.issparse(X) else X).any():
+            refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=True)
         if reset:
             self.schema_ = schema
         return X
@@ -137,11 +112,9 @@ class FrameDetector(TreeDetector):
                 )
         options = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
         with input_errors(type(self).__name__):
-            values = check_array(
+            return check_array(
                 table.values, accept_sparse="csr", dtype=(np.float64, np.float32), **options
             )
-        self._refuse_infinities(values)
-        return values
 
     def _check_training(
         self, X: Any, y: Any, sample_weight: Any = None
@@ -189,3 +162,8 @@ class FrameDetector(TreeDetector):
         """The same in an ONNX graph."""
         columns = [*self._schema.onnx_parts(graph, rows), *self._evidence.onnx_columns(graph, rows)]
         return graph.node("Concat", rows, *columns, axis=1) if columns else rows
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

@@ -142,8 +142,6 @@ def test_uncalibrated_detectors_say_what_to_call(rows):
     ):
         with pytest.raises(InputError, match=r"riskad\.calibrate\(model, X, y\)"):
             ask()
-    with pytest.raises(InputError, match="weighted=True"):
-        calibrate(plain, X, y).p_values(X, weighted=True)
 
 
 def test_a_new_fit_forgets_and_a_clone_has_nothing(rows):
@@ -162,7 +160,7 @@ def test_a_new_fit_forgets_and_a_clone_has_nothing(rows):
 def test_pipelines_are_calibrated_at_their_end(rows):
     X, y, _ = rows
     pipeline = make_pipeline(StandardScaler(), ShallowRAD(scale=False)).fit(X, y)
-    calibrate(pipeline, X, y, weighted=True)
+    calibrate(pipeline, X, y)
     detector, Z = pipeline[-1], pipeline[:-1].transform(X)
     assert detector.select_anomalies(Z, 0.2).n_selected > 0
     detector.set_threshold("rate:0.2")
@@ -177,13 +175,12 @@ def test_what_is_not_a_fitted_detector_is_refused(what, rows):
 
 def test_files_keep_all_of_it(tmp_path, rows):
     X, y, _ = rows
-    model = calibrate(ShallowRAD().fit(X, y), X, y, weighted=True).set_threshold("cost:1:5")
+    model = calibrate(ShallowRAD().fit(X, y), X, y).set_threshold("cost:1:5")
     riskad.save(model, tmp_path / "model.riskad")
     loaded = riskad.load(tmp_path / "model.riskad")
     assert loaded.threshold_ == model.threshold_
     for method in ("predict", "p_values", "anomaly_probability"):
         assert_array_equal(getattr(loaded, method)(X), getattr(model, method)(X))
-    assert_array_equal(loaded.p_values(X, weighted=True), model.p_values(X, weighted=True))
     assert loaded.set_threshold("risk").offset_ == -model.calibration_.zero
 
 
@@ -191,13 +188,12 @@ def test_networks_keep_all_of_it(tmp_path, rows):
     pytest.importorskip("torch")
     X, y, _ = rows
     network = riskad.DeepRAD("mlp", hidden=(4,), n_steps=5, random_state=0).fit(X, y)
-    calibrate(network, X, y, weighted=True, n_splits=2).set_threshold("false-alarms:0.05")
+    calibrate(network, X, y, n_splits=2).set_threshold("false-alarms:0.05")
     riskad.save(network, tmp_path / "network.riskad")
     loaded = riskad.load(tmp_path / "network.riskad")
     assert loaded.threshold_ == network.threshold_
     for method in ("predict", "p_values", "anomaly_probability"):
         assert_array_equal(getattr(loaded, method)(X), getattr(network, method)(X))
-    assert_array_equal(loaded.p_values(X, weighted=True), network.p_values(X, weighted=True))
 
 
 # --- probabilities --------------------------------------------------------------------------

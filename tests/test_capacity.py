@@ -11,7 +11,6 @@ from scipy.stats import beta
 from sklearn.metrics import average_precision_score
 from support.page import LABELS, fit_table, make_cards
 
-from riskad.app.capacity import plan_capacity
 from riskad.app.describe import describe_fit, describe_table
 from riskad.app.model_files import load, make_header
 from riskad.app.report.page import render_page
@@ -30,7 +29,6 @@ from riskad.app.report.wording import (
     share_between,
     top_lines,
 )
-from riskad.app.review import count_groups, review_rows, review_table
 from riskad.app.score import _Totals, score_table
 from riskad.app.threshold import change_threshold
 from riskad.cli.main import cli
@@ -44,12 +42,24 @@ from riskad.decisions.anomaly_rate import (
     UNKNOWN,
     RateEstimate,
 )
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.capacity import LabelledScores, Review, round_counts
+from riskad.decisions.calibration import Calibration, count_groups
+from riskad.decisions.capacity import (
+    LabelledScores,
+    Review,
+    plan_capacity,
+    review_rows,
+    review_table,
+    round_counts,
+)
 from riskad.decisions.thresholds import Capacity, parse_threshold
-from riskad.metrics.curves import precision_recall_with_interval, roc_with_interval
 from riskad.metrics.estimates import Estimate
-from riskad.metrics.ranking import Auc, GroupEffect, average_precision_with_interval
+from riskad.metrics.ranking import (
+    Auc,
+    GroupEffect,
+    average_precision_with_interval,
+    precision_recall_with_interval,
+    roc_with_interval,
+)
 from riskad.storage.records import to_plain
 
 # --- anomalies found ---------------------------------------------------------------------

@@ -29,8 +29,12 @@ from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
 from riskad.detectors.shallow import ShallowRAD
-from riskad.metrics.curves import precision_recall_with_interval, roc_with_interval
-from riskad.metrics.ranking import Auc, auc_with_interval
+from riskad.metrics.ranking import (
+    Auc,
+    auc_with_interval,
+    precision_recall_with_interval,
+    roc_with_interval,
+)
 from riskad.tables.preparation import TablePreparer
 
 

@@ -241,7 +241,7 @@ CAUGHT = {
     "core/masking.py": "return np.random.default_rng(random_state)",
     "deep/trainer.py": "return torch.device(device)",
     "decisions/drift.py": "return [str(name) for name in before.get_feature_names_out()]",
-    "decisions/suggest.py": "numbers = np.asarray(matrix, dtype=np.float64)",
+    "decisions/suggest.py": "matrix = np.asarray(matrix, dtype=np.float64)",
     "rows/table.py": "numbers = column.to_numpy(dtype=precision, na_value=np.nan)",
 }
 

@@ -36,9 +36,9 @@ from experiments.runner import RESULTS, Cell, Experiment, Skipped
 from experiments.summaries import COLLECTED, Row, commits, grid, group, json_page, mean, ok_rows
 from experiments.tables import write_text
 from riskad import AutoRAD
-from riskad.app.review import review_rows
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, read_codes
 from riskad.decisions.calibration import Calibration
+from riskad.decisions.capacity import review_rows
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.thresholds import FalseAlarms, Likely
 

@@ -5,8 +5,8 @@ scores become probabilities of being an anomaly in four ways (`results/decisions
 Trials with fewer than two labelled anomalies, where probabilities are refused, are skipped.
 
 `looking`: "rows looked at against anomalies found". 2,000 scores, of which one in ten is labelled
-at random, a share of them anomalies; what is said of the others (`riskad.app.review`) is compared
-with the truth. Scores of normal rows are standard normal, those of anomalies
+at random, a share of them anomalies; what `riskad.decisions.capacity` says of the others is
+compared with the truth. Scores of normal rows are standard normal, those of anomalies
 
 - hard, middling, easy: 0.5, 1.2 and 2.5 higher (AUC 0.64, 0.80, 0.96);
 - heavy tails: 1.5 higher, both kinds with Student's distribution of 3 degrees of freedom;
@@ -38,9 +38,9 @@ from experiments.datasets import PAPER_SETS, Split, make_split
 from experiments.runner import Cell, Experiment, Skipped, seed_of
 from experiments.summaries import DATA, Row, commits, grid, group, json_page, mean, ok_rows, rounded
 from riskad import ShallowRAD, calibrate
-from riskad.app.review import review_rows
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.calibration import Calibration
+from riskad.decisions.capacity import review_rows
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.score_line import intercepts
 from riskad.metrics.probabilities import brier_score, log_score

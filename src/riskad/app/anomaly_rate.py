@@ -16,8 +16,6 @@ from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.folds import N_SPLITS
 from riskad.metrics.search import check_rows_and_labels
 
-__all__ = ["check_labels", "estimate_prior"]
-
 
 def estimate_prior(
     X: Any,
@@ -72,7 +70,7 @@ def estimate_prior(
     held_out = fitted = np.full(len(codes), np.nan)
     learned = codes
     if min(labels.normal, labels.anomaly) >= FEWEST:
-        estimator = estimator or _default_scorer()
+        estimator = estimator or ShallowRAD(lam="tight", tol=1e-3)
     elif labels.anomaly >= FEWEST:
         # Separates anomalies from all other rows; Theorem 1 gives no lambda here.
         estimator = estimator or ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
@@ -107,24 +105,10 @@ def check_labels(
     as long as the labelled ones are like them; each verdict is at half the significance. Fewer than
     20 labelled normal rows are not compared: their spread is then too uncertain to keep a level.
 
-    Parameters
-    ----------
-    X, y, estimator, random_state
-        As in `estimate_prior`.
-    estimate : RateEstimate, optional
-        The rate of these rows; computed if not given.
-    scores : array, optional
-        Anomaly scores by fits that have not seen the row, if there are any, instead of those of an
-        `estimator`; NaN for rows to leave out.
-    names : sequence of str, optional
-        Names of the columns for the verdict; by default those of a frame, or numbers.
-    significance : float in (0, 1), default=0.05
-        Chance of a false alarm, at most.
-
-    Returns
-    -------
-    LabelCheck
-        p-values of both tests, and the verdict in words.
+    Arguments are those of `estimate_prior`. `estimate` is the rate of these rows, and `scores` are
+    anomaly scores by fits that have not seen the row (NaN for rows to leave out); both are computed
+    if not given. `names` of the columns are for the verdict, by default those of a frame, or
+    numbers. `significance` is the chance of a false alarm, at most.
     """
     X, codes, groups = check_rows_and_labels(X, y)
     labels = count_labels(codes)
@@ -133,7 +117,7 @@ def check_labels(
         return LabelCheck(None, None, None, f"not checked: {reason}.")
     names = getattr(X, "columns", None) if names is None else names
     if scores is None:
-        scorer = estimator or _default_scorer()
+        scorer = estimator or ShallowRAD(lam="tight", tol=1e-3)
         scores, _ = _cross_fit(scorer, X, codes, groups, random_state)
     if estimate is None:
         estimate = Calibration.of(scores, codes, scores, 0.0, random_state=random_state).rate
@@ -141,10 +125,6 @@ def check_labels(
     return compare_labels(
         X, codes, scores, estimate, names=names, significance=significance, seed=random_state or 0
     )
-
-
-def _default_scorer() -> ShallowRAD:
-    return ShallowRAD(lam="tight", tol=1e-3)
 
 
 def _cross_fit(

@@ -24,10 +24,10 @@ from riskad.app.noticed import Progress, no_warnings
 from riskad.app.quality import FEWEST_FOR_CURVES, count_scores, measure_quality
 from riskad.app.reasons import Reasons, explain_rows
 from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS, Suspect
-from riskad.app.review import review_rows, review_table
 from riskad.app.score import score_table
 from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
+from riskad.decisions.capacity import review_rows, review_table
 from riskad.detectors.description import SelfDescribing
 from riskad.metrics.ranking import auc_with_interval
 from riskad.tables.preparation import TablePreparer

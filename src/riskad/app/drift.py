@@ -13,8 +13,6 @@ from riskad.core.checks import InputError
 from riskad.decisions.drift import DriftReport, drift_report
 from riskad.tables.notes import catch_kinds
 
-__all__ = ["TableDrift", "drift_table"]
-
 
 @dataclass(frozen=True)
 class TableDrift:
@@ -43,23 +41,10 @@ def drift_table(
 ) -> TableDrift:
     """Compare the rows of a table with the unlabelled rows that the model was fitted to.
 
-    Parameters
-    ----------
-    model, frame
-        A model from `riskad.fit_table`, and new rows with its columns.
-    level
-        Probability of reporting a change if nothing has moved.
-    fail_above
-        Distance D (`riskad.decisions.drift`), from 0 to 1, beyond which a column that has moved, or
-        the scores, raise an alarm. In few rows a distance may be large by chance: a column that has
-        not moved at this `level` raises no alarm, however large its D.
-    source, progress
-        Name of the table in the report; a function that is called with each step.
-
-    Returns
-    -------
-    TableDrift
-        What has moved, and whether it is an alarm.
+    `level` is the probability of reporting a change if nothing has moved. Beyond `fail_above`, a
+    distance D (`riskad.decisions.drift`), a column that has moved, or the scores, raise an alarm.
+    In few rows a distance may be large by chance: a column that has not moved at this `level`
+    raises no alarm, however large its D.
     """
     if not frame.height:
         raise InputError("The table has a header but no rows.")
@@ -71,14 +56,10 @@ def drift_table(
     steps_of(model)
     with catch_kinds(*NOTICED) as notes:
         progress("Comparing the rows with those of the fit")
-        found = drift_report(model, frame, level=level)
-    above = [] if fail_above is None else _moved_beyond(found, fail_above)
-    said = [str(note) for note in notes]
-    return TableDrift(source, found, said, fail_above, bool(above), above)
-
-
-def _moved_beyond(found: DriftReport, limit: float) -> list[str]:
-    """Columns and scores that have moved by more than `limit`, the furthest first."""
-    compared = [*found.columns, *([] if found.scores is None else [found.scores])]
-    beyond = [each for each in compared if each.moved and each.distance > limit]
-    return [each.name for each in sorted(beyond, key=lambda each: -each.distance)]
+        drift = drift_report(model, frame, level=level)
+    above: list[str] = []
+    if fail_above is not None:
+        compared = [*drift.columns, *([] if drift.scores is None else [drift.scores])]
+        beyond = [each for each in compared if each.moved and each.distance > fail_above]
+        above = [each.name for each in sorted(beyond, key=lambda each: -each.distance)]
+    return TableDrift(source, drift, list(map(str, notes)), fail_above, bool(above), above)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from riskad.app.capacity import CapacityPlan, plan_capacity
 from riskad.app.explain import explain_fit
 from riskad.app.fit_report import FitReport
 from riskad.app.fit_warnings import list_warnings
@@ -39,12 +38,12 @@ from riskad.app.results import (
     score_rows,
     suspects_of,
 )
-from riskad.app.review import count_groups, review_rows, review_table
 from riskad.app.spec import LABEL_SAMPLING, FitSpec
 from riskad.core.checks import DataWarning, InputError, enumerate_names
 from riskad.core.labels import UNLABELLED, Codes
 from riskad.decisions.anomaly_rate import check_label_source
-from riskad.decisions.calibration import Calibration
+from riskad.decisions.calibration import Calibration, count_groups
+from riskad.decisions.capacity import CapacityPlan, plan_capacity, review_rows, review_table
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.thresholds import Threshold
 from riskad.detectors.registry import DETECTORS, make_detector

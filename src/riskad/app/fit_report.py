@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from riskad.app.capacity import CapacityPlan
 from riskad.app.explain import ColumnEffect
 from riskad.app.hold_out import Period
 from riskad.app.quality import HeldOutQuality, ScoreDistribution
 from riskad.app.results import Suspect
-from riskad.app.review import ReviewReport
 from riskad.app.spec import FitSpec
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import RateEstimate
+from riskad.decisions.capacity import CapacityPlan, ReviewReport
 from riskad.metrics.ranking import Auc, AucDifference
 from riskad.storage.records import Count, about
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskad.decisions.calibration import Calibration
-from riskad.metrics.curves import Curve, precision_recall_with_interval, roc_with_interval
 from riskad.metrics.probabilities import Reliability, reliability
+from riskad.metrics.ranking import Curve, precision_recall_with_interval, roc_with_interval
 
 FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
 _FEWEST_FOR_RELIABILITY = 5

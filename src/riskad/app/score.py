@@ -35,9 +35,8 @@ from riskad.app.results import (
     suspects_of,
     tells_novelty,
 )
-from riskad.app.review import review_rows
 from riskad.core.checks import InputError, check_choice
-from riskad.decisions.capacity import Found
+from riskad.decisions.capacity import Found, review_rows
 from riskad.decisions.thresholds import Threshold
 from riskad.tables.notes import catch_kinds
 from riskad.tables.targets import NewRows, Since, Target

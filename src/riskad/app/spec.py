@@ -61,7 +61,7 @@ def _check_threshold(rule: str) -> None:
 
 
 def _check_capacity(capacity: str) -> None:
-    from riskad.app.capacity import parse_capacity
+    from riskad.decisions.capacity import parse_capacity
 
     parse_capacity(capacity)
 

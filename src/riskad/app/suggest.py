@@ -6,18 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.noticed import NOTICED, Progress
 from riskad.app.results import check_not_scored, earlier_results, free_name, steps_of
 from riskad.core.checks import InputError
 from riskad.core.labels import NORMAL, UNLABELLED, read_codes
-from riskad.decisions.suggest import Suggestion, suggest_rows
+from riskad.decisions.suggest import suggest_rows
 from riskad.tables.cells import to_text
 from riskad.tables.notes import catch_kinds
-
-__all__ = ["SuggestReport", "SuggestedRow", "suggest_table"]
 
 
 @dataclass(frozen=True)
@@ -64,56 +61,38 @@ def suggest_table(
     frame = frame.drop(earlier_results(frame.columns))
     check_not_scored(frame.columns, ("anomaly_score", "reason"))
     preparer, detector = steps_of(model)
-    labelled, said = _labelled_rows(frame, label)
+    labelled, said = np.zeros(frame.height, dtype=bool), []
+    if label is not None and label in frame.columns:
+        words = to_text(frame[label]).str.strip_chars().fill_null("")
+        labelled = (~words.is_in(["", "unlabelled"])).to_numpy()
+    elif label is not None:
+        said.append(f"there is no column {label!r} yet: no row counts as labelled")
     with catch_kinds(*NOTICED) as notes:
         progress("Preparing the columns")
         parsed = preparer.parse(frame)
         progress("Choosing rows")
         codes = read_codes(np.where(labelled, NORMAL, UNLABELLED))
         rows, matrix = preparer.features(parsed), preparer.matrix(parsed)
-        found = suggest_rows(detector, rows, n, y=codes, compared=matrix)
-    if len(found) < n:
-        said.append(f"{n:,} rows were asked for, and only {len(found):,} have no label: all came.")
+        chosen = suggest_rows(detector, rows, n, y=codes, compared=matrix)
+    if len(chosen) < n:
+        said.append(f"{n:,} rows were asked for, and only {len(chosen):,} have no label: all came.")
+    table, numbers = frame[chosen.rows], chosen.rows + 1
     id = id if id in frame.columns else None
-    chosen = _chosen_rows(frame, found, id, label)
-    reasons = pl.Series(found.reasons, dtype=pl.String)
-    table = chosen.with_columns(anomaly_score=found.anomaly_score, reason=reasons)
+    ids = [None] * len(chosen) if id is None else to_text(table[id]).to_list()
+    if id is None:
+        table.insert_column(0, pl.Series(free_name(frame.columns), numbers))
+    if label is not None and label not in frame.columns:
+        table = table.with_columns(pl.lit(None, dtype=pl.String).alias(label))
+    reasons = pl.Series(chosen.reasons, dtype=pl.String)
+    table = table.with_columns(anomaly_score=chosen.anomaly_score, reason=reasons)
+    lines = zip(numbers.tolist(), ids, chosen.anomaly_score.tolist(), chosen.reasons, strict=True)
     report = SuggestReport(
         source=source,
         rows=frame.height,
         labelled=int(labelled.sum()),
         label=label,
         id=id,
-        suggested=_suggested(found, chosen, id),
+        suggested=[SuggestedRow(*line) for line in lines],
         warnings=said + [str(note) for note in notes],
     )
     return table, report
-
-
-def _chosen_rows(
-    frame: pl.DataFrame, found: Suggestion, id: str | None, label: str | None
-) -> pl.DataFrame:
-    """The rows, with their number unless they have names, and a column for the label."""
-    chosen = frame[found.rows]
-    if id is None:
-        chosen.insert_column(0, pl.Series(free_name(frame.columns), found.rows + 1))
-    if label is not None and label not in frame.columns:
-        chosen = chosen.with_columns(pl.lit(None, dtype=pl.String).alias(label))
-    return chosen
-
-
-def _labelled_rows(frame: pl.DataFrame, label: str | None) -> tuple[NDArray[np.bool_], list[str]]:
-    """Which rows have a label, and a message about the column."""
-    if label is None:
-        return np.zeros(frame.height, dtype=bool), []
-    if label not in frame.columns:
-        said = f"there is no column {label!r} yet: no row counts as labelled"
-        return np.zeros(frame.height, dtype=bool), [said]
-    words = to_text(frame[label]).str.strip_chars()
-    return (~words.fill_null("").is_in(["", "unlabelled"])).to_numpy(), []
-
-
-def _suggested(found: Suggestion, chosen: pl.DataFrame, id: str | None) -> list[SuggestedRow]:
-    ids = to_text(chosen[id]).to_list() if id is not None else [None] * len(found)
-    parts = ((found.rows + 1).tolist(), ids, found.anomaly_score.tolist(), found.reasons)
-    return [SuggestedRow(*line) for line in zip(*parts, strict=True)]

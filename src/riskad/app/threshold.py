@@ -10,13 +10,10 @@ from sklearn.pipeline import Pipeline
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import ModelHeader
 from riskad.app.results import read_rule
-from riskad.app.review import review_rows, review_table
 from riskad.core.checks import InputError
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.capacity import ExpectedCost, Found
+from riskad.decisions.capacity import ExpectedCost, Found, review_rows, review_table
 from riskad.decisions.thresholds import Threshold
-
-__all__ = ["ThresholdReport", "change_threshold"]
 
 
 @dataclass(frozen=True)
@@ -36,19 +33,9 @@ class ThresholdReport:
 def change_threshold(
     model: Any, header: ModelHeader, threshold: Threshold | str
 ) -> tuple[FitReport | None, ThresholdReport]:
-    """Make a model decide by another rule, without another fit.
+    """Make a model decide by another rule, without another fit; the model itself is changed.
 
-    Parameters
-    ----------
-    model, header
-        The model, which is changed, and the header of its file.
-    threshold
-        A rule of `riskad.decisions.thresholds`, or its spelling.
-
-    Returns
-    -------
-    tuple
-        The report of the fit with the new rule, for the model's file, and what changed.
+    Returns the report of the fit with the new rule, for the model's file, and what changed.
     """
     detector = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not hasattr(detector, "set_threshold"):
@@ -62,9 +49,15 @@ def change_threshold(
     if changed is not None:
         fitted = changed.fitted | {"threshold": t}
         changed = replace(changed, rule=rule, threshold=t, flagged=flagged, fitted=fitted)
-    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
-    found = review_table(review, flagged, rule)
-    expected, cost = (None, None) if found is None else (found.flagged, found.cost)
+    review = review_table(
+        review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled), flagged, rule
+    )
     return changed, ThresholdReport(
-        rule, t, before, calibration.n_unlabelled, flagged, expected, cost
+        rule=rule,
+        threshold=t,
+        before=before,
+        unlabelled=calibration.n_unlabelled,
+        flagged=flagged,
+        expected=None if review is None else review.flagged,
+        cost=None if review is None else review.cost,
     )

@@ -75,7 +75,7 @@ _NORMALS_BY_CONTENT = 1 / 5  # the same for normal rows, if content decided whic
 _TRUSTED = 5  # labelled anomalies at which half of the apparent gain from scores counts
 _CUTS = np.arange(3, 11) / 10  # shares of the labelled anomalies that the bound looks at
 _PURE, _PURE_ERROR = 0.5, 0.35  # log of the rate over the bound where anomalies stand apart
-_DRAWS, _MOST_SCORES = 300, 2_000
+_DRAWS, _MOST_SCORES, _CONFIDENCE = 300, 2_000, 0.95
 _LOG_ODDS = np.linspace(-9, 4, 521)
 _RATES = expit(_LOG_ODDS)
 _LOG_PRIOR = PRIOR[0] * np.log(_RATES) + PRIOR[1] * np.log1p(-_RATES)  # by log odds
@@ -98,7 +98,7 @@ class RateEstimate:
     low: float
     high: float
     assumption: str
-    confidence: float = 0.95
+    confidence: float = _CONFIDENCE
 
     _state_fields: ClassVar[Fields] = dict.fromkeys(
         ("value", "low", "high", "confidence"), SHARE
@@ -143,23 +143,12 @@ class RateEstimate:
 
 
 def given_rate(pi_n: Any) -> RateEstimate:
-    """A known rate, or an estimate of another kind with its interval.
-
-    Examples
-    --------
-    >>> given_rate(0.03)
-    RateEstimate(value=0.03, low=0.03, high=0.03, assumption='given', confidence=0.95)
-    """
+    """A known rate, or an estimate of another kind with its interval."""
     if isinstance(pi_n, RateEstimate):
         return pi_n
-    value = check_in_interval(
-        "the anomaly rate",
-        getattr(pi_n, "pi_n", pi_n),
-        0,
-        1,
-        "0.03 is 3 % of the unlabelled rows.",
-        closed=True,
-    )
+    remedy = "0.03 is 3 % of the unlabelled rows."
+    rate = getattr(pi_n, "pi_n", pi_n)
+    value = check_in_interval("the anomaly rate", rate, 0, 1, remedy, closed=True)
     low, high = getattr(pi_n, "interval", (value, value))
     return RateEstimate(value, min(float(low), value), max(float(high), value), GIVEN)
 
@@ -179,9 +168,6 @@ def check_label_source(source: Any, n_rows: int) -> str | np.ndarray:
             f"one of {', '.join(LABEL_SOURCES)} of all of them."
         )
     return words
-
-
-# --- the posterior --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -214,28 +200,13 @@ def estimate_rate(
     n_unlabelled: int,
     source: str | np.ndarray = "unknown",
     seed: int = 0,
-    confidence: float = 0.95,
 ) -> RateEstimate | None:
     """The anomaly rate of the unlabelled rows; None if there are none.
 
-    Parameters
-    ----------
-    scores, anomalous
-        Held-out anomaly scores of the labelled rows, and which of them are anomalies.
-    unlabelled, n_unlabelled
-        Held-out anomaly scores of unlabelled rows, all or some, and the number of unlabelled rows.
-        Without scores, labels are only counted.
-    source
-        How the rows were chosen for labelling (`LABEL_SOURCES`), or a word for each row.
-    seed
-        Seed of random draws.
-    confidence
-        Probability of the interval.
-
-    Returns
-    -------
-    RateEstimate or None
-        The median of the posterior, and its quantiles as an interval, which is never a point.
+    `scores` and `anomalous` are of the labelled rows; `unlabelled` are scores of all or some of the
+    unlabelled rows. All are held-out anomaly scores; without them, labels are only counted.
+    `source` is one of `LABEL_SOURCES`, or a word for each row. The estimate is the median of the
+    posterior, with its quantiles as an interval, which is never a point.
     """
     if not n_unlabelled:
         return None
@@ -246,27 +217,31 @@ def estimate_rate(
         # Chosen rows beside random ones improve the line through scores; random ones are counted.
         source = "random" if by_chance.any() else "chosen"
         by_chance = by_chance if by_chance.any() else ~by_chance
-    rows = _Rows(scores, anomalous, _thinned(unlabelled), n_unlabelled, by_chance)
+    unlabelled = np.sort(unlabelled)
+    if len(unlabelled) > _MOST_SCORES:
+        some = np.linspace(0, len(unlabelled) - 1, _MOST_SCORES).round().astype(int)
+        unlabelled = unlabelled[some]
+    rows = _Rows(scores, anomalous, unlabelled, n_unlabelled, by_chance)
     n, m = rows.counts
     if not m + n or (source == "chosen" and not rows.separates and m < FEWEST):
-        return _summary(np.zeros_like(_RATES), PRIOR_ALONE, confidence)
+        return _summary(np.zeros_like(_RATES), PRIOR_ALONE)
     if not n and source != "random":
         informative = m >= FEWEST and len(rows.unlabelled) >= FEWEST_UNLABELLED
         bound = _bound(rows) if informative else np.zeros_like(_RATES)
-        return _summary(bound, ANOMALIES_ALONE if informative else PRIOR_ALONE, confidence)
+        return _summary(bound, ANOMALIES_ALONE if informative else PRIOR_ALONE)
     log_likelihood = _over_assumptions(rows, _BELIEFS[source], np.random.default_rng(seed))
     basis = {"random": RANDOM, "chosen": CHOSEN, "unknown": UNKNOWN if m else PRIOR_ALONE}
-    return _summary(log_likelihood, basis[source], confidence)
+    return _summary(log_likelihood, basis[source])
 
 
-def _summary(log_likelihood: np.ndarray, assumption: str, confidence: float) -> RateEstimate:
-    """The median of the posterior, and the quantiles between which it has this probability."""
+def _summary(log_likelihood: np.ndarray, assumption: str) -> RateEstimate:
+    """The median of the posterior, and the quantiles between which it has 95 % probability."""
     log_posterior = log_likelihood + _LOG_PRIOR
     weights = np.exp(log_posterior - log_posterior.max())
     share = (np.cumsum(weights) - weights / 2) / weights.sum()
-    levels = [0.5 - confidence / 2, 0.5, 0.5 + confidence / 2]
+    levels = [0.5 - _CONFIDENCE / 2, 0.5, 0.5 + _CONFIDENCE / 2]
     low, value, high = expit(np.interp(levels, share, _LOG_ODDS))
-    return RateEstimate(float(value), float(low), float(high), assumption, confidence)
+    return RateEstimate(float(value), float(low), float(high), assumption, _CONFIDENCE)
 
 
 def _over_assumptions(
@@ -310,14 +285,6 @@ def random_p_value(labelled: np.ndarray, unlabelled: np.ndarray) -> float:
     uncorrelated, and the sum of their squares is chi-squared with two degrees of freedom (Lepage,
     1971). It detects rows that score higher than others, and rows that were chosen from the middle
     or from both ends.
-
-    Examples
-    --------
-    >>> rows = np.random.default_rng(0).permutation(1000)
-    >>> bool(random_p_value(rows[:50], rows[50:]) > 0.05)
-    True
-    >>> bool(random_p_value(np.arange(900, 950), rows) < 0.001)
-    True
     """
     if not len(labelled) or not len(unlabelled):
         return 1.0
@@ -337,13 +304,6 @@ def _rank_deviations(labelled: np.ndarray, unlabelled: np.ndarray) -> tuple[floa
     place = r.mean() / (error / np.sqrt(12))
     spread = (r**2 - 1 / 12).mean() / (error / np.sqrt(180))
     return float(place), float(spread)
-
-
-def _thinned(scores: np.ndarray) -> np.ndarray:
-    ordered = np.sort(scores)
-    if len(ordered) <= _MOST_SCORES:
-        return ordered
-    return ordered[np.linspace(0, len(ordered) - 1, _MOST_SCORES).round().astype(int)]
 
 
 # --- likelihoods ----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import expit, logit
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
@@ -45,24 +46,13 @@ from riskad.decisions.anomaly_rate import (
     given_rate,
     random_p_value,
 )
-from riskad.decisions.conformal import DensityRatio, check_normals, conformal_p_values
+from riskad.decisions.conformal import check_normals, conformal_p_values
 from riskad.decisions.score_line import ScoreLine
 from riskad.metrics.folds import N_SPLITS, Split, as_groups, cross_splits
+from riskad.metrics.ranking import FoldScores, GroupEffect
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
-from riskad.storage.fields import (
-    COUNT,
-    NUMBER,
-    SHARE,
-    Array,
-    Fields,
-    Maybe,
-    Number,
-    Record,
-    State,
-    Text,
-    require,
-)
+from riskad.storage import fields
 
 _MOST_SCORED = 20_000  # unlabelled rows that fits of folds score
 _MOST = 20_000  # scores that are kept; more are reduced to quantiles
@@ -96,40 +86,29 @@ class Calibration:
     """How rows were chosen for labelling (`riskad.decisions.anomaly_rate`)."""
     random_p_value: float | None = None
     """p-value of the labelled rows being a random sample, by their scores; None without scores."""
-    weights: np.ndarray | None = None
-    """With `weighted`: w of each labelled normal row, by a regression that has not seen it."""
-    ratio: DensityRatio | None = None
-    """With `weighted`: w of other rows."""
     group_effect: float = 1.0
     """How many labelled rows are worth as much as one that shares its group with no other."""
 
-    _state_fields: ClassVar[Fields] = {
-        "scores": Array("f", ("labelled",), -_FARTHEST, _FARTHEST),
-        "codes": Array("i", ("labelled",), -1, 1),
-        "unlabelled": Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True),
-        "n_unlabelled": COUNT,
-        "zero": NUMBER,
-        "rate": Maybe(Record(("RateEstimate",))),
-        "held_unlabelled": Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True),
-        "label_source": Text(choices=LABEL_SOURCES),
-        "random_p_value": Maybe(SHARE),
-        "weights": Maybe(Array("f", ("normals",), low=0)),
-        "ratio": Maybe(Record(("DensityRatio",))),
-        "group_effect": Number(1),
+    _state_fields: ClassVar[fields.Fields] = {
+        "scores": fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST),
+        "codes": fields.Array("i", ("labelled",), -1, 1),
+        "unlabelled": fields.Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True),
+        "n_unlabelled": fields.COUNT,
+        "zero": fields.NUMBER,
+        "rate": fields.Maybe(fields.Record(("RateEstimate",))),
+        "held_unlabelled": fields.Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True),
+        "label_source": fields.Text(choices=LABEL_SOURCES),
+        "random_p_value": fields.Maybe(fields.SHARE),
+        "group_effect": fields.Number(1),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
+    def _check_state(cls, state: fields.State) -> None:
         codes, unlabelled = state["codes"], state["unlabelled"]
         n_unlabelled = state["n_unlabelled"]
-        require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
-        require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
-        require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
-        weights, ratio = state["weights"], state["ratio"]
-        require((weights is None) == (ratio is None), "weights: without their ratio")
-        normals = int((codes == NORMAL).sum())
-        require(weights is None or len(weights) == normals, "weights: one for each normal row")
+        fields.require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
+        fields.require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
+        fields.require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
 
     @classmethod
     def of(
@@ -144,24 +123,10 @@ class Calibration:
     ) -> Self:
         """Combine what is known about all rows.
 
-        Parameters
-        ----------
-        held_out : array
-            Anomaly scores by fits that have not seen the row, on the scale of `fitted`; NaN for
-            rows that all fits have seen.
-        y : array
-            Codes +1 normal, -1 anomaly, 0 unlabelled.
-        fitted : array
-            Anomaly scores by the fit to all rows.
-        zero : float
-            The threshold of that fit, on anomaly scores.
-        pi_n : float or estimate with `.pi_n` and `.interval`, optional
-            The anomaly rate of the unlabelled rows; by default estimated from the held-out scores.
-        random_state : int, optional
-            Seed of this estimate.
-        label_source : str or array of str, default="unknown"
-            How rows were chosen for labelling: "random", "chosen" or "unknown", or a word for each
-            row.
+        `held_out` are anomaly scores by fits that have not seen the row, on the scale of `fitted`
+        (NaN for rows that all fits have seen); `fitted` are those of the fit to all rows, with its
+        threshold `zero`. `pi_n`, the anomaly rate, is by default estimated from the held-out
+        scores. `label_source` is as in `calibrate`.
         """
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
@@ -182,10 +147,12 @@ class Calibration:
             rate = found._estimated_rate(codes, source, labelled, random_state)
         else:
             rate = given_rate(pi_n)
+        if not isinstance(source, str):  # "random" if some rows are, since rates use them
+            source = "random" if (source[labelled] == "random").any() else "chosen"
         return replace(
             found,
             rate=rate,
-            label_source=source if isinstance(source, str) else _word_for(source[labelled]),
+            label_source=source,
             random_p_value=random_p_value(found.scores, held) if found.tells_kinds else None,
         )
 
@@ -256,16 +223,13 @@ class Calibration:
         """The same calibration with other unlabelled rows."""
         return replace(self, unlabelled=np.sort(anomaly_scores), n_unlabelled=len(anomaly_scores))
 
-    def p_values(
-        self, anomaly_scores: np.ndarray, row_weights: np.ndarray | None = None
-    ) -> np.ndarray:
-        """p-values of being normal (`conformal`), weighted if `row_weights` are given."""
+    def p_values(self, anomaly_scores: np.ndarray) -> np.ndarray:
+        """p-values of being normal (`riskad.decisions.conformal`)."""
         check_normals(len(self.normals), "p-values")
-        weights = None if row_weights is None else self.weights
-        return conformal_p_values(self.normals, anomaly_scores, weights, row_weights)
+        return conformal_p_values(self.normals, anomaly_scores)
 
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
-        r"""Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
+        """Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
 
         It is the line through held-out labelled rows (`riskad.decisions.score_line`), with the
         slope that they show and the intercept at which the mean over the unlabelled rows is the
@@ -301,11 +265,6 @@ class Calibration:
         return np.clip(self.rate.quantiles(size), least, 1 - least)
 
 
-def _word_for(words: np.ndarray) -> str:
-    """One word for the sources of all labelled rows: "random" if some are, since rates use them."""
-    return "random" if (words == "random").any() else "chosen"
-
-
 def _thinned(ordered: np.ndarray, most: int = _MOST) -> np.ndarray:
     """All scores, or this many evenly spaced quantiles."""
     n = len(ordered)
@@ -321,7 +280,6 @@ def calibrate(
     y: Any,
     *,
     pi_n: Any = None,
-    weighted: bool = False,
     n_splits: int = N_SPLITS,
     random_state: int | None = None,
     groups: Any = None,
@@ -341,9 +299,6 @@ def calibrate(
         The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
     pi_n : float or estimate with `.pi_n`, optional
         Anomaly rate of the unlabelled rows; by default estimated from the same folds.
-    weighted : bool, default=False
-        Whether to learn how labelled normal rows differ from the normal rows among the unlabelled
-        ones, for weighted p-values.
     n_splits : int, default=5
         Number of folds. With few rows of a kind, some folds hold none of it out. A row that is the
         only one of its kind is in every fit.
@@ -388,12 +343,9 @@ def calibrate(
     groups = None if groups is None else as_groups(groups, len(codes))
     groups = group_equal_rows(X, codes, groups)
     held_out = held_out_scores(model, X, codes, fitted, groups, n_splits, random_state)
-    calibration = Calibration.of(held_out, codes, fitted, zero, pi_n, random_state, label_source)
-    if weighted:
-        rows = model[:-1].transform(X) if hasattr(model, "steps") else X
-        rows = detector._check_rows(rows, reset=False)  # as p-values of new rows see them
-        calibration = with_weights(calibration, rows, codes, fitted, random_state)
-    detector.calibration_ = calibration
+    detector.calibration_ = Calibration.of(
+        held_out, codes, fitted, zero, pi_n, random_state, label_source
+    )
     detector.set_threshold(detector.threshold_)
     return model
 
@@ -434,11 +386,13 @@ def cross_scores(
     splits: Iterable[Split],
     random_state: int | None = None,
 ) -> np.ndarray:
-    """Anomaly scores of held-out rows by the fits to training rows, on the scale of `fitted`;
-    NaN for rows that no fit has scored.
-    """
+    """Anomaly scores of held-out rows by fits to the others, on the scale of `fitted`; else NaN."""
     held_out = np.full(len(codes), np.nan)
-    watched = _watched(codes, random_state)
+    unlabelled = np.flatnonzero(codes == UNLABELLED)
+    if len(unlabelled) > _MOST_SCORED:  # enough of them to estimate their distribution
+        rng = np.random.default_rng(random_state or 0)
+        unlabelled = rng.choice(unlabelled, _MOST_SCORED, replace=False)
+    watched = np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
     rows = _safe_indexing(X, watched)
     with quietly():
         for train, held in splits:
@@ -449,16 +403,6 @@ def cross_scores(
     return held_out
 
 
-def _watched(codes: np.ndarray, seed: int | None) -> np.ndarray:
-    """The labelled rows, and enough of the unlabelled rows to estimate their distribution."""
-    unlabelled = np.flatnonzero(codes == UNLABELLED)
-    if len(unlabelled) > _MOST_SCORED:
-        unlabelled = np.random.default_rng(seed or 0).choice(
-            unlabelled, _MOST_SCORED, replace=False
-        )
-    return np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
-
-
 def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
     """F^{-1}(F_k(s)); beyond all shared rows, by the ratio of their spreads."""
     own, fitted = np.sort(own), np.sort(fitted)
@@ -467,37 +411,30 @@ def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndar
     return np.interp(scores, own, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
 
 
-def with_weights(
-    calibration: Calibration, X: Any, codes: np.ndarray, fitted: np.ndarray, seed: int | None = None
+def count_groups(
+    calibration: Calibration, codes: np.ndarray, groups: np.ndarray | None
 ) -> Calibration:
-    """The calibration with weights, for labelled normal rows that differ from the unlabelled ones.
+    """The calibration with intervals that count groups; codes and groups are those of the fit.
 
-    Unlabelled rows count by their probability of being normal, so that labelled normal rows are
-    compared with the normal rows among them. Weights of labelled normal rows are cross-fitted.
+    The log odds of the ends of the anomaly rate are moved away from the estimate by the root of the
+    factor by which groups raise the variance of the share of anomalies among labelled rows. A given
+    rate is unchanged. The factor for the AUC is also used for counts and curves.
     """
-    from sklearn.model_selection import KFold
-
-    check_normals(len(calibration.normals), "weights")
-    if getattr(X, "ndim", 2) != 2:
-        raise InputError("weighted=True compares columns; rows must be those of a table.")
-    if not calibration.n_unlabelled:
-        raise InputError(
-            "weighted=True compares labelled normals with unlabelled rows, and there are none."
-        )
-    X = X if hasattr(X, "tocsr") else np.asarray(X, dtype=float)
-    normals, unlabelled = (
-        _safe_indexing(X, np.flatnonzero(codes == k)) for k in (NORMAL, UNLABELLED)
-    )
-    unlabelled_scores = fitted[codes == UNLABELLED]
-    likely = (
-        np.ones(len(unlabelled_scores))
-        if calibration.rate is None or not calibration.tells_kinds
-        else 1 - calibration.anomaly_probability(unlabelled_scores)
-    )
-    n = normals.shape[0]
-    weights = np.empty(n)
-    for train, held in KFold(min(N_SPLITS, n), shuffle=True, random_state=seed or 0).split(weights):
-        weights[held] = DensityRatio.between(normals[train], unlabelled, likely)(normals[held])
-    return replace(
-        calibration, weights=weights, ratio=DensityRatio.between(normals, unlabelled, likely)
-    )
+    labelled = codes != UNLABELLED
+    if groups is None or not labelled.any():
+        return calibration
+    codes, groups = codes[labelled], groups[labelled]
+    rate, effect = calibration.rate, 1.0
+    if rate is not None and rate.low < rate.high:
+        wider = GroupEffect.on_share(codes, groups).variance ** 0.5
+        low, value, high = logit(np.clip([rate.low, rate.value, rate.high], 1e-6, 1 - 1e-6))
+        ends = expit([value - wider * (value - low), value + wider * (high - value)])
+        rate = replace(rate, low=min(float(ends[0]), rate.low), high=max(float(ends[1]), rate.high))
+    if min(len(calibration.normals), len(calibration.anomalies)):
+        if len(groups) == len(calibration.codes):
+            part = FoldScores(calibration.codes, calibration.scores, groups)
+            effect = float(GroupEffect.on_auc([part]).variance)
+        else:  # some were not held out: assume that rows of a group are all alike
+            sizes = np.unique(groups, return_counts=True)[1]
+            effect = float((sizes**2).sum() / sizes.sum())
+    return replace(calibration, rate=rate, group_effect=effect)

@@ -26,6 +26,7 @@ three sources of uncertainty, by 1,000 draws of each:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,11 +34,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, quoted
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.score_line import newton_logistic
+from riskad.decisions.thresholds import Capacity, Cost, parse_threshold
 from riskad.metrics.estimates import Estimate
 
 Floats: TypeAlias = NDArray[np.float64]
 
+_CONFIDENCE = 0.95
 _DRAWS = 1000
 _BINS, _PARTS = 200, 100  # of the table, and of the rows to which the rate applies
 _CURVE_POINTS = 40
@@ -46,6 +51,11 @@ _SLOPE, _BEND = 2.5, 1.0  # standard deviations of the priors of beta and gamma
 _FARTHEST = 6.0  # spreads from the middle; beyond that a larger score changes nothing
 _FITS_DIFFER = 1.5  # times the variance: labelled rows have scores of fits that saw fewer rows
 _FEWEST = 2  # labelled rows of each kind
+_TOP_SHARES = (0.01, 0.05)
+_FEWEST_UNSEEN = 5  # below that, scores of the fit to all rows are used instead
+_CURVE_BEYOND = 1.25  # times the last number of the table, or the number of flagged rows
+_DAYS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
+_CAPACITY = re.compile(r"\s*(?P<rows>\d[\d,_]*)\s*(?:(?:/|per|a)\s*(?P<period>[a-z]+?)s?)?\s*")
 
 
 class LabelledScores(NamedTuple):
@@ -96,37 +106,34 @@ class FoundCurve:
     high: list[float]
 
 
+@dataclass(frozen=True)
+class ReviewReport:
+    """Rows looked at against anomalies found, in the order of the scores of a table."""
+
+    rows: int
+    anomalies: Estimate
+    """Number in the whole table."""
+    flagged: Found
+    """What is found among the rows above the threshold."""
+    table: list[Found]
+    """At 5, 10, 20, 50, ... rows."""
+    curve: FoundCurve
+    average_precision: Estimate
+    tops: list[Found]
+    """Among the highest 1 % and 5 %, and among as many rows as there are anomalies."""
+    likely: int = 0
+    """Number of rows that are more likely an anomaly than not."""
+    cost: ExpectedCost | None = None
+    """For a rule that weighs false alarms against misses."""
+
+
 class Review:
     """Anomalies among the highest scores of a table, for any number of rows looked at.
 
-    Parameters
-    ----------
-    scores
-        Anomaly scores of the table; for very many rows, evenly spaced quantiles.
-    labelled
-        Held-out scores of labelled rows, at least 2 of each kind.
-    rate
-        The anomaly rate, and the ends of its 95 % interval.
-    reference
-        Scores of the rows to which this rate applies, by default those of the table.
-    probabilities
-        For each of `scores`, the probability that the row is an anomaly, if it is already known:
-        expected counts are then its sums. By default the mean of the draws.
-    n_rows
-        Number of rows of the table, if `scores` are quantiles.
-    confidence
-        Confidence level of all intervals.
-    seed
-        Seed of the draws.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> labelled = LabelledScores(rng.normal(0, 1, 190), rng.normal(2, 1, 10))
-    >>> table = np.concatenate([rng.normal(0, 1, 950), rng.normal(2, 1, 50)])
-    >>> review = Review(table, labelled, (0.05, 0.03, 0.08))
-    >>> f"{review.at(50).found.value:.0f} of 50, by chance {review.at(50).by_chance:.1f}"
-    '27 of 50, by chance 2.6'
+    `rate` is the anomaly rate with the ends of its 95 % interval, and `reference` has the scores of
+    the rows to which it applies, by default those of the table. With `probabilities` of being an
+    anomaly, one for each of `scores`, expected counts are their sums; otherwise they are means of
+    draws. `n_rows` is the number of rows of the table, if `scores` are evenly spaced quantiles.
     """
 
     def __init__(
@@ -138,8 +145,6 @@ class Review:
         reference: Floats | None = None,
         probabilities: Floats | None = None,
         n_rows: int | None = None,
-        confidence: float = 0.95,
-        seed: int = 0,
     ):
         if min(len(labelled.normals), len(labelled.anomalies)) < _FEWEST or not len(scores):
             raise InputError(
@@ -148,19 +153,22 @@ class Review:
                 f"normal and {len(labelled.anomalies)} anomalies. Label more."
             )
         self.n_rows = len(scores) if n_rows is None else n_rows
-        self._labelled, self._confidence = labelled, confidence
+        self._labelled = labelled
         order = np.argsort(-scores, kind="stable")
         self._scores = scores[order]
         each = self.n_rows / len(scores)  # rows that a score represents
         self._ends = each * np.arange(len(scores) + 1)
-        self._told = None
+        self._expected = None
         if probabilities is not None:
-            self._told = each * np.append(0.0, np.cumsum(probabilities[order]))
+            self._expected = each * np.append(0.0, np.cumsum(probabilities[order]))
         evenly = np.linspace(0, self.n_rows, min(_BINS, self.n_rows) + 1).astype(int)
         first = [k for k in round_counts(self.n_rows) if k < evenly[1]]
         self._edges = np.unique(np.append(evenly, first).astype(int))
-        self._reference = _means_of_parts(self._scores if reference is None else reference)
-        self._draws = self._draw(rate, np.random.default_rng(seed))
+        self._reference = self._scores if reference is None else reference
+        if len(self._reference) > _PARTS:
+            parts = np.array_split(np.sort(self._reference), _PARTS)
+            self._reference = np.array([part.mean() for part in parts])
+        self._draws = self._draw(rate, np.random.default_rng(0))
 
     @property
     def anomalies(self) -> Estimate:
@@ -175,6 +183,7 @@ class Review:
         some = everything > 0  # a table without any anomaly has no recall
         recalled = drawn[some] / everything[some] if some.any() else np.ones(1)
         recall = self._estimate(min(value / total, 1.0), recalled)
+        lift = self.n_rows / k if k else 1.0
         return Found(
             rows=k,
             threshold=float(self._score_at(k - 0.5)),
@@ -182,15 +191,18 @@ class Review:
             precision=self._estimate(value / k if k else 0.0, drawn / max(k, 1)),
             recall=recall,
             by_chance=k * total / self.n_rows,
-            lift=_times(recall, self.n_rows / k if k else 1.0),
+            lift=replace(
+                recall, **{end: lift * getattr(recall, end) for end in ("value", "low", "high")}
+            ),
         )
 
     @property
     def likely(self) -> int:
-        """How many rows are more likely an anomaly than not, by the given probabilities."""
-        if self._told is None:
+        """How many rows are more likely an anomaly than not, by their probabilities."""
+        if self._expected is None:
             return 0
-        return round(float((np.diff(self._told) > np.diff(self._ends) / 2).mean() * self.n_rows))
+        likely = np.diff(self._expected) > np.diff(self._ends) / 2
+        return round(float(likely.mean() * self.n_rows))
 
     def cost(self, k: int, false_alarm: float, miss: float) -> ExpectedCost:
         """The cost of flagging exactly the k highest scores."""
@@ -213,9 +225,9 @@ class Review:
         """
         drawn = self._average_precision(self._draws)
         value = float(drawn.mean())
-        if self._told is not None:
-            told = np.interp(self._edges, self._ends, self._told)
-            value = float(self._average_precision(told[None])[0])
+        if self._expected is not None:
+            expected = np.interp(self._edges, self._ends, self._expected)
+            value = float(self._average_precision(expected[None])[0])
         return self._estimate(value, drawn)
 
     def _average_precision(self, found: Floats) -> Floats:
@@ -238,10 +250,12 @@ class Review:
         """Anomalies found at evenly spaced numbers of rows, up to `most`."""
         ks = np.unique(np.linspace(0, min(most, self.n_rows), _CURVE_POINTS + 1).astype(int))
         points = [self.at(int(k)).found for k in ks]
-        heights = ([getattr(p, end) for p in points] for end in ("value", "low", "high"))
-        return FoundCurve(ks.tolist(), *heights)
-
-    # --- draws ---------------------------------------------------------------------------
+        return FoundCurve(
+            rows=ks.tolist(),
+            found=[point.value for point in points],
+            low=[point.low for point in points],
+            high=[point.high for point in points],
+        )
 
     def _draw(self, rate: tuple[float, float, float], rng: np.random.Generator) -> NDArray[Any]:
         """Number of anomalies up to each edge, drawn many times."""
@@ -254,7 +268,16 @@ class Review:
             return np.stack([z, *(np.maximum(z - knot, 0) for knot in _KNOTS)], axis=-1)
 
         kinds = basis(labelled.normals), basis(labelled.anomalies)
-        slopes = rng.multivariate_normal(*_fit_slopes(*kinds, 1 / labelled.effect), _DRAWS)
+        Z = np.concatenate(kinds)
+        theta, hessian = newton_logistic(
+            np.column_stack([np.ones(len(Z)), Z]),
+            np.repeat([0.0, 1.0], [len(kind) for kind in kinds]),
+            penalty=np.diag([1e-6, _SLOPE**-2.0, *(_BEND**-2.0 for _ in _KNOTS)]),
+            start=np.zeros(Z.shape[1] + 1),
+            weight=1 / labelled.effect,
+        )
+        covariance = _FITS_DIFFER * np.linalg.inv(hessian)[1:, 1:]
+        slopes = rng.multivariate_normal(theta[1:], covariance, _DRAWS)
         alpha = _intercepts(slopes @ basis(self._reference).T, _draw_rates(rate, rng))
         lines = slopes @ basis(self._score_at((self._edges[:-1] + self._edges[1:]) / 2)).T
         found = np.cumsum(rng.binomial(sizes, expit(alpha[:, None] + lines)), axis=1)
@@ -269,9 +292,9 @@ class Review:
 
     def _value(self, k: int) -> float:
         """The expected count, limited to between none and all of the k rows."""
-        if self._told is None:
+        if self._expected is None:
             return float(self._drawn(k).mean())
-        return float(np.interp(k, self._ends, self._told))
+        return float(np.interp(k, self._ends, self._expected))
 
     def _score_at(self, place: Any) -> Any:
         """The score at a position, counted in rows from the highest."""
@@ -279,48 +302,18 @@ class Review:
 
     def _estimate(self, value: float, draws: Floats) -> Estimate:
         """The value with an interval that contains it."""
-        tail = (1 - self._confidence) / 2
+        tail = (1 - _CONFIDENCE) / 2
         low, high = np.quantile(draws, (tail, 1 - tail))
         n, m = len(self._labelled.normals), len(self._labelled.anomalies)
         ends = min(float(low), value), max(float(high), value)
-        return Estimate(value, *ends, n, m, self._confidence)
+        return Estimate(value, *ends, n, m, _CONFIDENCE)
 
 
 def round_counts(n_rows: int) -> list[int]:
-    """5, 10, 20, 50, 100, ... below a number, and the number itself.
-
-    Examples
-    --------
-    >>> round_counts(120)
-    [5, 10, 20, 50, 100, 120]
-    """
+    """5, 10, 20, 50, 100, ... below a number, and the number itself."""
     powers = (10**power for power in range(len(str(n_rows)) + 1))
     counts = [step * power for power in powers for step in (1, 2, 5)]
     return [k for k in counts if 5 <= k < n_rows] + [n_rows]
-
-
-def _times(estimate: Estimate, factor: float) -> Estimate:
-    ends = {end: factor * getattr(estimate, end) for end in ("value", "low", "high")}
-    return replace(estimate, **ends)
-
-
-def _fit_slopes(normals: Floats, anomalies: Floats, weight: float) -> tuple[Floats, Floats]:
-    """Mode and covariance of (beta, gamma), each labelled row counting as `weight` of one."""
-    Z = np.concatenate([normals, anomalies])
-    Z = np.column_stack([np.ones(len(Z)), Z])
-    y = np.repeat([0.0, 1.0], [len(normals), len(anomalies)])
-    prior = np.diag([1e-6, _SLOPE**-2.0, *(_BEND**-2.0 for _ in _KNOTS)])
-    theta = np.zeros(Z.shape[1])
-    for _ in range(60):
-        q = expit(Z @ theta)
-        gradient = weight * Z.T @ (q - y) + prior @ theta
-        hessian = weight * (Z.T * (q * (1 - q))) @ Z + prior
-        step = np.linalg.solve(hessian, gradient)
-        size = float(np.linalg.norm(step))
-        theta = theta - step * min(1.0, 2 / max(size, 1e-12))  # Newton, kept short
-        if size < 1e-8:
-            break
-    return theta[1:], _FITS_DIFFER * np.linalg.inv(hessian)[1:, 1:]
 
 
 def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> Floats:
@@ -345,8 +338,120 @@ def _intercepts(lines: Floats, rates: Floats) -> Floats:
     return (low + high) / 2
 
 
-def _means_of_parts(scores: Floats) -> Floats:
-    """All scores, or the means of equal parts of their order."""
-    if len(scores) <= _PARTS:
-        return scores
-    return np.array([part.mean() for part in np.array_split(np.sort(scores), _PARTS)])
+# --- the review of a calibrated detector -------------------------------------------------
+
+
+def review_rows(
+    calibration: Calibration, scores: Floats, n_rows: int | None = None
+) -> Review | None:
+    """The review of a table, its `unlabelled` rows or others; None if labels do not allow it.
+
+    That takes 2 held-out rows of each kind and a rate. `n_rows` is as in `Review`.
+    """
+    if calibration.rate is None or not calibration.tells_kinds or not len(scores):
+        return None
+    value, low, high = calibration.rate
+    line, reference = calibration.line, None
+    if scores is calibration.unlabelled:  # the rows to which the rate applies
+        line = line.at_rate(calibration.pi_n, scores)
+    else:  # new to the fit, like the rows that it has held out
+        held = calibration.held_unlabelled
+        reference = held if len(held) >= _FEWEST_UNSEEN else calibration.unlabelled
+    return Review(
+        scores,
+        LabelledScores(calibration.normals, calibration.anomalies, calibration.group_effect),
+        (value, low, high),
+        reference=reference,
+        probabilities=line.probabilities(scores),
+        n_rows=n_rows,
+    )
+
+
+def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport | None:
+    """Return the content for a report: `flagged` rows are above the threshold of a rule."""
+    if review is None:
+        return None
+    n_rows, anomalies, table = review.n_rows, review.anomalies, review.table()
+    counts = [round(share * n_rows) for share in _TOP_SHARES] + [round(anomalies.value)]
+    threshold, cost = parse_threshold(rule), None
+    if isinstance(threshold, Cost):
+        cost = review.cost(flagged, threshold.false_alarm, threshold.miss)
+    return ReviewReport(
+        rows=n_rows,
+        anomalies=anomalies,
+        flagged=review.at(flagged),
+        table=table,
+        curve=review.curve(round(max(table[-1].rows, _CURVE_BEYOND * flagged))),
+        average_precision=review.average_precision(),
+        tops=[review.at(k) for k in counts if k],
+        likely=review.likely,
+        cost=cost,
+    )
+
+
+# --- how many rows people can review -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CapacityPlan:
+    """How many rows can be reviewed, of how many that arrive in the same time."""
+
+    rows: int
+    period: str
+    """"day", "week" or "month"; blank if none was named."""
+    of_rows: float
+    """Rows that arrive in a period, by the table of the fit."""
+    assumed: str
+    """The assumption behind this number."""
+
+    @property
+    def rule(self) -> Capacity:
+        """The threshold for this capacity."""
+        return Capacity(self.rows, round(self.of_rows, 3))
+
+    def __str__(self) -> str:
+        each = f" a {self.period}" if self.period else ""
+        return f"{self.rows:,} rows{each} can be looked at: {self.assumed}"
+
+
+def parse_capacity(capacity: str | int) -> tuple[int, str]:
+    """The number of rows, and the period if one is named: 50, 50/day, 50/week or 200/month."""
+    match = _CAPACITY.fullmatch(str(capacity).lower())
+    rows = int(re.sub("[,_]", "", match["rows"])) if match else 0
+    period = (match["period"] or "") if match else ""
+    if rows < 1 or (period and period not in _DAYS):
+        raise InputError(
+            f"capacity={quoted(capacity)} must be a number of rows that can be looked at, and in "
+            "which time: 50, 50/day, 50/week or 200/month."
+        )
+    return rows, period
+
+
+def plan_capacity(
+    capacity: str | int, n_rows: int, n_unlabelled: int, time: str | None, moments: Any
+) -> CapacityPlan:
+    """Find how many rows arrive in the period of a capacity.
+
+    `moments` is the column of dates of the table, named `time`. Days are counted by the calendar,
+    from the first to the last that occurs. Without it the unlabelled rows count as those of one
+    period.
+    """
+    rows, period = parse_capacity(capacity)
+    if period and moments is not None and time is not None:
+        days = (moments.max() - moments.min()).days + 1
+        of_rows = n_rows / days * _DAYS[period]
+        pace = f"{of_rows:,.0f}" if of_rows >= 10 else f"{of_rows:.1f}"
+        assumed = (
+            f"{n_rows:,} rows are of {days:,} days by {time!r}, {pace} a {period}, and later "
+            "tables are taken to have as many"
+        )
+        if rows >= of_rows:
+            assumed += "; that is all of them, so that every row is flagged"
+        return CapacityPlan(rows, period, of_rows, assumed)
+    assumed = f"the {n_unlabelled:,} unlabelled rows are taken for one batch"
+    if period:
+        assumed = (
+            f"the {n_unlabelled:,} unlabelled rows are taken for those of one {period}; name the "
+            "column of dates (time, or --time) if they are not"
+        )
+    return CapacityPlan(rows, period, float(max(n_unlabelled, 1)), assumed)

@@ -29,24 +29,12 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
 from riskad.decisions.anomaly_rate import estimate_rate
 from riskad.storage.fields import COUNT, Array, Fields, State, require
 
-__all__ = [
-    "ColumnDrift",
-    "DriftReport",
-    "UnlabelledSummary",
-    "compare_scored",
-    "drift_report",
-    "remember_unlabelled",
-]
-
 _QUANTILES = 64
 _CELLS = 50_000  # of the unlabelled rows in the summary; of more, a sample
 _FEWEST_ROWS, _MOST_ROWS = 500, 20_000
 _MOST_COLUMNS = 1_000
 _FEWEST_FOR_RATE = 5
 _NAMED = 8
-
-
-# --- the unlabelled rows ---------
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +67,6 @@ class UnlabelledSummary:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
         lines, d = len(state["edges"]), state["n_columns"]
         require(lines in (d, d + 1) and lines > 0, "n_columns: another number of lines")
         rows = state["present"] + state["missing"]
@@ -90,10 +77,7 @@ class UnlabelledSummary:
 
     @classmethod
     def of(cls, X: Any, anomaly_scores: np.ndarray | None = None) -> Self | None:
-        """Summarise these rows; None if there are fewer than two.
-
-        With more than 1,000 columns, only the scores are summarised.
-        """
+        """Summarise two rows or more; of more than 1,000 columns, only the scores."""
         n, d = X.shape
         if n < 2:
             return None
@@ -138,21 +122,17 @@ def remember_unlabelled(model: Any, X: Any, y: Any) -> Any:
 def _sum_up(lines: np.ndarray) -> tuple[np.ndarray, ...]:
     """Edges, below, present, missing, mean and scale of each line of values."""
     ordered = np.sort(lines, axis=1)  # missing values last
-    missing = np.isnan(ordered).sum(axis=1)
+    gaps = np.isnan(ordered)
+    missing = gaps.sum(axis=1)
     present = lines.shape[1] - missing
     parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
     places = np.maximum(np.ceil(np.outer(present, parts)).astype(int) - 1, 0)
     edges = np.take_along_axis(ordered, places, axis=1)
     n = np.maximum(present, 1)
     below = np.minimum(_ranks(ordered, places), present[:, None, None]) / n[:, None, None]
-    gaps = np.isnan(ordered) if missing.any() else None
-    mean = _without(ordered, gaps).sum(axis=1) / n
-    off = _without(ordered - mean[:, None], gaps)
+    mean = np.where(gaps, 0.0, ordered).sum(axis=1) / n
+    off = np.where(gaps, 0.0, ordered - mean[:, None])
     return edges, below, present, missing, mean, np.sqrt(np.einsum("ij,ij->i", off, off) / n)
-
-
-def _without(values: np.ndarray, gaps: np.ndarray | None) -> np.ndarray:
-    return values if gaps is None else np.where(gaps, 0.0, values)
 
 
 def _ranks(ordered: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -218,8 +198,7 @@ class DriftReport:
     @property
     def moved(self) -> list[str]:
         """Names of the columns that have moved, the most certain first."""
-        found = sorted((c for c in self.columns if c.moved), key=lambda c: (c.p_value, -c.distance))
-        return [column.name for column in found]
+        return [column.name for column in _moved(self.columns)]
 
     def __str__(self) -> str:
         return self.verdict
@@ -272,13 +251,21 @@ anomalous (+0.32 SD).
     if names is None:
         names = _names(before, detector, _rows(detector, X).shape[1])
     ours, own = compare_scored(detector, X, scores, names, level)
-    calibration = getattr(detector, "calibration_", None)
-    fitted = None if calibration is None else calibration.rate
-    rate_before = None if fitted is None else (fitted.value, fitted.low, fitted.high)
-    rate = None if rate_before is None else _rate(calibration, scores)
-    if rate is not None and rate_before is not None and any(column.moved for column in ours):
-        # More anomalies and other normal rows look alike: neither rate can be excluded.
-        rate = rate[0], min(rate[1], rate_before[1]), max(rate[2], rate_before[2])
+    calibration: Any = getattr(detector, "calibration_", None)
+    rate = rate_before = None
+    if calibration is not None and calibration.rate is not None:
+        fitted = calibration.rate
+        rate_before = fitted.value, fitted.low, fitted.high
+        enough = min((calibration.codes == kind).sum() for kind in (NORMAL, ANOMALY)) >= 2
+        if enough and len(scores) >= _FEWEST_FOR_RATE:
+            # The labelled rows are not a random sample of the new rows.
+            anomalous = calibration.codes == ANOMALY
+            new = estimate_rate(calibration.scores, anomalous, scores, len(scores), "chosen")
+            assert new is not None  # there are rows
+            rate = new.value, new.low, new.high
+            if any(column.moved for column in ours):
+                # More anomalies and other normal rows look alike: neither rate can be excluded.
+                rate = new.value, min(new.low, fitted.low), max(new.high, fitted.high)
     return DriftReport(
         rows=len(scores),
         unlabelled=_summary_of(detector).n_rows,
@@ -294,24 +281,10 @@ anomalous (+0.32 SD).
 def compare_scored(
     detector: Any, X: Any, scores: np.ndarray, names: Sequence[str], level: float = 0.05
 ) -> tuple[list[ColumnDrift], ColumnDrift | None]:
-    """Compare rows whose scores are known with the unlabelled rows that a detector was fitted to.
+    """Compare new rows, as the detector takes them, with the unlabelled rows of its fit.
 
-    Parameters
-    ----------
-    detector
-        A fitted detector.
-    X, scores
-        New rows as the detector takes them, and their anomaly scores.
-    names
-        Names of the columns.
-    level
-        Probability of reporting a change if nothing has moved.
-
-    Returns
-    -------
-    tuple
-        A `ColumnDrift` for each column (none if the detector keeps no columns), and one for the
-        scores (None if it keeps no scores).
+    Returns a `ColumnDrift` for each column (none if the detector keeps no columns), and one for the
+    anomaly scores of the rows (None if it keeps no scores).
     """
     rows, summary = _rows(detector, X), _summary_of(detector)
     names = [str(name) for name in names]
@@ -319,10 +292,28 @@ def compare_scored(
         raise InputError(
             f"names must have one name for each of {rows.shape[1]} columns, got {names}."
         )
-    columns = list(_lines(rows)) if summary.n_columns else []
-    values = [*columns, *([scores] if summary.has_scores else [])]
-    found = _compare(summary, values, [*(names if columns else []), "scores"], level)
-    return found[: len(columns)], found[len(columns)] if summary.has_scores else None
+    lines = list(zip(names, _lines(rows), strict=True)) if summary.n_columns else []
+    n_columns = len(lines)
+    lines += [("scores", scores)] if summary.has_scores else []
+    differences = [_difference(summary, i, values) for i, (_, values) in enumerate(lines)]
+    q_values = false_discovery_control([p_value for *_, p_value in differences])
+    gaps = summary.missing / (summary.present + summary.missing)
+    drifts = [
+        ColumnDrift(
+            name=name,
+            distance=distance,
+            shift=shift,
+            missing=float(np.isnan(values).mean()),
+            missing_before=float(gap),
+            p_value=p_value,
+            q_value=float(q_value),
+            moved=bool(q_value <= level),
+        )
+        for (name, values), (distance, shift, p_value), q_value, gap in zip(
+            lines, differences, q_values, gaps, strict=False
+        )
+    ]
+    return drifts[:n_columns], drifts[n_columns] if summary.has_scores else None
 
 
 def _steps(model: Any) -> tuple[Any, Any]:
@@ -369,29 +360,6 @@ def _names(before: Any, detector: Any, n_columns: int) -> list[str]:
     return [str(name) for name in getattr(detector, "feature_names_in_", range(n_columns))]
 
 
-def _compare(
-    summary: UnlabelledSummary, values: Sequence[np.ndarray], names: Sequence[str], level: float
-) -> list[ColumnDrift]:
-    lines = [_difference(summary, i, new) for i, new in enumerate(values)]
-    q_values = false_discovery_control([p for *_, p in lines])
-    gaps = summary.missing / (summary.present + summary.missing)
-    return [
-        ColumnDrift(
-            name=name,
-            distance=distance,
-            shift=shift,
-            missing=float(np.isnan(new).mean()),
-            missing_before=float(gap),
-            p_value=p,
-            q_value=float(q),
-            moved=bool(q <= level),
-        )
-        for name, new, gap, (distance, shift, p), q in zip(
-            names, values, gaps, lines, q_values, strict=False
-        )
-    ]
-
-
 def _difference(summary: UnlabelledSummary, i: int, new: np.ndarray) -> tuple[float, float, float]:
     """D, the shift, and the p-value of one line."""
     held = new[~np.isnan(new)]
@@ -400,7 +368,10 @@ def _difference(summary: UnlabelledSummary, i: int, new: np.ndarray) -> tuple[fl
     distance, shift, tests = 0.0, 0.0, []
     if n and m:
         edges, F = summary.edges[i], summary.below[i]
-        G = np.stack([_shares(edges, held, side) for side in ("right", "left")])
+        # x < e_j if at most j edges are at or below x, counted from 0; likewise x <= e_j.
+        places = (np.searchsorted(edges, held, side) for side in ("right", "left"))
+        counts = np.stack([np.bincount(place, minlength=len(edges) + 1) for place in places])
+        G = np.cumsum(counts, axis=1)[:, :-1] / m
         distance = float(np.abs(F - G).max())
         gap, scale = float(held.mean() - summary.mean[i]), float(summary.scale[i])
         if gap:  # of a column that was constant, any
@@ -408,8 +379,8 @@ def _difference(summary: UnlabelledSummary, i: int, new: np.ndarray) -> tuple[fl
         yes_or_no = len(np.unique(edges)) == 2 and np.isin(held, edges).all()
         if yes_or_no:  # by the shares of the lower of the two values
             lower = round(F[1, 0] * n), round(G[1, 0] * m)
-            counts = [[lower[0], n - lower[0]], [lower[1], m - lower[1]]]
-            tests.append(float(fisher_exact(counts).pvalue))
+            table = [[lower[0], n - lower[0]], [lower[1], m - lower[1]]]
+            tests.append(float(fisher_exact(table).pvalue))
         else:
             tests.append(float(kstwo.sf(distance, max(1, round(n * m / (n + m))))))
     if any(gaps):
@@ -417,36 +388,20 @@ def _difference(summary: UnlabelledSummary, i: int, new: np.ndarray) -> tuple[fl
     return distance, shift, min(1.0, len(tests) * min(tests, default=1.0))
 
 
-def _shares(edges: np.ndarray, held: np.ndarray, side: Any) -> np.ndarray:
-    """Shares of values below each edge (side "right"), or at or below it ("left")."""
-    # x < e_j if at most j edges are at or below x, counted from 0; likewise x <= e_j.
-    counts = np.bincount(np.searchsorted(edges, held, side), minlength=len(edges) + 1)
-    return np.cumsum(counts)[:-1] / len(held)
-
-
-def _rate(calibration: Any, scores: np.ndarray) -> tuple[float, float, float] | None:
-    """The anomaly rate of the new rows; the labelled rows are not a random sample of them."""
-    few = min((calibration.codes == kind).sum() for kind in (NORMAL, ANOMALY)) < 2
-    if few or len(scores) < _FEWEST_FOR_RATE:
-        return None
-    known, anomalous = calibration.scores, calibration.codes == ANOMALY
-    found = estimate_rate(known, anomalous, scores, len(scores), "chosen")
-    return None if found is None else (found.value, found.low, found.high)
+def _moved(columns: Sequence[ColumnDrift]) -> list[ColumnDrift]:
+    """The columns that have moved, the most certain first."""
+    return sorted((c for c in columns if c.moved), key=lambda c: (c.p_value, -c.distance))
 
 
 def say_shift(shift: float) -> str:
-    """The shift in words; a column that was constant has no standard deviation as a unit.
-
-    >>> say_shift(0.5), say_shift(-np.inf)
-    ('+0.50 SD', 'lower, where it was constant')
-    """
+    """The shift in words; a column that was constant has no standard deviation as a unit."""
     if np.isinf(shift):
         return f"{'higher' if shift > 0 else 'lower'}, where it was constant"
     return f"{shift:+.2f} SD"
 
 
 def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None) -> str:
-    moved = sorted((c for c in columns if c.moved), key=lambda c: (c.p_value, -c.distance))
+    moved = _moved(columns)
     compared = [f"{len(columns):,} column{'s' if len(columns) != 1 else ''}"] if columns else []
     compared += ["the scores"] if scores is not None else []
     sentences = []

@@ -51,9 +51,6 @@ _MOST_ROWS, _MOST_COLUMNS = 2_000, 100
 _TAIL = 0.02  # of the labelled rows, beyond which an unlabelled one is unlike them
 
 
-# --- a test of both kinds ------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LabelCheck:
     """Whether labelled rows look like their kind among the unlabelled rows.
@@ -83,23 +80,9 @@ def compare_labels(
 ) -> LabelCheck:
     """Test whether labelled rows resemble those of their kind among unlabelled rows.
 
-    Parameters
-    ----------
-    X, codes
-        Rows, and their label codes; at least 2 labelled ones of each kind.
-    scores
-        Anomaly scores by fits that have not seen the row; rows with NaN are left out.
-    rate
-        The anomaly rate of the unlabelled rows.
-    names, significance
-        As in `riskad.app.anomaly_rate.check_labels`.
-    seed
-        Seed of the sample of rows and of the resamples.
-
-    Returns
-    -------
-    LabelCheck
-        p-values of both tests, and the verdict in words.
+    There are at least 2 labelled rows of each kind. `scores` are anomaly scores by fits that have
+    not seen the row; rows with NaN are left out. `rate` is that of the unlabelled rows. `names` and
+    `significance` are as in `riskad.app.anomaly_rate.check_labels`.
     """
     significance = check_in_interval("significance", significance, 0, 1)
     rng = np.random.default_rng(seed)
@@ -131,20 +114,10 @@ def _standardised(X: Any) -> Any:
     return (X - X.mean(axis=0)) / np.where(scale > 0, scale, 1)
 
 
-def _with_squares(features: Any) -> Any:
-    """Features whose means show location and spread of columns; single values matter little."""
-    if sparse.issparse(features):
-        bounded = features.tanh()
-        return sparse.hstack([bounded, bounded.multiply(bounded)], format="csr")
-    bounded = np.tanh(features)
-    return np.hstack([bounded, bounded**2])
-
-
 def _normals_differ(
     features: Any, codes: Codes, likely: np.ndarray, rate: RateEstimate, rng: np.random.Generator
 ) -> tuple[float, int]:
-    """p-value of the labelled normal rows being like those among the unlabelled rows, and the
-    column that differs most.
+    """p-value of labelled normal rows being like unlabelled ones, and the column that differs most.
 
     With any weight w(s), here the probability of being normal, and phi a column or its square,
 
@@ -158,8 +131,14 @@ def _normals_differ(
     the squared error, since a single row would otherwise be a large distance.
     """
     w = 1 - likely
-    phi = _with_squares(features)
-    phi = (sparse.diags_array(w) @ phi).tocsr() if sparse.issparse(phi) else phi * w[:, None]
+    # Means of these show location and spread of columns, and single values matter little.
+    if sparse.issparse(features):
+        bounded = features.tanh()
+        phi = sparse.hstack([bounded, bounded.multiply(bounded)], format="csr")
+        phi = (sparse.diags_array(w) @ phi).tocsr()
+    else:
+        bounded = np.tanh(features)
+        phi = np.hstack([bounded, bounded**2]) * w[:, None]
     kinds = [(codes == kind).astype(float) for kind in KINDS]
     counts = [kind.sum() for kind in kinds]
     means = np.stack([(phi.T @ kind) / n for kind, n in zip(kinds, counts, strict=True)])
@@ -246,26 +225,25 @@ def _p_value(observed: Any, drawn: NDArray[Any]) -> float:
 def _verdict(
     normal: float | None, anomaly: float | None, column: str | int | None, significance: float
 ) -> str:
-    parts = []
+    doubts = []
     if normal is not None and normal <= significance:
-        parts.append(
+        doubts.append(
             f"labelled normal rows differ from unlabelled normal rows (p = {normal:.2g}), most in "
             f"column {column!r}: were they picked at random?"
         )
     if anomaly is not None and anomaly <= significance:
-        parts.append(
+        doubts.append(
             f"labelled anomalies have too few unlabelled neighbours (p = {anomaly:.2g}): some "
             "type of them seems to be absent from the unlabelled rows."
         )
-    if parts:
-        return " ".join(["The anomaly rate may be off:", *parts])
-    normals = f"fewer than {FEWEST_COMPARED} labelled, not compared"
-    if normal is not None:
-        normals = f"p = {normal:.2g}"
-    seen = "too few unlabelled ones to tell" if anomaly is None else f"p = {anomaly:.2g}"
+    if doubts:
+        return " ".join(["The anomaly rate may be off:", *doubts])
+    few = f"fewer than {FEWEST_COMPARED} labelled, not compared"
+    normals = few if normal is None else f"p = {normal:.2g}"
+    anomalies = "too few unlabelled ones to tell" if anomaly is None else f"p = {anomaly:.2g}"
     return (
         "no sign that labelled rows differ from unlabelled rows of their kind "
-        f"(normal rows: {normals}; anomalies: {seen})."
+        f"(normal rows: {normals}; anomalies: {anomalies})."
     )
 
 
@@ -285,30 +263,9 @@ class LabelWeights:
 
 
 def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | None:
-    """Compare labelled rows with unlabelled ones.
+    """Compare labelled rows with unlabelled ones, by their columns of numbers.
 
-    Parameters
-    ----------
-    X : array of shape (n_rows, n_columns)
-        All rows, as numbers.
-    codes : array of shape (n_rows,)
-        +1 normal, -1 anomaly, 0 unlabelled.
-    seed : int
-        Seed of the folds, and of the sample of rows and columns if there are very many.
-
-    Returns
-    -------
-    LabelWeights or None
-        None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X, codes = rng.normal(size=(500, 2)), np.zeros(500, dtype=int)
-    >>> codes[np.argsort(-X[:, 0])[:50]] = 1
-    >>> found = weigh_labelled(X, codes)
-    >>> found.clear, found.beyond > 0.8
-    (True, True)
+    None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
     """
     labelled, others = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not isinstance(X, np.ndarray) or X.ndim != 2 or min(len(labelled), len(others)) < _FEWEST:
@@ -319,19 +276,16 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
     rows = np.concatenate([labelled, others])
     columns = np.sort(rng.permutation(X.shape[1])[:_MOST_COLUMNS])
     is_labelled = np.arange(len(rows)) < len(labelled)
-    odds, gain = _cross_fitted(_features(X[np.ix_(rows, columns)]), is_labelled, seed)
+    some = np.asarray(X[np.ix_(rows, columns)], dtype=float)
+    spread = some.std(axis=0)
+    Z = np.nan_to_num((some - some.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+    Z = np.clip(Z, -_FARTHEST, _FARTHEST)
+    features = np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
+    odds, gain = _cross_fitted(features, is_labelled, seed)
     own = odds[is_labelled]
     w = np.exp(np.clip(np.median(own) - own, -np.log(_LARGEST), np.log(_LARGEST)))
     beyond = float((odds[~is_labelled] < np.quantile(own, _TAIL)).mean())
     return LabelWeights(w, gain > _CLEARLY, beyond)
-
-
-def _features(X: np.ndarray) -> np.ndarray:
-    X = np.asarray(X, dtype=float)
-    spread = X.std(axis=0)
-    Z = np.nan_to_num((X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
-    Z = np.clip(Z, -_FARTHEST, _FARTHEST)
-    return np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
 
 
 def _cross_fitted(F: np.ndarray, labelled: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
@@ -358,28 +312,18 @@ def _cross_fitted(F: np.ndarray, labelled: np.ndarray, seed: int) -> tuple[np.nd
 def auc_with_weights(
     auc: Auc, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray
 ) -> tuple[Auc, Auc]:
-    """Return the AUC with its interval extended, and the weighted one.
+    """The AUC of labelled rows with its interval extended, and the weighted one.
 
-    Parameters
-    ----------
-    auc
-        AUC by the labelled rows.
-    scores, codes
-        Held-out anomaly scores of labelled rows, and +1 or -1 for each.
-    weights
-        w of each row.
+    `scores` are held-out anomaly scores of these rows.
     """
     anomalous = codes == ANOMALY
-    gap = _weighted_auc(scores, anomalous, weights) - _weighted_auc(
-        scores, anomalous, np.ones_like(weights)
-    )
+    equal = _weighted_auc(scores, anomalous, np.ones_like(weights))
+    gap = _weighted_auc(scores, anomalous, weights) - equal
     value = min(max(auc.value + gap, 0.0), 1.0)
-    worth = [
-        w.sum() ** 2 / (w**2).sum() / len(w) for w in (weights[anomalous], weights[~anomalous])
-    ]
-    weighted = like_interval(auc, value, worth[0] * auc.n_anomaly, worth[1] * auc.n_normal)
-    ends = min(auc.low, weighted.low), max(auc.high, weighted.high)
-    return replace(auc, low=ends[0], high=ends[1]), weighted
+    m, n = (w.sum() ** 2 / (w**2).sum() / len(w) for w in (weights[anomalous], weights[~anomalous]))
+    weighted = like_interval(auc, value, m * auc.n_anomaly, n * auc.n_normal)
+    low, high = min(auc.low, weighted.low), max(auc.high, weighted.high)
+    return replace(auc, low=low, high=high), weighted
 
 
 def _weighted_auc(scores: np.ndarray, anomalous: np.ndarray, weights: np.ndarray) -> float:

@@ -31,15 +31,7 @@ _STEPS, _MOST_SCORES = 50, 2_000
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """log odds of being an anomaly = intercept + slope * score.
-
-    Examples
-    --------
-    >>> scores, anomalous = np.array([0.0, 1.0, 2.0, 3.0]), np.array([False, False, True, True])
-    >>> line = ScoreLine.through(scores, anomalous).at_rate(0.1, np.arange(4.0))
-    >>> float(line.probabilities(np.arange(4.0)).mean().round(6))
-    0.1
-    """
+    """log odds of being an anomaly = intercept + slope * score."""
 
     intercept: float
     slope: float
@@ -74,12 +66,6 @@ class ScoreLine:
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Probability of being an anomaly, row by row."""
         return np.asarray(expit(self.intercept + self.slope * np.asarray(scores)))
-
-    def threshold(self, probability: float) -> float:
-        """The score with this probability; infinity if no score has more."""
-        if self.slope <= 0:
-            return np.inf if expit(self.intercept) <= probability else -np.inf
-        return float((logit(probability) - self.intercept) / self.slope)
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """Slopes that are compatible with the labelled rows, none below 0.
@@ -133,15 +119,28 @@ def expected_f1(
 def _penalised_slope(z: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
     """The slope of a logistic regression with a weak penalty, and its standard error."""
     Z, penalty = np.column_stack([np.ones_like(z), z]), np.diag([1e-8, _WEAK])
-    theta = np.array([logit((wanted.sum() + 0.5) / (len(wanted) + 1)), 0.0])
+    start = np.array([logit((wanted.sum() + 0.5) / (len(wanted) + 1)), 0.0])
+    theta, _ = newton_logistic(Z, wanted, penalty, start)
+    p = expit(Z @ theta)
+    variance = np.linalg.inv((Z.T * (p * (1 - p))) @ Z + penalty)
+    return float(theta[1]), float(np.sqrt(variance[1, 1]))
+
+
+def newton_logistic(
+    Z: np.ndarray, y: np.ndarray, penalty: np.ndarray, start: np.ndarray, weight: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logistic regression of y on Z with a quadratic penalty: coefficients, and the Hessian.
+
+    Each row counts as `weight` of one.
+    """
+    theta = start
     for _ in range(_STEPS):
         p = expit(Z @ theta)
-        hessian = (Z * (p * (1 - p))[:, None]).T @ Z + penalty
-        step = np.linalg.solve(hessian, Z.T @ (p - wanted) + penalty @ theta)
+        gradient = weight * Z.T @ (p - y) + penalty @ theta
+        hessian = weight * (Z.T * (p * (1 - p))) @ Z + penalty
+        step = np.linalg.solve(hessian, gradient)
         size = float(np.linalg.norm(step))
         theta = theta - step * min(1.0, 2 / max(size, 1e-12))  # Newton, kept short
         if size < 1e-8:
             break
-    p = expit(Z @ theta)
-    variance = np.linalg.inv((Z * (p * (1 - p))[:, None]).T @ Z + penalty)
-    return float(theta[1]), float(np.sqrt(variance[1, 1]))
+    return theta, hessian

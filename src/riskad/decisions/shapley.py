@@ -76,30 +76,12 @@ def shapley_values(
     random_state: int,
     end: float,
 ) -> tuple[Floats, Floats]:
-    """Return contributions and standard errors, row by row while the clock is before `end`.
+    """Contributions and standard errors of rows, as many as are started before `end`, or one.
 
-    Parameters
-    ----------
-    score
-        Returns the scores of dense rows of features.
-    X, reference
-        Features of the rows, dense or CSR, and of the usual row.
-    owners, n_columns
-        Of each feature, the column that it comes from, whose features change together; and how
-        many columns there are.
-    scores, base
-        Scores of the rows and of the usual row.
-    slow
-        Whether scoring is slow.
-    random_state
-        Seed; the values of a row do not depend on which other rows there are.
-    end
-        Time by `time.perf_counter` after which no further row is started, except the first.
-
-    Returns
-    -------
-    tuple
-        Both of shape (n_rows, n_columns), for the rows that time allowed.
+    `score` takes dense rows of features; X (dense or CSR) has those of the rows, `reference` of the
+    usual row, and `scores` and `base` are their scores. `owners` has of each feature the column
+    that it comes from, whose features change together. `slow` says whether scoring is. `end` is a
+    time by `time.perf_counter`. The values of a row do not depend on which other rows there are.
     """
     contributions, errors = np.zeros((2, len(scores), n_columns))
     effort = _SLOW if slow else _FAST

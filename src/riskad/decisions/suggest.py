@@ -57,21 +57,14 @@ _MEMORY = 10  # times n: as how many rows labelled rows count at most
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """Rows to label, in the order to label them.
-
-    Attributes
-    ----------
-    rows : ndarray of int
-        Their positions in X, counted from 0.
-    reasons : tuple of str
-        "likely anomaly", "borderline" or "unlike what was labelled".
-    anomaly_score : ndarray of float
-        Their current scores.
-    """
+    """Rows to label, in the order to label them."""
 
     rows: Places
+    """Their positions in X, counted from 0."""
     reasons: tuple[str, ...]
+    """One of "likely anomaly", "borderline" and "unlike what was labelled" for each."""
     anomaly_score: Floats
+    """Their current scores."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -82,13 +75,7 @@ class Suggestion:
 
 
 def suggest_rows(
-    model: Any,
-    X: Any,
-    n: int = 20,
-    *,
-    y: Any = None,
-    compared: Any = None,
-    random_state: int = 0,
+    model: Any, X: Any, n: int = 20, *, y: Any = None, compared: Any = None, random_state: int = 0
 ) -> Suggestion:
     """Return the n rows of X whose labels would help the model most; all if there are fewer.
 
@@ -129,46 +116,31 @@ def suggest_rows(
     if not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"n must be a whole number of rows, 1 or more, got {n!r}.")
     model = getattr(model, "best_estimator_", model)
-    X = as_table(X)
-    scores, t = _scores(model, X), _threshold(model)
-    known, free = _split(scores, y)
-    borderline, likely = _groups(scores[free], t, n)
-    drawn, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
-    seen = _seen_by(model, X) if compared is None else compared
-    Z = _features(seen, np.concatenate([free[drawn], known]))
-    m = len(drawn)
-    chosen = drawn[_herd(Z[:m], weights, Z[m:], likely[drawn], min(n, m))]
-    reasons = np.select([likely, borderline], [LIKELY, BORDERLINE], UNLIKE)[chosen]
-    return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
-
-
-# --- weights -----------------------------------------------------------------------------
-
-
-def _scores(model: Any, X: Any) -> Floats:
-    if not hasattr(model, "score_samples"):
-        raise InputError(f"A {type(model).__name__} gives no scores by which rows could be chosen.")
-    return -np.asarray(model.score_samples(X), dtype=np.float64)
-
-
-def _threshold(model: Any) -> float:
     detector = model[-1] if isinstance(model, Pipeline) else model
     detector = getattr(detector, "best_estimator_", detector)
+    if not hasattr(model, "score_samples"):
+        raise InputError(f"A {type(model).__name__} gives no scores by which rows could be chosen.")
+    X = as_table(X)
+    scores = -np.asarray(model.score_samples(X), dtype=np.float64)
     if not hasattr(detector, "offset_"):
         raise InputError(
             f"A {type(detector).__name__} has no threshold (offset_), so that no row is borderline."
         )
-    return -float(detector.offset_)
-
-
-def _split(scores: Floats, y: Any) -> tuple[Places, Places]:
-    """Positions of the labelled rows and of the others."""
     codes = np.zeros(len(scores), dtype=np.int8) if y is None else check_codes(y)
     check_rows_match(scores, codes)
-    free = np.flatnonzero(codes == UNLABELLED)
+    labelled, free = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not free.size:
         raise InputError("Every row is labelled; there is none left to suggest.")
-    return np.flatnonzero(codes != UNLABELLED), free
+    borderline, likely = _groups(scores[free], -float(detector.offset_), n)
+    drawn, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
+    if compared is None:  # rows as the detector sees them
+        several = isinstance(model, Pipeline) and len(model) > 1
+        compared = model[:-1].transform(X) if several else X
+    Z = _features(compared, np.concatenate([free[drawn], labelled]))
+    m = len(drawn)
+    chosen = drawn[_herd(Z[:m], weights, Z[m:], likely[drawn], min(n, m))]
+    reasons = np.select([likely, borderline], [LIKELY, BORDERLINE], UNLIKE)[chosen]
+    return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
 
 
 def _smallest(values: Floats, n: int) -> NDArray[np.bool_]:
@@ -203,20 +175,19 @@ def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:
     return picked, weights / weights.sum()
 
 
-# --- herding -----------------------------------------------------------------------------
-
-
-def _seen_by(model: Any, X: Any) -> Any:
-    """Rows as the detector sees them."""
-    return model[:-1].transform(X) if isinstance(model, Pipeline) and len(model) > 1 else X
-
-
 def _features(matrix: Any, places: Places) -> Any:
     """Some rows, each feature divided by its standard deviation."""
     if isinstance(matrix, Table):
         matrix = OneHotImputer().fit_transform(matrix)
     if not sparse.issparse(matrix):
-        matrix = _as_numbers(matrix)
+        try:
+            matrix = np.asarray(matrix, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"Rows can be compared only in columns of numbers ({error}). For a table with text,"
+                " begin the pipeline with riskad.tables.preparation.TablePreparer."
+            ) from error
+        matrix = matrix.reshape(len(matrix), -1)  # also for images
     scaler = StandardScaler(with_mean=False).fit(matrix)
     Z = scaler.transform(matrix[places])
     if sparse.issparse(Z):
@@ -224,20 +195,11 @@ def _features(matrix: Any, places: Places) -> Any:
     return np.where(np.isnan(Z), scaler.mean_ / scaler.scale_, Z)  # missing values become the mean
 
 
-def _as_numbers(matrix: Any) -> Floats:
-    try:
-        numbers = np.asarray(matrix, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"Rows can be compared only in columns of numbers ({error}). For a table with text, "
-            "begin the pipeline with riskad.tables.preparation.TablePreparer."
-        ) from error
-    return numbers.reshape(len(numbers), -1)  # also for images
-
-
 def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int) -> Places:
     """The n rows of Z that herding chooses, in order; `known` are labelled rows."""
-    h = _median_distance(Z)
+    distances = euclidean_distances(Z[:_CANDIDATES], squared=True)
+    distances = distances[distances > 0]
+    h = float(np.median(distances)) if distances.size else 1.0  # 1 if all rows are alike
     wanted = _kernel_sums(Z, Z, h, weights)
     n_known = min(known.shape[0], _MEMORY * n)
     share = np.full(known.shape[0], n_known / max(known.shape[0], 1))
@@ -254,22 +216,14 @@ def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int
     return np.array(chosen, dtype=np.intp)
 
 
-def _median_distance(Z: Any) -> float:
-    """Median squared distance of different rows; 1 if all are alike."""
-    some = Z[:_CANDIDATES]
-    distances = euclidean_distances(some, squared=True)
-    distances = distances[distances > 0]
-    return float(np.median(distances)) if distances.size else 1.0
-
-
 def _kernel_sums(Z: Any, others: Any, h: float, weights: Floats) -> Floats:
     """sum_j weights_j k(z_i, others_j) for each row of Z."""
     if not others.shape[0]:
         return np.zeros(Z.shape[0])
-    chunks = pairwise_distances_chunked(
-        Z,
-        others,
-        reduce_func=lambda distances, _: np.exp(-distances / h) @ weights,
-        squared=True,
+
+    def weighted_sum(distances: Floats, start: int) -> Floats:
+        return np.asarray(np.exp(-distances / h) @ weights)
+
+    return np.concatenate(
+        list(pairwise_distances_chunked(Z, others, reduce_func=weighted_sum, squared=True))
     )
-    return np.concatenate(list(chunks))

@@ -12,8 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from operator import attrgetter
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,31 +24,11 @@ from riskad.decisions.score_line import expected_f1
 from riskad.storage.codec import register
 from riskad.storage.fields import POSITIVE, SHARE, Fields, Maybe, Number
 
-__all__ = [
-    "THRESHOLDS",
-    "THRESHOLD_TYPES",
-    "AnomalyRate",
-    "BestF",
-    "Capacity",
-    "Cost",
-    "FalseAlarms",
-    "Likely",
-    "RiskZero",
-    "Threshold",
-    "TopK",
-    "parse_threshold",
-    "register_threshold",
-    "zero_one_threshold",
-]
-
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
 _LEAST_RISE = 0.75  # of log odds per standard deviation of scores, assumed for a list
 _MOST_LISTED = 2.0  # rows of a list per expected anomaly
 _RATES = 15  # number of rates over which the expected F1 is averaged
 _FEWEST = 3  # labelled anomalies; a share of fewer is not informative
-
-
-# --- rules --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -66,6 +45,8 @@ class Threshold(ABC):
     """What it flags, in a few words."""
     depends_on_table: ClassVar[bool] = False
     """Whether the threshold differs between tables."""
+    _below: ClassVar[dict[str, tuple[float, str]]] = {}
+    """For numbers that must be above 0 and below another one: that one, and what they are."""
     _state_fields: ClassVar[Fields] = {}
 
     @property
@@ -77,10 +58,10 @@ class Threshold(ABC):
     def of(self, calibration: Calibration) -> float:
         """The threshold t, given what is known about labelled and unlabelled rows."""
 
-    @classmethod
-    def parse(cls, *numbers: float) -> Self:
-        """The rule with these numbers in the order of its fields."""
-        return cls(*numbers)
+    def __post_init__(self) -> None:
+        for name, (most, meaning) in self._below.items():
+            if getattr(self, name) is not None:
+                check_in_interval(name, getattr(self, name), 0, most, meaning)
 
     def __str__(self) -> str:
         spelled = self.name
@@ -154,11 +135,8 @@ class AnomalyRate(Threshold):
     name = "rate"
     example = "rate, rate:0.05"
     meaning = "as many as there are anomalies, as estimated or as given"
+    _below: ClassVar = {"pi_n": (1, "It is the share of rows to be flagged.")}
     _state_fields: ClassVar[Fields] = {"pi_n": Maybe(SHARE)}
-
-    def __post_init__(self) -> None:
-        if self.pi_n is not None:
-            check_in_interval("pi_n", self.pi_n, 0, 1, "It is the share of rows to be flagged.")
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that the share pi_n of the unlabelled rows exceeds."""
@@ -184,19 +162,17 @@ class BestF(Threshold):
     name = "f"
     example = "f1, f2, f0.5"
     meaning = "best F score; f2 weighs recall twice"
+    _below: ClassVar = {"beta": (_MOST, "1 weighs precision and recall alike.")}
     _state_fields: ClassVar[Fields] = {"beta": POSITIVE}
 
     def __str__(self) -> str:
         return f"f{self.beta:.12g}"
 
-    def __post_init__(self) -> None:
-        check_in_interval("beta", self.beta, 0, _MOST, "1 weighs precision and recall alike.")
-
     def of(self, calibration: Calibration) -> float:
         """The threshold with the highest F_beta."""
         t, TPR, q = _paths(calibration, self)
         pi_n, b2 = calibration.pi_n, self.beta**2
-        return _middle_of_best(t, (1 + b2) * pi_n * TPR / (b2 * pi_n + q))
+        return _fewest_flagged(t, (1 + b2) * pi_n * TPR / (b2 * pi_n + q))
 
 
 @dataclass(frozen=True)
@@ -215,18 +191,15 @@ class Cost(Threshold):
     name = "cost"
     example = "cost:1:10"
     meaning = "lowest cost of false alarms (here 1) and misses (here 10)"
+    _below: ClassVar = dict.fromkeys(("false_alarm", "miss"), (_MOST, "It is what one costs."))
     _state_fields: ClassVar[Fields] = {"false_alarm": POSITIVE, "miss": POSITIVE}
-
-    def __post_init__(self) -> None:
-        for side in ("false_alarm", "miss"):
-            check_in_interval(side, getattr(self, side), 0, _MOST, "It is what one costs.")
 
     def of(self, calibration: Calibration) -> float:
         """The threshold with the lowest cost."""
         t, TPR, q = _paths(calibration, self)
         pi_n = calibration.pi_n
         false_alarms, misses = np.maximum(q - pi_n * TPR, 0), pi_n * (1 - TPR)
-        return _middle_of_best(t, -(self.false_alarm * false_alarms + self.miss * misses))
+        return _fewest_flagged(t, -(self.false_alarm * false_alarms + self.miss * misses))
 
 
 @dataclass(frozen=True)
@@ -242,10 +215,8 @@ class FalseAlarms(Threshold):
     name = "false-alarms"
     example = "false-alarms:0.01"
     meaning = "at most this share of normal rows"
+    _below: ClassVar = {"rate": (1, "It is the share of normal rows to be flagged.")}
     _state_fields: ClassVar[Fields] = {"rate": SHARE}
-
-    def __post_init__(self) -> None:
-        check_in_interval("rate", self.rate, 0, 1, "It is the share of normal rows to be flagged.")
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that a normal row exceeds with probability at most `rate`."""
@@ -283,11 +254,6 @@ class TopK(Threshold):
                 f"k must be a whole number of rows from 1 to {_MOST:g}, got {quoted(self.k)}."
             )
 
-    @classmethod
-    def parse(cls, *numbers: float) -> Self:
-        """The rule for a whole number of rows."""
-        return cls(*(int(x) if x.is_integer() else x for x in numbers))  # type: ignore[arg-type]
-
     @property
     def top_rows(self) -> int:
         """One more than are flagged: the threshold is between the two."""
@@ -313,12 +279,8 @@ class Capacity(Threshold):
     name = "capacity"
     example = "capacity:50:1200"
     meaning = "the most anomalous 50 of every 1,200 rows"
+    _below: ClassVar = dict.fromkeys(("rows", "of_rows"), (_MOST, "It is a number of rows."))
     _state_fields: ClassVar[Fields] = {"rows": POSITIVE, "of_rows": Maybe(POSITIVE)}
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "of_rows"):
-            if getattr(self, name) is not None:
-                check_in_interval(name, getattr(self, name), 0, _MOST, "It is a number of rows.")
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that the share rows / of_rows of the unlabelled rows exceeds."""
@@ -339,16 +301,8 @@ THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]
 def register_threshold(rule: type[Threshold]) -> type[Threshold]:
     """Register a rule of your own, so that it can be spelled and saved with models.
 
-    Parameters
-    ----------
-    rule
-        A frozen dataclass with `name`, `example` and `meaning`, and in `_state_fields` a field of
-        `riskad.storage.fields` for each of its numbers.
-
-    Returns
-    -------
-    type
-        The rule; so this works as a decorator.
+    It is a frozen dataclass with `name`, `example` and `meaning`, and in `_state_fields` a field of
+    `riskad.storage.fields` for each of its numbers. Returned as it is, so this can decorate it.
     """
     if rule.name in THRESHOLDS:
         raise InputError(f"There is a threshold {rule.name!r} already; choose another name.")
@@ -370,34 +324,27 @@ def parse_threshold(text: str) -> Threshold:
     """
     name, *parts = re.sub(r"^f(?=[\d.])", "f:", text.strip().lower()).split(":")
     if name not in THRESHOLDS:
-        raise _unknown_rule(name)
+        spelled = ["f1" if known == "f" else known for known in THRESHOLDS]
+        close = difflib.get_close_matches(name, spelled, n=1, cutoff=0.5)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InputError(
+            f"threshold={quoted(name)} is not known; choose from {', '.join(spelled)}.{hint}"
+        )
     rule = THRESHOLDS[name]
+    takes = name + ("".join(f":{field.name.upper()}" for field in fields(rule)) or " alone")
+    takes = "f1, f2 or another number" if name == "f" else takes
+    unreadable = InputError(f"threshold={text!r} cannot be read: it is {takes}.")
     try:
         numbers = list(map(float, parts))
     except ValueError:
-        raise _unreadable(text, rule) from None
-    required = list(map(attrgetter("default"), fields(rule))).count(MISSING)
-    right_count = required <= len(numbers) <= len(fields(rule))
-    if not right_count or not all(map(math.isfinite, numbers)):
-        raise _unreadable(text, rule)
-    return rule.parse(*numbers)
-
-
-def _unreadable(text: str, rule: type[Threshold]) -> InputError:
-    names = [field.name for field in fields(rule)]
-    takes = "".join(f":{word.upper()}" for word in names) or " alone"
-    takes = "f1, f2 or another number" if rule.name == "f" else rule.name + takes
-    return InputError(f"threshold={text!r} cannot be read: it is {takes}.")
-
-
-def _unknown_rule(text: str) -> InputError:
-    """List the rules as they are spelled, and those that the user may have meant."""
-    spelled = ["f1" if name == "f" else name for name in THRESHOLDS]
-    close = difflib.get_close_matches(text, spelled, n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return InputError(
-        f"threshold={quoted(text)} is not known; choose from {', '.join(spelled)}.{hint}"
-    )
+        raise unreadable from None
+    required = sum(field.default is MISSING for field in fields(rule))
+    if not required <= len(numbers) <= len(fields(rule)) or not all(map(math.isfinite, numbers)):
+        raise unreadable
+    for i, (field, number) in enumerate(zip(fields(rule), numbers, strict=False)):
+        if field.type in (int, "int") and number.is_integer():
+            numbers[i] = int(number)
+    return rule(*numbers)
 
 
 def _check_unlabelled(calibration: Calibration, rule: Threshold) -> None:
@@ -418,9 +365,7 @@ def _cut(calibration: Calibration, k: int) -> float:
 
 
 def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds between all scores, and the shares of anomalies and of the unlabelled rows above
-    them.
-    """
+    """Thresholds between all scores, and the shares of anomalies and unlabelled rows above them."""
     _check_unlabelled(calibration, rule)
     m = len(calibration.anomalies)
     if m < _FEWEST:
@@ -437,7 +382,7 @@ def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.nd
     return t, TPR, q
 
 
-def _middle_of_best(t: np.ndarray, value: np.ndarray) -> float:
+def _fewest_flagged(t: np.ndarray, value: np.ndarray) -> float:
     """The threshold with the highest value; among several, the one that flags fewest rows."""
     best = np.flatnonzero(value >= value.max() - 1e-12)
     return float(t[best[-1]])
@@ -458,13 +403,6 @@ def zero_one_threshold(
     where K(t) is the share of rows of kind K that score below t. With heavy regularisation, a fit
     ranks rows well long before its scores are on both sides of zero; this corrects the zero. If a
     whole interval is best, its middle is used, and among several the one nearest to zero.
-
-    Examples
-    --------
-    >>> from riskad.core.risks import get_risk
-    >>> scores, y = np.array([3.0, 4.0, 5.0, 1.0, 3.5, 4.5]), np.array([1, 1, 1, -1, 0, 0])
-    >>> zero_one_threshold(get_risk("rad"), scores, y)
-    2.0
     """
     if sample_weight is not None:
         weighty = sample_weight > 0
@@ -476,26 +414,15 @@ def zero_one_threshold(
     # All thresholds in (levels[i-1], levels[i]] decide the same; so do all beyond either end.
     first = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))
     levels, places = scores[first], np.append(first, len(scores))
-    error = _zero_one_risk(
-        risk, {kind: _shares_before(places, weight * (y == kind)) for kind in risk.kinds()}
-    )
+    plain, guarded = np.zeros((2, len(places)))
+    for term in risk.terms():
+        if term.weight != 0:
+            before = np.append(0, np.cumsum(weight * (y == term.kind)))[places]
+            below = before / before[-1]  # share of the kind that is called anomalous
+            wrong = below if term.sign > 0 else 1 - below
+            (guarded if risk.guarded and term.guarded else plain)[:] += term.weight * wrong
+    error = plain + (np.maximum(guarded, 0) if risk.guarded else guarded)
     edges = np.concatenate([levels[:1] - 1, levels, levels[-1:] + 1])
     middles = (edges[:-1] + edges[1:]) / 2
     best = middles[error <= error.min() + 1e-12]
     return float(best[np.argmin(np.abs(best))])
-
-
-def _shares_before(places: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Share of the weight, or of the marked rows, that lies before each position."""
-    cumulative = np.append(0, np.cumsum(weight))
-    return cumulative[places] / cumulative[-1]
-
-
-def _zero_one_risk(risk: Risk, below: dict[int, np.ndarray]) -> np.ndarray:
-    """The risk if these shares of each kind are called anomalies."""
-    plain, guarded = np.zeros((2, len(next(iter(below.values())))))
-    for term in risk.terms():
-        if term.weight != 0:
-            wrong = below[term.kind] if term.sign > 0 else 1 - below[term.kind]
-            (guarded if risk.guarded and term.guarded else plain)[:] += term.weight * wrong
-    return plain + (np.maximum(guarded, 0) if risk.guarded else guarded)

@@ -135,32 +135,22 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         self.threshold_ = rule
         return self
 
-    def p_values(self, X: Any, weighted: bool = False) -> np.ndarray:
+    def p_values(self, X: Any) -> np.ndarray:
         """Conformal p-values: that of a normal row is at most q with probability at most q.
 
         They are computed from labelled normal rows, and are valid for new normal rows that are like
-        these (`riskad.decisions.conformal`). `weighted` corrects for labelled normal rows that
-        differ from the normal rows among the unlabelled ones; it needs
-        `calibrate(..., weighted=True)`.
+        these (`riskad.decisions.conformal`).
         """
-        calibration = self._calibrated("p-values")
-        if not weighted:
-            return calibration.p_values(self.anomaly_score(X))
-        if calibration.ratio is None:
-            raise InputError(
-                "weighted p-values need weights: riskad.calibrate(model, X, y, weighted=True)."
-            )
-        row_weights = calibration.ratio(self._check_rows(X, reset=False))
-        return calibration.p_values(self.anomaly_score(X), row_weights)
+        return self._calibrated("p-values").p_values(self.anomaly_score(X))
 
-    def select_anomalies(self, X: Any, fdr: float = 0.1, weighted: bool = False) -> FdrSelection:
+    def select_anomalies(self, X: Any, fdr: float = 0.1) -> FdrSelection:
         """Select rows of which on average at most the share `fdr` is normal.
 
         Applies Benjamini and Hochberg's procedure to the rows of X (`riskad.decisions.conformal`).
         The result also states what is possible with the given number of labelled normal rows, and
         what probabilities say where nothing can be selected.
         """
-        p_values, calibration = self.p_values(X, weighted), self.calibration_
+        p_values, calibration = self.p_values(X), self.calibration_
         likely = self.anomaly_probability(X) if calibration.knows_probabilities else None
         return select_at_fdr(p_values, fdr, len(calibration.normals), likely)
 

@@ -20,16 +20,10 @@ from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, check_codes
 from riskad.core.risks import KIND_NAMES
 from riskad.rows.equal_rows import group_equal_rows
 
-__all__ = ["PNUStratifiedKFold", "as_groups", "forward_splits", "periods_of"]
-
 Split: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Numbers of rows to train on, and of rows to hold out."""
 
 N_SPLITS = 5
-_N_PERIODS = 5
-
-
-# --- groups --------------------------------------------------------------------------------
 
 
 def as_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
@@ -203,19 +197,19 @@ class PNUStratifiedKFold:
 
     def _check_enough(self, codes: np.ndarray, groups: np.ndarray | None) -> None:
         for kind in KINDS:
-            name, rows = KIND_NAMES[kind], int((codes == kind).sum())
-            if 0 < rows < self.n_splits:
+            name, n = KIND_NAMES[kind], self.n_splits
+            rows, count = int((codes == kind).sum()), count_independent(codes, kind, groups)
+            if 0 < rows < n:
                 more = " and label one more" if rows == 1 else ""
                 raise InputError(
-                    f"{self.n_splits} folds need {self.n_splits} {name} rows, got {rows}. Lower "
-                    f"n_splits to {max(rows, 2)}{more}."
+                    f"{n} folds need {n} {name} rows, got {rows}. Lower n_splits to "
+                    f"{max(rows, 2)}{more}."
                 )
-            count = count_independent(codes, kind, groups)
-            if 0 < count < self.n_splits:
+            if 0 < count < n:
                 advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
                 raise InputError(
-                    f"{self.n_splits} folds need {name} rows of {self.n_splits} groups or more, "
-                    "since each group is held out as a whole, and so are the copies of a row; the "
+                    f"{n} folds need {name} rows of {n} groups or more, since each group is held "
+                    "out as a whole, and so are the copies of a row; the "
                     f"{rows:,} {name} rows are of {count}. {advice}."
                 )
 
@@ -238,9 +232,6 @@ def cross_splits(
     for fold in PNUStratifiedKFold(n_splits, random_state=random_state).folds(codes, groups):
         if (fold & several).any():
             yield np.flatnonzero(~(fold & several)), np.flatnonzero(fold & several)
-
-
-# --- folds of labelled rows ----------------------------------------------------------------
 
 
 def labelled_folds(
@@ -273,19 +264,13 @@ def labelled_folds(
 
 
 def periods_of(
-    codes: np.ndarray, moments: NDArray[np.float64], n_periods: int = _N_PERIODS
+    codes: np.ndarray, moments: NDArray[np.float64], n_periods: int = 5
 ) -> NDArray[np.intp]:
     """Return the period of each row: 0 is the earliest.
 
     Periods have equally many labelled rows, as nearly as possible: rows of the same moment are in
     one period. There are fewer periods if labelled rows have few moments. A row whose moment is
     blank (NaN) counts as the earliest: it is used for training, and never judged.
-
-    Examples
-    --------
-    >>> codes = np.array([1, -1, 1, -1, 0, 0])
-    >>> periods_of(codes, np.array([10.0, 20.0, 30.0, 40.0, 25.0, np.nan]), n_periods=2)
-    array([0, 0, 1, 1, 0, 0])
     """
     labelled = np.sort(moments[(codes != UNLABELLED) & ~np.isnan(moments)])
     places = np.arange(1, n_periods) * len(labelled) // n_periods

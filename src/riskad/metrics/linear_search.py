@@ -36,32 +36,17 @@ from riskad.core.risks import get_risk
 from riskad.metrics.folds import PNUStratifiedKFold, as_groups, count_independent
 from riskad.metrics.ranking import Auc, auc_of_folds
 from riskad.rows.equal_rows import group_equal_rows
-from riskad.storage.fields import (
-    COUNT,
-    NUMBER,
-    TEXT,
-    Array,
-    Fields,
-    ListOf,
-    Maybe,
-    Record,
-    State,
-    Text,
-    Tuple,
-    require,
-)
+from riskad.storage import fields
 
 FEWEST_FOR_AUC = 4
 """Labelled anomalies from which candidates are compared by AUC; below, by the pu risk."""
 
 _SPLITS = 5
 _REPEATS = 2
-# A gain with this many labelled anomalies counts half.
-_HALF = 20
+_HALF = 20  # labelled anomalies with which a gain counts half
 _STEPS = 10
-# Kinks are rounded over this width, and curvatures are searched at these margins.
-_WIDTH = 0.5
-_MARGINS = np.linspace(-3, 3, 601)
+_WIDTH = 0.5  # over which kinks are rounded
+_MARGINS = np.linspace(-3, 3, 601)  # at which the largest curvature is searched
 
 
 class Candidate(NamedTuple):
@@ -96,20 +81,19 @@ class Selection:
     estimate for a fit that knows it. None without an anomaly or a second normal row.
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "candidates": ListOf(Tuple(NUMBER, NUMBER, NUMBER), "n"),
-        "criterion": Text(choices=("auc", "pu risk", "none")),
-        "scores": Array("f", ("n",), gaps=True, infinite=True),
-        "errors": Array("f", ("n",), gaps=True, infinite=True),
-        "chosen": COUNT,
-        "reason": TEXT,
-        "auc": Maybe(Record(("Auc",))),
+    _state_fields: ClassVar[fields.Fields] = {
+        "candidates": fields.ListOf(fields.Tuple(*3 * [fields.NUMBER]), "n"),
+        "criterion": fields.Text(choices=("auc", "pu risk", "none")),
+        "scores": fields.Array("f", ("n",), gaps=True, infinite=True),
+        "errors": fields.Array("f", ("n",), gaps=True, infinite=True),
+        "chosen": fields.COUNT,
+        "reason": fields.TEXT,
+        "auc": fields.Maybe(fields.Record(("Auc",))),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
-        require(state["chosen"] < len(state["candidates"]), "chosen: no such candidate")
+    def _check_state(cls, state: fields.State) -> None:
+        fields.require(state["chosen"] < len(state["candidates"]), "chosen: no such candidate")
 
     def __str__(self) -> str:
         a, prior, lam = self.candidates[self.chosen]
@@ -127,25 +111,8 @@ def choose(
 ) -> Selection:
     """Choose from candidates, of which the first is the default.
 
-    Parameters
-    ----------
-    Z : array of shape (n_rows, n_parameters)
-        Rows in the coordinates of the penalised weights, intercept included.
-    y : array
-        Codes.
-    weight : array, optional
-        Positive weights of the rows.
-    loss : Loss
-        Margin loss.
-    candidates : sequence of Candidate
-        Candidates, the default first.
-    seed : int
-        Seed of the folds.
-
-    Returns
-    -------
-    Selection
-        The best candidate, and the others for comparison.
+    Z are rows in the coordinates of the penalised weights, intercept included, y their codes, and
+    `weight` their positive weights.
     """
     weight = np.ones(len(y)) if weight is None else weight
     search = _Search(Z, y, weight, group_equal_rows(Z, y), loss, seed)
@@ -161,24 +128,30 @@ def choose(
     auc = None
     if criterion == "auc":
         auc = auc_of_folds(_cross_fitted(scores, m), n_splits, n, m)
-    elif min(n, m) >= 2:  # no anomaly was used to choose
-        auc = auc_of_folds(search.aucs([candidates[chosen]], n_splits), n_splits, n, m)
-    elif m == 1 and n >= 2 and n_u:
-        n_splits = min(_SPLITS, n)
-        aucs = search.aucs([candidates[chosen]], n_splits, without_anomalies=True)
+    elif n >= 2 and (m >= 2 or (m == 1 and n_u)):  # no anomaly was used to choose
+        n_splits = n_splits if m >= 2 else min(_SPLITS, n)
+        aucs = search.aucs([candidates[chosen]], n_splits, without_anomalies=m == 1)
         auc = auc_of_folds(aucs, n_splits, n, m)
+    what = "AUC" if criterion == "auc" else criterion
+    gain = scores[:, chosen].mean() - scores[:, 0].mean()
+    if criterion == "none":
+        reason = "labelled rows are too few to choose, and the default is kept"
+    elif chosen == 0:
+        reason = f"no other candidate gains enough in held-out {what} over the default"
+    else:
+        reason = (
+            f"held-out {what} is better than the default's by {gain:.4f} "
+            f"(standard error {errors[chosen]:.4f})"
+        )
     return Selection(
         candidates=tuple((float(a), float(prior), float(lam)) for a, prior, lam in candidates),
         criterion=criterion,
         scores=scores.mean(axis=0),
         errors=errors,
         chosen=chosen,
-        reason=_reason(criterion, scores, errors, chosen),
+        reason=reason,
         auc=auc,
     )
-
-
-# --- the rule ------------------------------------------------------------------------------
 
 
 def best_place(scores: np.ndarray, m: float, rounds: int) -> tuple[int, np.ndarray]:
@@ -191,19 +164,6 @@ def best_place(scores: np.ndarray, m: float, rounds: int) -> tuple[int, np.ndarr
     errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / rounds)
     bound = m / (m + _HALF) * d.mean(axis=0) - errors
     return int(np.argmax(bound)), errors  # the default, first, has 0 and wins ties
-
-
-def _reason(criterion: str, scores: np.ndarray, errors: np.ndarray, chosen: int) -> str:
-    if criterion == "none":
-        return "labelled rows are too few to choose, and the default is kept"
-    what = "AUC" if criterion == "auc" else "pu risk"
-    if chosen == 0:
-        return f"no other candidate gains enough in held-out {what} over the default"
-    gain = scores[:, chosen].mean() - scores[:, 0].mean()
-    return (
-        f"held-out {what} is better than the default's by {gain:.4f} "
-        f"(standard error {errors[chosen]:.4f})"
-    )
 
 
 def _cross_fitted(scores: np.ndarray, m: int) -> np.ndarray:
@@ -274,13 +234,12 @@ class _Search(NamedTuple):
         for f, held in self._held_out(candidates, self.folds(_SPLITS), "rad"):
             f = f / np.maximum(np.sqrt(np.mean(f**2, axis=0)), 1e-12)
             y, weight = self.y[held], self.weight[held]
-            means = (
-                term.weight
-                * np.average(self.loss.value(term.sign * f[k]), axis=0, weights=weight[k])
-                for term in risk.terms()
-                for k in [y == term.kind]
-            )
-            values.append(np.sum(list(means), axis=0))
+            parts = []
+            for term in risk.terms():
+                own = y == term.kind
+                losses = self.loss.value(term.sign * f[own])
+                parts.append(term.weight * np.average(losses, axis=0, weights=weight[own]))
+            values.append(np.sum(parts, axis=0))
         return np.array(values)
 
     def _held_out(
@@ -307,7 +266,14 @@ def solve_together(
     """Weights theta (folds, candidates, parameters), each without the rows its fold holds out."""
     rounded = loss.smoothed(_WIDTH)
     kappa = float(np.abs(rounded.curvature(_MARGINS)).max())
-    tables = _tables(loss, candidates, risk)
+    # (3, candidates, 3): A, B and L of each, by label code, for means over the kinds.
+    sums = {}
+    for a, prior, _ in candidates:
+        sums[a, prior] = Objective(get_risk(risk, loss, a=a, prior=prior), np.ones(3)).plain
+    tables = np.array(
+        [[getattr(sums[candidate[:2]], name) for candidate in candidates] for name in "ABL"],
+        dtype=np.float32,
+    )
     kinds = [_Kind.of(Z, y, weight, code, folds) for code in KINDS if tables[:, :, code].any()]
     lam = np.array([candidate.lam for candidate in candidates], dtype=np.float32)
     p = Z.shape[1]
@@ -326,16 +292,6 @@ def solve_together(
         down = inverse @ gradient.transpose(1, 2, 0)  # (candidates, parameters, folds)
         previous, theta = theta, point - down.transpose(2, 0, 1)
     return theta
-
-
-def _tables(loss: Loss, candidates: Sequence[Candidate], risk: str) -> np.ndarray:
-    """(3, candidates, 3): A, B and L of each, by label code, for means over the kinds."""
-    sums = {
-        (a, prior): Objective(get_risk(risk, loss, a=a, prior=prior), np.ones(3)).plain
-        for a, prior, _ in candidates
-    }
-    chosen = [sums[a, prior] for a, prior, _ in candidates]
-    return np.array([[getattr(s, name) for s in chosen] for name in "ABL"], dtype=np.float32)
 
 
 class _Kind(NamedTuple):

@@ -148,9 +148,6 @@ def reliability(
     return Reliability(*map(np.array, zip(*rows, strict=True)))
 
 
-# --- unlabelled rows -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class UnlabelledPrecisionRecall:
     """Precision and recall of "anomalous if the score is above a threshold" on unlabelled rows."""
@@ -182,25 +179,9 @@ def unlabelled_precision_recall(
     but scores of labelled rows must come from fits that never saw them (`out_of_fold_scores`);
     otherwise both numbers are too optimistic.
 
-    Parameters
-    ----------
-    y : array
-        Codes +1 normal, -1 anomaly, 0 unlabelled.
-    anomaly_scores : array
-        High = anomalous. Labelled normal rows are not used and may be NaN.
-    threshold : float
-        Rows above it are flagged; for a detector this is `-offset_`.
-    pi_n : float or estimate with `.pi_n`
-        Anomaly rate of the unlabelled rows. The `interval` of an estimate widens that of the
-        precision.
-    confidence : float, default=0.95
-        Confidence of each interval: exact (Clopper-Pearson) for the recall; the precision combines
-        the ends of those of recall and rate, which is conservative.
-
-    Returns
-    -------
-    UnlabelledPrecisionRecall
-        Both, each an `Estimate`; `flagged` is q.
+    Labelled normal rows are not used. The threshold of a detector is `-offset_`. The interval of
+    the recall is exact (Clopper-Pearson); that of the precision combines the ends of those of
+    recall and rate, which is conservative.
 
     Examples
     --------

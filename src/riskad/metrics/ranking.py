@@ -1,4 +1,4 @@
-"""How well scores rank labelled rows, with intervals: AUC, average precision, precision at k.
+"""How well scores rank labelled rows, with intervals: AUC, average precision, ROC curve, ...
 
 An AUC is compared with another of the same rows (`auc_difference`), combined from folds
 (`auc_of_folds`), and has an interval that counts groups of similar rows (`GroupEffect`).
@@ -29,18 +29,19 @@ from riskad.metrics.folds import as_groups
 __all__ = [
     "Auc",
     "AucDifference",
+    "Curve",
     "auc_difference",
     "auc_of_folds",
     "auc_with_interval",
     "average_precision_with_interval",
     "precision_at_k_with_interval",
+    "precision_recall_with_interval",
+    "roc_with_interval",
 ]
 
 # How many groups the prior guess "rows of a group are all alike" counts as.
 _GUESSED_GROUPS = 3
-
-
-# --- AUC -----------------------------------------------------------------------------------
+_CURVE_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def auc_of_folds(
 
     t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
     and differ more from each other and from the fit to all rows if there are fewer labels.
-    One row counts as two here, whose interval already covers nearly everything. With groups, their
-    effect widens the interval, and t counts groups.
+    One row counts as two here, whose interval already covers nearly everything. The effect of
+    groups widens the interval, and t counts groups.
     """
     confidence = check_in_interval("confidence", confidence, 0, 1)
     value = float(np.mean(values))
@@ -116,13 +117,7 @@ def auc_of_folds(
 
 
 def like_interval(other: Auc, value: float, m: float, n: float) -> Auc:
-    """An AUC with counts m and n, which need not be whole, and an interval of another one's z.
-
-    Examples
-    --------
-    >>> print(like_interval(auc_with_interval([1, 1, 1, -1, -1], [1, 2, 4, 3, 5]), 0.8, 20, 30))
-    0.800 (95% interval 0.643 to 0.894; 3 normal, 2 anomalies)
-    """
+    """An AUC with counts m and n, which need not be whole, and an interval of another one's z."""
     end = other.low if other.value > 0 else other.high
     z = abs(other.value - end) / _variance(end, other.n_anomaly, other.n_normal) ** 0.5
     ends = _score_interval(value, m, n, z)
@@ -174,21 +169,8 @@ def auc_difference(
     difference much narrower than those of the AUCs. If one of them ranks perfectly, its components
     do not vary and r cannot be estimated: it is set to 0, which is conservative.
 
-    Parameters
-    ----------
-    y
-        Codes +1 normal, -1 anomaly; unlabelled rows (0) are ignored.
-    first, second
-        Anomaly scores of these rows; each model may have its own scale.
-    confidence
-        Probability with which the interval contains the difference.
-    groups
-        Group of each row, if there are groups; see `auc_with_interval`.
-
-    Returns
-    -------
-    tuple of AucDifference, Auc and Auc
-        The first minus the second, and the two AUCs.
+    Each model may have its own scale; unlabelled rows are ignored. `groups` are as in
+    `auc_with_interval`. Returns the first AUC minus the second, and the two.
 
     Examples
     --------
@@ -265,20 +247,17 @@ class GroupEffect(NamedTuple):
         value, if all rows of a group are alike (sum_g c_g^2 / c for c_g rows of a kind), is
         averaged in as if seen in 3 groups. A result below 1 is raised to 1.
         """
-        anomalous = [fold.codes == ANOMALY for fold in folds]
-        V = []
-        for fold, own in zip(folds, anomalous, strict=True):
-            V.append(np.empty(len(own)))
-            V[-1][own], V[-1][~own] = _delong_components(fold.scores[own], fold.scores[~own])
-        mean = np.mean([v[own].mean() for v, own in zip(V, anomalous, strict=True)])
-        d = [
-            (v - mean) / np.where(own, own.sum(), (~own).sum())
-            for v, own in zip(V, anomalous, strict=True)
-        ]
+        V, counts, means = [], [], []
+        for codes, scores, _ in folds:
+            own = codes == ANOMALY
+            components = np.empty(len(own))
+            components[own], components[~own] = _delong_components(scores[own], scores[~own])
+            V.append(components)
+            counts.append(np.where(own, own.sum(), (~own).sum()))
+            means.append(components[own].mean())
+        d = (np.concatenate(V) - np.mean(means)) / np.concatenate(counts)
         codes = np.concatenate([fold.codes for fold in folds])
-        return cls._of_components(
-            np.concatenate(d), codes, np.concatenate([fold.groups for fold in folds])
-        )
+        return cls._of_components(d, codes, np.concatenate([fold.groups for fold in folds]))
 
     @classmethod
     def on_share(cls, codes: np.ndarray, groups: np.ndarray) -> GroupEffect:
@@ -365,3 +344,84 @@ def precision_at_k_with_interval(
     share = (k - above.sum()) / level.sum()
     hits = float(above[:m].sum() + share * level[:m].sum())
     return Estimate(hits / k, *share_interval(hits, k, confidence), n, m, confidence)
+
+
+# --- curves --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve over thresholds, the highest first, with an interval at each point."""
+
+    threshold: np.ndarray
+    """Rows that score at least this are flagged."""
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def roc_with_interval(
+    y: Any, anomaly_scores: Any, confidence: float = 0.95, effect: float = 1.0
+) -> Curve:
+    """TPR, the share of labelled anomalies flagged, over FPR, that of labelled normal rows.
+
+    The interval of TPR is the exact one (Clopper-Pearson) of a share of the anomalies. Of many
+    thresholds about 200 are used, as quantiles of each kind. With groups, `effect` rows are
+    worth as much as one row without a group (`GroupEffect`).
+
+    Examples
+    --------
+    >>> curve = roc_with_interval([1, 1, -1, -1], [0.1, 0.8, 0.7, 0.9])
+    >>> curve.x.tolist(), curve.y.tolist()
+    ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
+    """
+    anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "an ROC curve")
+    t = _curve_thresholds(anomalies, normals)
+    TPR, FPR = share_above(anomalies, t), share_above(normals, t)
+    return Curve(t, FPR, TPR, *_share_intervals(TPR, len(anomalies) / effect, confidence))
+
+
+def precision_recall_with_interval(
+    y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95, effect: float = 1.0
+) -> Curve:
+    r"""Precision over recall, if the share pi_n of all rows are anomalies.
+
+        recall = TPR,    precision = pi_n TPR / (pi_n TPR + (1 - pi_n) FPR)
+
+    with TPR and FPR as in `roc_with_interval`, from the first anomaly on. The interval of the
+    precision combines the ends of those of TPR, FPR and the rate, which is conservative. `pi_n` is
+    a number or an estimate that has it; None is the share of the labels. `effect` is as there.
+
+    Examples
+    --------
+    >>> curve = precision_recall_with_interval([1, 1, -1, -1], [0.1, 0.8, 0.7, 0.9])
+    >>> curve.x.tolist(), curve.y.round(2).tolist()
+    ([0.5, 0.5, 1.0, 1.0], [1.0, 0.5, 0.67, 0.5])
+    """
+    anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "a precision")
+    m, n = len(anomalies), len(normals)
+    rate, least, most = rate_with_interval(pi_n, default=m / (m + n))
+    t = _curve_thresholds(anomalies, normals)
+    t = t[share_above(anomalies, t) > 0]
+    TPR, FPR = share_above(anomalies, t), share_above(normals, t)
+    TPR_low, TPR_high = _share_intervals(TPR, m / effect, confidence)
+    FPR_low, FPR_high = _share_intervals(FPR, n / effect, confidence)
+
+    def precision(rate: float, TPR: np.ndarray, FPR: np.ndarray) -> np.ndarray:
+        return rate * TPR / (rate * TPR + (1 - rate) * FPR)
+
+    low, high = precision(least, TPR_low, FPR_high), precision(most, TPR_high, FPR_low)
+    return Curve(t, TPR, precision(rate, TPR, FPR), low, high)
+
+
+def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """Scores of each kind, all of them or as many quantiles, above them infinity."""
+    shares = np.linspace(0, 1, _CURVE_POINTS // 2)
+    kinds = [np.quantile(kind, shares, method="inverted_cdf") for kind in (anomalies, normals)]
+    return np.append(np.inf, np.unique(np.concatenate(kinds))[::-1])
+
+
+def _share_intervals(shares: np.ndarray, n: float, confidence: float) -> np.ndarray:
+    """Lower and upper ends of intervals of shares of n rows; n need not be an integer."""
+    return np.array([share_interval(share * n, n, confidence) for share in shares]).T

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,6 +158,15 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
             self.criterion_, self.cv_results_, self.best_params_ = "none", None, {}
             self.best_estimator_ = clone(self.estimator).fit(X, codes, **fit_params)
             return self
+        settings, grid = self.estimator.get_params(), self.param_grid
+        if grid is None:
+            missing = [name for name in _GRID if name not in settings]
+            if missing:
+                raise InputError(
+                    f"{type(self.estimator).__name__} has no {' and no '.join(missing)} to search "
+                    "over by default. Say what to search: param_grid={...}."
+                )
+            grid = _GRID
         self.criterion_ = "auc" if rarer >= FEWEST_FOR_AUC else "risk"
         folds = PNUStratifiedKFold(
             min(self.n_splits, rarer),
@@ -166,11 +174,19 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
             self.random_state,
             unlabelled=self.criterion_ == "risk",
         )
+        assumed = {name: settings[name] for name in ("loss", "a", "prior") if name in settings}
+
+        def choose(results: Mapping[str, Any]) -> int:
+            """The position of the candidate to refit; the first is the default."""
+            splits = range(folds.get_n_splits())
+            scores = np.array([results[f"split{i}_test_score"] for i in splits])
+            return best_place(scores, m, folds.n_repeats)[0]
+
         search = GridSearchCV(
             self.estimator,
-            [{}, *self._grids()],
-            scoring=labelled_auc if self.criterion_ == "auc" else self._risk_scorer(),
-            refit=partial(_place, m=m, folds=folds),
+            [{}, *([grid] if isinstance(grid, Mapping) else grid)],
+            scoring=labelled_auc if self.criterion_ == "auc" else RiskScorer(**assumed),
+            refit=choose,
             cv=folds,
             n_jobs=self.n_jobs,
             error_score="raise",
@@ -178,22 +194,6 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         self.cv_results_, self.best_params_ = search.cv_results_, search.best_params_
         self.best_estimator_ = search.best_estimator_
         return self
-
-    def _grids(self) -> list[Mapping[str, Any]]:
-        if self.param_grid is None:
-            missing = [name for name in _GRID if name not in self.estimator.get_params()]
-            if missing:
-                raise InputError(
-                    f"{type(self.estimator).__name__} has no {' and no '.join(missing)} to search "
-                    "over by default. Say what to search: param_grid={...}."
-                )
-            return [_GRID]
-        grid = self.param_grid
-        return [grid] if isinstance(grid, Mapping) else list(grid)
-
-    def _risk_scorer(self) -> RiskScorer:
-        known = self.estimator.get_params()
-        return RiskScorer(**{name: known[name] for name in ("loss", "a", "prior") if name in known})
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return scores of the chosen detector: the higher, the more normal."""
@@ -217,13 +217,6 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
     def score(self, X: Any, y: Any) -> float:
         """Return the AUC on the labelled rows, as `Detector.score`."""
         return labelled_auc(self, X, y)
-
-
-def _place(results: Mapping[str, Any], m: int, folds: PNUStratifiedKFold) -> int:
-    """GridSearchCV's position of the candidate to refit; the first is the default."""
-    splits = range(folds.get_n_splits())
-    scores = np.array([results[f"split{i}_test_score"] for i in splits])
-    return best_place(scores, m, folds.n_repeats)[0]
 
 
 def evaluate_nested(
@@ -279,29 +272,13 @@ def evaluate_nested(
 def out_of_fold_scores(
     model: Any, X: Any, y: Any, n_splits: int = 5, random_state: int | None = None
 ) -> np.ndarray:
-    """Anomaly scores of the labelled rows, each from a fit that never saw the row.
+    """Anomaly scores of the labelled rows, each from a fit that never saw the row; else NaN.
 
     scikit-learn's `cross_val_predict` renumbers the three codes before fitting; this function does
     not. Unlabelled rows are in every training set, except that copies of a row are held out
-    together. The result is NaN for them.
+    together.
 
-    Parameters
-    ----------
-    model : estimator or Pipeline with `score_samples`
-        Cloned for every fold.
-    X : array, sparse matrix or frame
-        All rows.
-    y : array
-        Codes +1 normal, -1 anomaly, 0 unlabelled.
-    n_splits : int, default=5
-        Number of folds, at most the number of rows of the rarer label.
-    random_state : int, optional
-        Seed of the folds.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        High = anomalous; NaN for unlabelled rows.
+    There are at most as many folds as rows of the rarer label; the model is cloned for each.
     """
     X, codes, groups = check_rows_and_labels(X, y)
     rarer = min(count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))

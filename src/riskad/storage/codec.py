@@ -69,7 +69,6 @@ OURS = {
     "Cost": "riskad.decisions.thresholds",
     "DeepRAD": "riskad.deep.risk_detectors",
     "DeepSAD": "riskad.deep.deep_sad",
-    "DensityRatio": "riskad.decisions.conformal",
     "FalseAlarms": "riskad.decisions.thresholds",
     "Fidelity": "riskad.detectors.compressed",
     "ForestRAD": "riskad.detectors.forest",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from riskad.app.quality import KindScores, ScoreDistribution
-from riskad.app.review import ReviewReport
-from riskad.metrics.curves import Curve
+from riskad.decisions.capacity import ReviewReport
 from riskad.metrics.probabilities import Reliability
+from riskad.metrics.ranking import Curve
 
 if TYPE_CHECKING:
     from riskad.app.look import ColumnLook

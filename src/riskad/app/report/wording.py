@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from riskad.app.review import ReviewReport
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
@@ -19,7 +18,7 @@ from riskad.decisions.anomaly_rate import (
     UNKNOWN,
     RateEstimate,
 )
-from riskad.decisions.capacity import ExpectedCost, Found
+from riskad.decisions.capacity import ExpectedCost, Found, ReviewReport
 from riskad.metrics.estimates import Estimate
 from riskad.metrics.ranking import Auc
 

@@ -616,7 +616,10 @@ def test_columns_can_be_told_what_they_are(folder):
         (["cards.csv", *FIT, "--lam", "-1"], "lam must be a number >= 0"),
         (["cards.csv", *FIT, "--budget", "9"], "no setting 'budget'; auto has one: --model"),
         (["cards.csv", *LABELLED, "--loss", "hinge"], "have one: --model shallow"),
-        (["cards.csv", *LABELLED, "--max-iter", "9"], "shallow and boosted have one: --model shallow"),
+        (
+            ["cards.csv", *LABELLED, "--max-iter", "9"],
+            "shallow and boosted have one: --model shallow",
+        ),
         (["cards.csv", *LABELLED, "--budget", "-1"], "budget must be a number strictly between 0"),
         (["cards.csv", *LABELLED, "--model", "boosted", "--lam", "1"], "has no setting 'lam'"),
         (["cards.csv", *FIT, "--ranked", "ranked.ods"], "must end in one of"),

@@ -73,7 +73,7 @@ class AutoRAD(FrameDetector):
         with a small budget rows are sampled, fewer labels are held out, and slow members left out.
     anomaly_rate : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
-        (`riskad.decisions.rates`).
+        (`riskad.decisions.anomaly_rate`).
     n_jobs : int, optional
         Threads of a fit; None uses all processors. The model does not depend on it.
     callback : callable, optional

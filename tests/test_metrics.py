@@ -22,7 +22,7 @@ from sklearn.metrics import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from riskad.core.checks import DataWarning, InputError
+from riskad.core.checks import InputError
 from riskad.core.labels import read_codes
 from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.folds import labelled_folds
@@ -30,12 +30,10 @@ from riskad.metrics.probabilities import (
     brier_score,
     log_score,
     reliability,
-    unlabelled_precision_recall,
 )
 from riskad.metrics.ranking import (
     auc_with_interval,
     average_precision_with_interval,
-    precision_at_k_with_interval,
 )
 from riskad.metrics.search import out_of_fold_scores
 
@@ -209,37 +207,13 @@ def test_the_interval_of_average_precision_covers(shift, n, m):
     assert covered / 200 >= 0.92
 
 
-@pytest.mark.parametrize("shift", [0.5, 2.0])
-@pytest.mark.parametrize(("n", "m", "k"), [(50, 5, 5), (300, 40, 20), (20, 20, 10)])
-def test_the_interval_of_precision_at_k_covers(shift, n, m, k):
-    rng = np.random.default_rng(n + m)
-    y, tries = np.repeat([1, -1], [n, m]), 200
-    draws = rng.standard_normal((tries, n + m)) + shift * (y == -1)
-    truth = np.mean((y == -1)[np.argsort(-draws, axis=1)[:, :k]])
-    found = [precision_at_k_with_interval(y, scores, k) for scores in draws]
-    assert_allclose(np.mean([f.value for f in found]), truth)
-    assert np.mean([f.low <= truth <= f.high for f in found]) >= 0.93
-
-
-def test_ties_at_the_last_place_count_by_their_share():
-    found = precision_at_k_with_interval([-1, -1, 1, 1, 1], [3.0, 1.0, 1.0, 1.0, 0.0], k=2)
-    assert_allclose(found.value, (1 + 1 / 3) / 2)
-
-
-@pytest.mark.parametrize("k", [0, 6, 2.0, "3"])
-def test_k_is_a_number_of_labelled_rows(k):
-    with pytest.raises(InputError, match="k must be a whole number from 1 to 5"):
-        precision_at_k_with_interval([1, 1, 1, -1, -1, 0], np.arange(6), k)
-
-
 @pytest.mark.parametrize(
     "found",
     [
         auc_with_interval([1, 1, 1, -1, -1], np.arange(5)),
         average_precision_with_interval([1, 1, 1, -1, -1], np.arange(5)),
-        precision_at_k_with_interval([1, 1, 1, -1, -1], np.arange(5), k=2),
     ],
-    ids=["auc", "average precision", "precision at k"],
+    ids=["auc", "average precision"],
 )
 @pytest.mark.parametrize("say", [str, "{}".format, "{:.2f}".format, "{:.1%}".format])
 def test_no_number_from_two_anomalies_is_said_without_its_interval(found, say):
@@ -247,72 +221,6 @@ def test_no_number_from_two_anomalies_is_said_without_its_interval(found, say):
     assert found.low < 0.6
     assert "95% interval" in say(found)
     assert "2 anomalies" in say(found)
-
-
-# --- precision and recall on the unlabelled rows ---------
-
-
-def unlabelled(seed, pi_n=0.1, m=200, n_u=5000, shift=2.5):
-    rng = np.random.default_rng(seed)
-    hidden = rng.random(n_u) < pi_n
-    y = np.repeat([-1, 1, 0], [m, 3, n_u])
-    anomalous = np.concatenate([np.ones(m, bool), np.zeros(3, bool), hidden])
-    scores = rng.standard_normal(len(y)) + shift * anomalous
-    return y, np.where(y == 1, np.nan, scores), hidden
-
-
-def test_precision_and_recall_on_the_unlabelled_rows_are_those_of_the_hidden_truth():
-    y, scores, hidden = unlabelled(0, m=2000, n_u=50_000)
-    found = unlabelled_precision_recall(y, scores, 1.5, pi_n=0.1)
-    flagged = scores[y == 0] > 1.5
-    assert_allclose(found.precision.value, hidden[flagged].mean(), atol=0.03)
-    assert_allclose(found.recall.value, flagged[hidden].mean(), atol=0.03)
-    assert_allclose(found.flagged, flagged.mean())
-    assert str(found).count("95% interval") == 2
-
-
-@pytest.mark.filterwarnings("ignore::riskad.core.checks.DataWarning")  # recall 1 by chance
-@pytest.mark.parametrize("m", [5, 30])
-def test_intervals_on_the_unlabelled_rows_cover(m):
-    covered = np.zeros(2)
-    recall = norm.sf(1.5 - 2.5)
-    precision = gaussian_precision(0.1, 2.5, 1.5)
-    for seed in range(200):
-        y, scores, _ = unlabelled(seed, m=m)
-        rate = SimpleNamespace(pi_n=0.1, interval=(0.09, 0.11))
-        found = unlabelled_precision_recall(y, scores, 1.5, rate)
-        covered += [
-            found.precision.low <= precision <= found.precision.high,
-            found.recall.low <= recall <= found.recall.high,
-        ]
-    assert (covered / 200 >= 0.94).all()
-
-
-def test_an_uncertain_rate_widens_the_precision_alone():
-    y, scores, _ = unlabelled(1)
-    known = unlabelled_precision_recall(y, scores, 1.5, 0.1)
-    estimate = SimpleNamespace(pi_n=0.1, interval=(0.05, 0.12))
-    unsure = unlabelled_precision_recall(y, scores, 1.5, estimate)
-    assert known.precision.value == unsure.precision.value
-    assert unsure.precision.low < known.precision.low
-    assert known.recall == unsure.recall
-
-
-def test_a_rate_that_cannot_be_is_remarked():
-    y, scores, _ = unlabelled(2)
-    with pytest.warns(DataWarning, match="more anomalies above the threshold than there are rows"):
-        found = unlabelled_precision_recall(y, scores, 1.5, 0.5)
-    assert found.precision.value == 1
-
-
-def test_the_unlabelled_rows_needs_scores_and_both_kinds():
-    y, scores, _ = unlabelled(3, m=5, n_u=20)
-    with pytest.raises(InputError, match="need labelled anomalies and unlabelled rows, got 0 and"):
-        unlabelled_precision_recall(read_codes(np.abs(y)), scores, 1.5, 0.1)
-    with pytest.raises(InputError, match="out_of_fold_scores"):
-        unlabelled_precision_recall(y, np.full(len(y), np.nan), 1.5, 0.1)
-    with pytest.raises(InputError, match="share of anomalies among the unlabelled rows"):
-        unlabelled_precision_recall(y, scores, 1.5, 1.2)
 
 
 # --- out of fold ------------------------------------------------------------------------------

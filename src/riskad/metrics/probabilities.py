@@ -1,10 +1,7 @@
-"""Quality of probabilities (Brier score, log score, reliability), and precision and recall among
-unlabelled rows, without looking at them.
-"""
+"""Quality of probabilities: Brier score, log score, reliability."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,24 +9,15 @@ from typing import Any
 import numpy as np
 from scipy.stats import t
 
-from riskad.core.checks import DataWarning, InputError, check_in_interval
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.checks import InputError
 from riskad.metrics.estimates import (
     Estimate,
-    codes_and_scores,
     rate_with_interval,
     scores_by_kind,
     share_interval,
 )
 
-__all__ = [
-    "Reliability",
-    "UnlabelledPrecisionRecall",
-    "brier_score",
-    "log_score",
-    "reliability",
-    "unlabelled_precision_recall",
-]
+__all__ = ["Reliability", "brier_score", "log_score", "reliability"]
 
 
 def brier_score(y: Any, probabilities: Any, pi_n: Any = None, confidence: float = 0.95) -> Estimate:
@@ -146,86 +134,3 @@ def reliability(
         at_rate = [q * weight[1] / (q * weight[1] + (1 - q) * weight[0]) for q in shares]
         rows.append((np.average(p[own], weights=weight[kind[own]]), *at_rate, count))
     return Reliability(*map(np.array, zip(*rows, strict=True)))
-
-
-@dataclass(frozen=True)
-class UnlabelledPrecisionRecall:
-    """Precision and recall of "anomalous if the score is above a threshold" on unlabelled rows."""
-
-    precision: Estimate
-    recall: Estimate
-    flagged: float
-    """Share of the unlabelled rows that score above the threshold."""
-    pi_n: float
-    """The anomaly rate of the unlabelled rows that the precision is computed with."""
-
-    def __str__(self) -> str:
-        return (
-            f"flagged {self.flagged:.1%} of the unlabelled rows; precision {self.precision}; "
-            f"recall {self.recall}"
-        )
-
-
-def unlabelled_precision_recall(
-    y: Any, anomaly_scores: Any, threshold: float, pi_n: Any, confidence: float = 0.95
-) -> UnlabelledPrecisionRecall:
-    r"""Precision and recall among unlabelled rows, from an anomaly rate and labelled anomalies.
-
-    With q the share of unlabelled rows that score above the threshold,
-
-        recall = share of labelled anomalies above it,    precision = pi_n recall / q,
-
-    if labelled anomalies resemble those among the unlabelled rows. No unlabelled row needs a label,
-    but scores of labelled rows must come from fits that never saw them (`out_of_fold_scores`);
-    otherwise both numbers are too optimistic.
-
-    Labelled normal rows are not used. The threshold of a detector is `-offset_`. The interval of
-    the recall is exact (Clopper-Pearson); that of the precision combines the ends of those of
-    recall and rate, which is conservative.
-
-    Examples
-    --------
-    >>> y = np.repeat([-1, 0], [4, 10])
-    >>> scores = np.array([3, 3, 3, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0])
-    >>> quality = unlabelled_precision_recall(y, scores, threshold=1, pi_n=0.2)
-    >>> f"{quality.precision.value:.2f} {quality.recall.value:.2f}"
-    '0.75 0.75'
-    """
-    check_in_interval("confidence", confidence, 0, 1)
-    what = "precision and recall among unlabelled rows"
-    codes, scores = codes_and_scores(y, anomaly_scores, what)
-    anomalies, unlabelled = scores[codes == ANOMALY], scores[codes == UNLABELLED]
-    m = len(anomalies)
-    if not m or not len(unlabelled):
-        raise InputError(
-            f"{what} need labelled anomalies and unlabelled rows, got {m} and {len(unlabelled)}."
-        )
-    if np.isnan(anomalies).any() or np.isnan(unlabelled).any():
-        raise InputError(
-            f"{what} need a score for each labelled anomaly and each unlabelled row, and some are "
-            "NaN. out_of_fold_scores scores the labelled rows; take those of the others from a "
-            "fit to all rows."
-        )
-    rate, rate_low, rate_high = rate_with_interval(pi_n)
-    hits, q = float((anomalies > threshold).sum()), float((unlabelled > threshold).mean())
-    recall, (low, high) = hits / m, share_interval(hits, m, confidence)
-    if recall * rate > q:
-        warnings.warn(
-            f"pi_n = {rate:.3g} and a recall of {recall:.2f} would make more anomalies above the "
-            f"threshold than there are rows ({q:.3g} of the unlabelled ones): the rate is too high "
-            "or the labelled anomalies are easier than those among the unlabelled rows.",
-            DataWarning,
-            stacklevel=2,
-        )
-
-    def precision(rate: float, recall: float) -> float:
-        return min(1.0, rate * recall / q) if q > 0 else float("nan")
-
-    n = int((codes == NORMAL).sum())
-    ends = precision(rate_low, low), precision(rate_high, high)
-    return UnlabelledPrecisionRecall(
-        precision=Estimate(precision(rate, recall), *ends, n, m, confidence),
-        recall=Estimate(recall, low, high, n, m, confidence),
-        flagged=q,
-        pi_n=rate,
-    )

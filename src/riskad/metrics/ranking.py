@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm, rankdata, t
 
-from riskad.core.checks import InputError, check_in_interval
+from riskad.core.checks import check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.metrics.estimates import (
     Estimate,
@@ -34,7 +34,6 @@ __all__ = [
     "auc_of_folds",
     "auc_with_interval",
     "average_precision_with_interval",
-    "precision_at_k_with_interval",
     "precision_recall_with_interval",
     "roc_with_interval",
 ]
@@ -317,33 +316,6 @@ def average_precision_with_interval(
     value = float(np.mean(rate * TPR / (rate * TPR + (1 - rate) * FPR)))
     ends = share_interval(value * m / effect, m / effect, confidence)
     return Estimate(value, *ends, n, m, confidence)
-
-
-def precision_at_k_with_interval(
-    y: Any, anomaly_scores: Any, k: int, confidence: float = 0.95
-) -> Estimate:
-    """Share of anomalies among the k labelled rows with the highest scores, with an interval.
-
-    Rows that tie at the last position count by their share. The interval is the exact
-    (Clopper-Pearson) one of a share of k rows.
-
-    Examples
-    --------
-    >>> print(precision_at_k_with_interval([1, 1, 1, -1, -1], [0.1, 0.2, 0.8, 0.7, 0.9], k=2))
-    0.500 (95% interval 0.013 to 0.987; 3 normal, 2 anomalies)
-    """
-    anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "a precision at k")
-    m, n = len(anomalies), len(normals)
-    if not isinstance(k, (int, np.integer)) or not 1 <= k <= m + n:
-        raise InputError(
-            f"k must be a whole number from 1 to {m + n}, the number of labelled rows, got {k!r}."
-        )
-    scores = np.concatenate([anomalies, normals])
-    last = np.sort(scores)[-k]
-    above, level = scores > last, scores == last
-    share = (k - above.sum()) / level.sum()
-    hits = float(above[:m].sum() + share * level[:m].sum())
-    return Estimate(hits / k, *share_interval(hits, k, confidence), n, m, confidence)
 
 
 # --- curves --------------------------------------------------------------------------------

@@ -104,12 +104,16 @@ def planted(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def few_members(monkeypatch):
+def few_members():
     """AutoRAD averages its quick members alone."""
     from riskad.detectors.auto.members import MEMBERS
 
-    for name in set(MEMBERS) - {"kernel", "smooth forest", "novelty"}:
-        monkeypatch.delitem(MEMBERS, name)
+    members = dict(MEMBERS)
+    for name in members.keys() - {"kernel", "smooth forest", "novelty"}:
+        del MEMBERS[name]
+    yield
+    MEMBERS.clear()  # the order of members is part of a model
+    MEMBERS.update(members)
 
 
 @pytest.fixture

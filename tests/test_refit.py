@@ -313,3 +313,28 @@ def test_words_that_are_not_given_are_those_of_the_fit(made):
     assert (both.unlabelled, both.others_unlabelled) == (("?",), False)
     other = refit_spec(header, label="checked", normal=["yes"])
     assert (other.label, other.normal, other.anomaly) == ("checked", ("yes",), ())
+
+
+# --- the same facts everywhere ------------------------------------------------------------
+
+
+def test_inspect_card_report_and_refit_show_the_facts_of_the_fit(folder):
+    place, _table, _fraud = folder
+    model, data = place / "old.riskad", place / "cards.csv"
+    fitted = read_header(model).report
+    shown = json.loads(run("inspect", model, "--card", place / "card.md", "--json").stdout)
+    run("report", model, data, "-o", place / "page.json")
+    page = json.loads((place / "page.json").read_text())
+    call = ("refit", model, data, "-o", place / "new.riskad", "--json")
+    before = json.loads(run(*call).stdout)["before"]
+    facts = {name: to_plain(getattr(fitted, name)) for name in ("labels", "auc", "rate", "rule")}
+    assert all(facts.values())
+    for other in (shown, page, before):
+        assert {name: other[name] for name in facts} == facts
+    assert shown["spec"] == to_plain(fitted.spec)
+    assert shown["flagged"] == before["flagged"] == fitted.flagged
+    card = (place / "card.md").read_text()
+    text = run("inspect", model).stdout
+    for sentence in (f"AUC {fitted.auc.value:.3f}", str(fitted.labels), f"{fitted.rate.value:.1%}"):
+        assert sentence in card
+        assert sentence in text

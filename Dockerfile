@@ -1,7 +1,7 @@
 # A model behind HTTP. docs/howto/serve.md says how to build and run this.
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY pyproject.toml README.md LICENSE hatch_build.py constraints.txt ./
+COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY src src
 RUN python -m venv /opt/riskad && /opt/riskad/bin/pip install --no-cache-dir -c constraints.txt '.[app]'
 

@@ -34,6 +34,7 @@ suppress_warnings = ["config.cache"]
 html_theme = "furo"
 html_title = "riskad"
 html_static_path = ["_static"]
+html_extra_path = ["llms.txt"]  # the map of the site for language models
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False

@@ -239,3 +239,9 @@ def test_docstrings_are_plain_text_with_code():
     docstrings.process(None, "class", "x", None, None, lines)
     assert lines[2:6] == ["::", "", "    a_ * b", ""]
     assert "a, b :" in lines
+
+
+def test_the_pages_of_llms_txt_are_there():
+    pages = re.findall(r"\]\((\S+)\.html\)", (DOCS / "llms.txt").read_text("utf-8"))
+    assert pages
+    assert [page for page in pages if not (DOCS / f"{page}.md").exists()] == []

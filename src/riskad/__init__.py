@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from riskad.tables.preparation import TablePreparer
     from riskad.tables.reading import read_table
 
-__version__ = "0.1.0"
+__version__: str  # that of the installed distribution: the last tag, and the commit after it
 
 __all__ = [
     "NNPU",
@@ -110,6 +110,10 @@ _get_package, _packages = lazy_modules(__name__, __path__)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # takes longer than all else here
+
+        return version("riskad")
     if name in _MODULE_OF:
         return getattr(import_named(f"riskad.{_MODULE_OF[name]}"), name)
     return _get_package(name)

@@ -15,8 +15,6 @@ from typing import NoReturn
 
 import click
 
-from riskad import __version__
-from riskad._commit import built_from
 from riskad.cli.demo import demo
 from riskad.cli.fit import fit
 from riskad.cli.label import label
@@ -28,13 +26,8 @@ from riskad.cli.serve import serve
 from riskad.cli.shell import Group
 
 
-def _version() -> str:
-    commit = built_from()
-    return f"{__version__} (commit {commit})" if commit else f"{__version__} (a checkout)"
-
-
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), message="riskad %(version)s")
+@click.version_option(package_name="riskad", message="riskad %(version)s")
 def cli() -> None:
     """Find anomalies when a few rows are labelled and the rest is not.
 

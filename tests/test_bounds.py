@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.spatial import ConvexHull
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
+from support.loops import each
 
 from riskad.app.bounds import bounds_of
 from riskad.core.bounds import bias, deviation, estimation_error, excess_risk, fitted_bounds
@@ -26,8 +27,8 @@ from riskad.core.risks import RISKS, get_risk
 from riskad.core.score_classes import LinearClass, MeasuredClass, measure_rademacher
 from riskad.detectors.shallow import ShallowRAD
 
-every_loss = pytest.mark.parametrize("loss", LOSSES)
-both = pytest.mark.parametrize("name", ["rad", "nnrad"])
+every_loss = each("loss", LOSSES)
+both = each("name", ["rad", "nnrad"])
 
 COUNTS = LabelCounts(normal=60, anomaly=15, unlabelled=400)
 KINDS = {"normal": 1, "anomaly": -1, "unlabelled": 0}
@@ -79,7 +80,7 @@ def in_disc(rng, n):
 # --- the paper's formulas ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("a", [0.1, 0.6])
+@each("a", [0.1, 0.6])
 @both
 def test_the_formulas_of_the_paper(name, a):
     """Written out once more with its symbols, for hinge loss on scores within 2."""
@@ -150,9 +151,9 @@ def test_the_page_shows_what_its_example_prints(capsys):
 # --- Proposition 1 -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("counts", [(30, 3, 100), (200, 50, 1000)])
-@pytest.mark.parametrize("loss", ["hinge", "modified_huber", "sigmoid"])
-@pytest.mark.parametrize("name", RISKS)
+@each("counts", [(30, 3, 100), (200, 50, 1000)])
+@each("loss", ["hinge", "modified_huber", "sigmoid"])
+@each("name", RISKS)
 def test_deviations_stay_within_the_bound(name, loss, counts):
     world, counts, delta = World(loss), LabelCounts(*counts), 0.2
     risk = get_risk(name, loss, a=0.5, prior=world.prior)
@@ -163,7 +164,7 @@ def test_deviations_stay_within_the_bound(name, loss, counts):
     assert (error > bound.sharper).mean(axis=0).max() <= delta
 
 
-@pytest.mark.parametrize("name", ["pn", "pu", "nu", "rad"])
+@each("name", ["pn", "pu", "nu", "rad"])
 def test_the_deviation_is_not_far_above_what_happens(name):
     """The largest spread that losses within C_l can have: two points, and scores of size C_g."""
     world, delta = World("ramp", prior=0.7, C_w=1.0), 0.1
@@ -179,9 +180,9 @@ def test_the_deviation_is_not_far_above_what_happens(name):
     assert bound.value < 1.8 * bound.sharper
 
 
-@pytest.mark.parametrize("prior", [0.05, 0.3, 0.8])
-@pytest.mark.parametrize("n_n", [1, 3, 20])
-@pytest.mark.parametrize("n_u", [2, 10, 100])
+@each("prior", [0.05, 0.3, 0.8])
+@each("n_n", [1, 3, 20])
+@each("n_u", [2, 10, 100])
 def test_the_bias_lies_between_zero_and_epsilon(n_u, n_n, prior):
     """Exactly: losses take two values, so that the guard is a function of two binomials."""
     a, q_p, q_n, low, high = 0.4, 0.1, 0.9, 0.05, 1.0
@@ -215,7 +216,7 @@ def test_the_bias_vanishes_fast_and_only_where_there_is_a_guard():
     )
 
 
-@pytest.mark.parametrize("name", ["nnpu", "nnnu", "nnrad"])
+@each("name", ["nnpu", "nnnu", "nnrad"])
 def test_the_bias_of_every_guarded_risk(name):
     world = World("ramp", prior=0.3)
     counts = LabelCounts(4, 4, 5)
@@ -236,7 +237,7 @@ def test_the_bias_of_every_guarded_risk(name):
 # --- Theorems 2 and 3 ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("counts", [(30, 3, 100), (300, 60, 2000)])
+@each("counts", [(30, 3, 100), (300, 60, 2000)])
 @every_loss
 @both
 def test_the_minimiser_is_as_near_to_the_best_as_the_theorems_say(name, loss, counts):
@@ -262,7 +263,7 @@ def test_the_uniform_deviation_behind_the_theorems(name):
     assert bound.value < 15 * np.quantile(spread, 1 - delta)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @both
 def test_the_rate_is_the_stated_one(name, kind):
     """1 / sqrt(n) in the rows of each kind, the other two being plentiful."""
@@ -284,7 +285,7 @@ def test_the_rate_is_the_stated_one(name, kind):
 # --- Rademacher complexity -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [10, 100, 1000])
+@each("n", [10, 100, 1000])
 def test_measured_complexity_of_a_ball_is_just_below_the_closed_form(n):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 5))
@@ -387,7 +388,7 @@ def standardised(X, B=1.0):
     return np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.full(len(X), B)])
 
 
-@pytest.mark.parametrize("penalty", ["l2", "l1"])
+@each("penalty", ["l2", "l1"])
 def test_norms_of_a_fitted_model(penalty):
     X, y, _ = make_contaminated_rows(seed=3)
     model = ShallowRAD("logistic", penalty=penalty, lam=0.01, intercept_scaling=2.0).fit(X, y)
@@ -400,9 +401,7 @@ def test_norms_of_a_fitted_model(penalty):
     assert_allclose(model.largest_norm(sparse.csr_array(X)), model.largest_norm(X))
 
 
-@pytest.mark.parametrize(
-    "settings", [{"feature_map": "rbf"}, {"feature_map": "poly"}, {"scale": False}]
-)
+@each("settings", [{"feature_map": "rbf"}, {"feature_map": "poly"}, {"scale": False}])
 def test_scores_stay_within_the_product_of_the_norms(settings):
     X, y, _ = make_contaminated_rows(seed=4)
     model = ShallowRAD(lam=0.1, **settings).fit(X, y)
@@ -486,7 +485,7 @@ def test_labels_matter():
 # --- bad input -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "words"),
     [
         (lambda r: deviation(r, COUNTS, 1.0, delta=0.0), "delta must be a number strictly between"),

@@ -1,9 +1,9 @@
 """Linear scores against explicitly standardised data, dense and sparse."""
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from support.loops import each
 
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
@@ -17,9 +17,9 @@ LAYOUTS = {
     "csr_array": sparse.csr_array,
     "float32 csr_array": lambda X: sparse.csr_array(X.astype(np.float32)),
 }
-every_layout = pytest.mark.parametrize("layout", LAYOUTS)
-any_weights = pytest.mark.parametrize("weighted", [False, True])
-any_constant = pytest.mark.parametrize("constant", [1.0, 0.0, 2.5])
+every_layout = each("layout", LAYOUTS)
+any_weights = each("weighted", [False, True])
+any_constant = each("constant", [1.0, 0.0, 2.5])
 
 
 def make_table(n_rows=60, n_features=4, seed=0):
@@ -71,8 +71,8 @@ def test_an_integer_weight_is_a_repeated_row(layout):
 
 
 @any_weights
-@pytest.mark.parametrize("far", [0.0, 1e7])
-@pytest.mark.parametrize("second_moments", [False, True])
+@each("far", [0.0, 1e7])
+@each("second_moments", [False, True])
 def test_moments_are_sums_over_each_kind_about_the_shift(second_moments, far, weighted):
     X, y, weight = make_table()
     X[:, 0] += far
@@ -99,8 +99,8 @@ def test_sparse_moments_are_sums_over_each_kind_about_zero(layout):
         assert_allclose(moments.sums[kind], weight[members] @ X[members], rtol=1e-12)
 
 
-@pytest.mark.parametrize("second_moments", [False, True])
-@pytest.mark.parametrize("layout", ["C order", "Fortran order"])
+@each("second_moments", [False, True])
+@each("layout", ["C order", "Fortran order"])
 def test_a_time_stamp_keeps_its_digits(layout, second_moments):
     X = np.column_stack([1.7e9 + np.sin(np.arange(500)), np.cos(np.arange(500))])
     found = statistics(X, layout=layout, second_moments=second_moments)
@@ -116,8 +116,8 @@ def test_a_sparse_time_stamp_is_no_constant_column():
     assert_allclose(found.scale, X.std(axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1 / 3, 1.7e9, 1e-300])
-@pytest.mark.parametrize("layout", ["C order", "Fortran order"])
+@each("value", [0.0, 1.0, 0.1, -1 / 3, 1.7e9, 1e-300])
+@each("layout", ["C order", "Fortran order"])
 def test_a_constant_column_is_found_whatever_its_value(layout, value):
     X, y, weight = make_table(1000)
     X[:, 1] = value
@@ -131,7 +131,7 @@ def test_a_constant_column_is_found_whatever_its_value(layout, value):
 FRACTIONS = (0.1, 0.2, 0.3, 123.456, 1e5 / 3)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -4.0])
+@each("value", [0.0, 1.0, -4.0])
 def test_a_constant_sparse_column_is_found_if_its_square_is_exact(value):
     X, y, _ = make_table(1000)
     X[:, 1] = value
@@ -152,7 +152,7 @@ def test_a_column_that_is_constant_where_there_is_weight_is_constant():
     assert column_statistics(rows).constant[4:].all()
 
 
-@pytest.mark.parametrize("value", [1e-8, 1e-3, 1e5])
+@each("value", [1e-8, 1e-3, 1e5])
 def test_a_column_with_little_spread_is_not_constant(value):
     X, y, _ = make_table()
     X[:, 1] = value * (1 + 1e-6 * np.arange(len(y)))
@@ -161,9 +161,9 @@ def test_a_column_with_little_spread_is_not_constant(value):
     assert_allclose(found.scale[1], X[:, 1].std(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("row", [0, 40])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("second_moments", [False, True])
+@each("row", [0, 40])
+@each("value", [np.nan, np.inf, -np.inf])
+@each("second_moments", [False, True])
 @every_layout
 def test_gaps_and_infinities_are_noticed_without_a_warning(layout, value, row, second_moments):
     X, y, weight = make_table()
@@ -207,7 +207,7 @@ def test_scores_are_those_of_standardised_rows(layout, constant):
 
 @any_constant
 @any_weights
-@pytest.mark.parametrize(
+@each(
     ("risk", "loss"),
     [("rad", "logistic"), ("nnrad", "hinge"), ("pu", "ramp"), ("pn", "squared")],
 )
@@ -245,8 +245,8 @@ def test_support_values_are_those_of_the_explicit_matrix(layout, constant, weigh
 # Modified Huber and the rounded hinge leave many rows without curvature, logistic none.
 @any_constant
 @any_weights
-@pytest.mark.parametrize("loss", ["squared", "logistic", "modified_huber", "hinge"])
-@pytest.mark.parametrize("risk", ["rad", "pn"])
+@each("loss", ["squared", "logistic", "modified_huber", "hinge"])
+@each("risk", ["rad", "pn"])
 @every_layout
 def test_hessian_and_its_product_are_those_of_the_explicit_matrix(
     layout, risk, loss, weighted, constant
@@ -292,7 +292,7 @@ def test_gradient_and_hessian_are_differences_of_value(constant):
     assert_allclose(case.model.hessian(case.theta, sums), np.array(bend) / 2e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("layout", ["C order", "csr_array"])
+@each("layout", ["C order", "csr_array"])
 def test_a_constant_column_has_no_score_no_gradient_and_no_curvature(layout):
     X, y, _ = make_table()
     X[:, 1] = 1.0
@@ -333,9 +333,9 @@ def test_a_model_goes_over_other_rows_with_the_same_scales_and_constant():
     assert_allclose(values, [expected + case.objective.plain.constant], rtol=1e-11)
 
 
-@pytest.mark.parametrize("block_rows", [1, 59, 60, 1000])
-@pytest.mark.parametrize("risk", ["nnrad", "pn", "pu"])
-@pytest.mark.parametrize("layout", ["C order", "csr_array"])
+@each("block_rows", [1, 59, 60, 1000])
+@each("risk", ["nnrad", "pn", "pu"])
+@each("layout", ["C order", "csr_array"])
 def test_the_size_of_blocks_changes_nothing(layout, risk, block_rows):
     case = Case(risk, "modified_huber", layout)
     other = case.model.over(make_rows(case.X, case.y, case.weight, layout, block_rows))

@@ -10,6 +10,7 @@ from conftest import DECIMAL_LOSSES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from support.loops import each
 
 from riskad.core.checks import InputError
 from riskad.core.losses import LOSSES, get_loss
@@ -85,7 +86,7 @@ def test_the_registry_holds_the_losses_of_table_1():
     assert all(loss.name == name for name, loss in LOSSES.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_value_is_that_of_table_1(name):
     points = np.concatenate([MARGINS, KINKS])
     with np.errstate(over="raise", invalid="raise", divide="raise"):
@@ -93,13 +94,13 @@ def test_value_is_that_of_table_1(name):
     assert_allclose(value, exact_value(name, points), rtol=1e-14, atol=1e-16)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_derivative_is_the_slope_of_the_table(name):
     expected = exact_slope(name, MARGINS, left=1, right=1)
     assert_allclose(LOSSES[name].derivative(MARGINS), expected, rtol=1e-14, atol=1e-16)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_curvature_is_the_bend_of_the_table(name):
     expected = exact_bend(name, MARGINS)
     assert_allclose(LOSSES[name].curvature(MARGINS), expected, rtol=1e-12, atol=1e-15)
@@ -116,8 +117,8 @@ def test_value_and_derivative_agree_with_the_table_anywhere(name, z):
     assert LOSSES[name].derivative(point) <= high + 1e-13 * abs(high) + 1e-16
 
 
-@pytest.mark.parametrize("kind", ARRAYS)
-@pytest.mark.parametrize("name", NAMES)
+@each("kind", ARRAYS)
+@each("name", NAMES)
 def test_every_kind_of_array_gives_the_same_numbers_and_keeps_its_type(name, kind):
     points = np.concatenate([MARGINS, KINKS]).astype(np.float32)
     z = ARRAYS[kind](points.tolist())
@@ -131,7 +132,7 @@ def test_every_kind_of_array_gives_the_same_numbers_and_keeps_its_type(name, kin
         assert_allclose(as_numpy(result), expected, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_shape_is_kept_and_the_argument_left_alone(name):
     z = np.linspace(-2, 2, 6).reshape(2, 3)
     before = z.copy()
@@ -140,8 +141,8 @@ def test_shape_is_kept_and_the_argument_left_alone(name):
     assert_array_equal(z, before)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("name", NAMES)
+@each("dtype", [torch.float64, torch.float32])
+@each("name", NAMES)
 def test_autograd_gives_the_derivative_kinks_included(name, dtype):
     points = np.concatenate([MARGINS, KINKS])
     z = torch.tensor(points, dtype=dtype, requires_grad=True)
@@ -151,7 +152,7 @@ def test_autograd_gives_the_derivative_kinks_included(name, dtype):
     assert_allclose(z.grad, expected, rtol=tol, atol=tol)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "kink", "slope"),
     [
         ("hinge", 1.0, -1.0),
@@ -172,26 +173,26 @@ def test_at_a_kink_the_derivative_is_the_steeper_side(name, kink, slope):
 # --- flags ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_convex_flag_agrees_with_midpoints(name):
     excess = midpoint_excess(LOSSES[name].value, np.linspace(-6, 6, 241))
     assert (excess <= 1e-14) == LOSSES[name].convex
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_smooth_flag_says_whether_the_two_sides_agree_everywhere(name):
     points = np.array([-1.0, 0.0, 1.0])
     jump = exact_slope(name, points, right=1) - exact_slope(name, points, left=1)
     assert (np.abs(jump).max() < 1e-12) == LOSSES[name].smooth
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_symmetric_flag_means_that_both_sides_add_to_one(name):
     total = exact_value(name, LINE) + exact_value(name, -LINE)
     assert np.allclose(total, 1, rtol=0, atol=1e-15) == LOSSES[name].symmetric
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_linear_odd_constant_is_the_slope_of_the_difference_or_none(name):
     z = LINE[LINE != 0]
     slope = -(exact_value(name, z) - exact_value(name, -z)) / z
@@ -201,7 +202,7 @@ def test_linear_odd_constant_is_the_slope_of_the_difference_or_none(name):
         assert_allclose(slope, LOSSES[name].linear_odd, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_bounded_flag_is_that_of_table_1_and_true(name):
     largest = exact_value(name, LINE).max()
     assert LOSSES[name].bounded == (name in BOUNDED)
@@ -209,13 +210,13 @@ def test_bounded_flag_is_that_of_table_1_and_true(name):
     assert LOSSES[name].bounded or largest >= 1e6
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_no_loss_is_negative(name):
     assert LOSSES[name].value(LINE).min() >= 0
 
 
-@pytest.mark.parametrize("bound", [0.1, 0.5, 1.0, 1.2, 3.0, 50.0, 1e6])
-@pytest.mark.parametrize("name", NAMES)
+@each("bound", [0.1, 0.5, 1.0, 1.2, 3.0, 50.0, 1e6])
+@each("name", NAMES)
 def test_lipschitz_constant_is_sufficient_and_attained(name, bound):
     t = np.union1d(np.linspace(-1, 1, 21) * min(bound, 2.0), [-bound, bound])
     slopes = exact_slope(name, t[:-1], right=1), exact_slope(name, t[1:], left=1)
@@ -225,8 +226,8 @@ def test_lipschitz_constant_is_sufficient_and_attained(name, bound):
     assert (chords <= LOSSES[name].lipschitz(bound) * gaps * (1 + 1e-12) + 1e-14).all()
 
 
-@pytest.mark.parametrize("eta", [0.02, 0.3, 0.45, 0.55, 0.7, 0.98])
-@pytest.mark.parametrize("name", NAMES)
+@each("eta", [0.02, 0.3, 0.45, 0.55, 0.7, 0.98])
+@each("name", NAMES)
 def test_calibrated_flag_wrong_signs_cost_more_than_the_best_score(name, eta):
     t = np.linspace(-60, 60, 24001)
     risk = eta * LOSSES[name].value(t) + (1 - eta) * LOSSES[name].value(-t)
@@ -234,13 +235,13 @@ def test_calibrated_flag_wrong_signs_cost_more_than_the_best_score(name, eta):
     assert (risk[wrong].min() > risk.min() + 1e-6) == LOSSES[name].calibrated
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if LOSSES[name].convex])
+@each("name", [name for name in NAMES if LOSSES[name].convex])
 def test_convex_losses_fall_at_zero_as_calibration_needs(name):
     assert exact_slope(name, [0.0], left=1, right=1) < 0
     assert LOSSES[name].calibrated
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_theorem_constants_are_those_of_table_1_and_satisfy_its_conditions(name):
     assert LOSSES[name].theorem_constants == CONSTANTS[name]
     b1, b2, b3 = CONSTANTS[name]
@@ -262,16 +263,11 @@ def test_only_squared_and_modified_huber_leave_slack_in_the_second_condition():
 
 # --- difference of convex functions ----------------------------------------------------------
 
-PARTS = [
-    pytest.param(part, id=f"{name}-{side}")
-    for name in NAMES
-    for side, part in zip("uv", LOSSES[name].dc_parts(), strict=True)
-    if part is not None
-]
-KINKED = [param for param in PARTS if not param.values[0].smooth]
+PARTS = [part for name in NAMES for part in LOSSES[name].dc_parts() if part is not None]
+KINKED = [part for part in PARTS if not part.smooth]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_dc_parts_differ_by_the_loss(name):
     u, v = LOSSES[name].dc_parts()
     assert (v is None) == LOSSES[name].convex
@@ -285,12 +281,12 @@ def test_dc_parts_differ_by_the_loss(name):
         assert_allclose(difference, expected, rtol=1e-13, atol=1e-15 + 1e-15 * np.abs(points).max())
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 def test_dc_parts_are_convex(part):
     assert midpoint_excess(part.value, np.linspace(-6, 6, 241)) <= 1e-14
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 def test_dc_parts_have_the_slopes_they_claim(part):
     z = np.linspace(-5, 5, 98)
     step = 1e-5
@@ -300,8 +296,8 @@ def test_dc_parts_have_the_slopes_they_claim(part):
     assert_allclose(part.curvature(z), bend, atol=1e-6)
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.1, 1e-3, 1e-9])
-@pytest.mark.parametrize("part", KINKED)
+@each("gamma", [1.0, 0.1, 1e-3, 1e-9])
+@each("part", KINKED)
 def test_rounding_lowers_a_function_by_at_most_half_the_width_times_its_slopes(part, gamma):
     z = np.concatenate([LINE, KINKS, KINKS - gamma / 3, KINKS - gamma, KINKS + gamma])
     lowered = part.value(z) - part.smoothed(gamma).value(z)
@@ -312,8 +308,8 @@ def test_rounding_lowers_a_function_by_at_most_half_the_width_times_its_slopes(p
     assert lowered.max() >= 0.99 * most - rounding.min()
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.1, 1e-3])
-@pytest.mark.parametrize("part", KINKED)
+@each("gamma", [1.0, 0.1, 1e-3])
+@each("part", KINKED)
 def test_a_rounded_function_is_convex_and_has_the_slopes_it_claims(part, gamma):
     rounded = part.smoothed(gamma)
     z = np.concatenate([kink - gamma * np.linspace(-1.03, 2.03, 50) for kink in part.kinks])
@@ -325,7 +321,7 @@ def test_a_rounded_function_is_convex_and_has_the_slopes_it_claims(part, gamma):
     assert midpoint_excess(rounded.value, z) <= 1e-14
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 def test_a_function_without_kinks_needs_no_rounding(part):
     if part.smooth:
         assert part.smoothed(0.1) is part
@@ -333,8 +329,8 @@ def test_a_function_without_kinks_needs_no_rounding(part):
         assert part.smoothed(0.1) is not part
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.1, 1e-3])
-@pytest.mark.parametrize("part", PARTS)
+@each("gamma", [1.0, 0.1, 1e-3])
+@each("part", PARTS)
 def test_support_lines_stay_below_the_sharp_function(part, gamma):
     rounded = part.smoothed(gamma)
     kinks = np.array([kink - gamma * s for kink in KINKS for s in (0, 0.2, 0.5, 0.9, 1)])
@@ -344,8 +340,8 @@ def test_support_lines_stay_below_the_sharp_function(part, gamma):
     assert (line <= part.value(z) + 1e-14 * (1 + np.abs(z))).all()
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.1, 1e-3])
-@pytest.mark.parametrize("part", KINKED)
+@each("gamma", [1.0, 0.1, 1e-3])
+@each("part", KINKED)
 def test_support_lines_touch_where_the_rounding_ends_and_beat_the_rounded_value(part, gamma):
     rounded = part.smoothed(gamma)
     z = np.concatenate([LINE, KINKS, KINKS - gamma / 2, KINKS - gamma])
@@ -374,7 +370,7 @@ def test_a_loss_is_found_by_name_or_passed_as_it_is():
     assert repr(LOSSES["ramp"]) == "<ramp loss>"
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@each("name", LOSSES)
 def test_quadratic_flag_is_true_where_third_differences_vanish(name):
     loss = LOSSES[name]
     third = np.diff(loss.value(np.linspace(-4.0, 4.0, 81)), n=3)

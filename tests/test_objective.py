@@ -3,11 +3,11 @@
 from decimal import Decimal, localcontext
 
 import numpy as np
-import pytest
 from conftest import DECIMAL_LOSSES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from support.loops import each
 
 from riskad.core.losses import LOSSES
 from riskad.core.objective import Objective, RowSum
@@ -24,8 +24,8 @@ GUARDED = [(name, 0.3) for name in RISKS if RISKS[name].guarded]
 
 LINEAR_ODD = [name for name, loss in LOSSES.items() if loss.linear_odd is not None]
 
-every_loss = pytest.mark.parametrize("loss", LOSSES)
-every_case = pytest.mark.parametrize(("name", "a"), CASES)
+every_loss = each("loss", LOSSES)
+every_case = each(("name", "a"), CASES)
 
 
 def draw(seed, n_rows=20, spread=2.0):
@@ -76,7 +76,7 @@ def test_value_is_that_of_the_risk(name, a, loss):
 
 @every_loss
 @every_case
-@pytest.mark.parametrize("weighted", [False, True])
+@each("weighted", [False, True])
 def test_gradient_and_curvature_are_differences_of_value(name, a, loss, weighted):
     f, y, weight = draw(11)
     weight = weight if weighted else None
@@ -150,8 +150,8 @@ def test_labels_matter(name, a):
     assert np.abs(objective.gradient(f, y) - objective.gradient(f, shuffled)).max() > 1e-3
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "sigmoid"])
-@pytest.mark.parametrize(("name", "a"), GUARDED)
+@each("loss", ["hinge", "logistic", "sigmoid"])
+@each(("name", "a"), GUARDED)
 def test_a_guard_that_holds_adds_no_gradient(name, a, loss):
     y = draw(7)[1]
     side = -1 if name == "nnpu" else 1
@@ -170,8 +170,8 @@ def test_a_guard_that_holds_adds_no_gradient(name, a, loss):
 # --- form ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "a"), UNGUARDED)
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss != "hinge"])
+@each(("name", "a"), UNGUARDED)
+@each("loss", [loss for loss in LOSSES if loss != "hinge"])
 def test_no_coefficient_is_negative_in_the_form_that_the_loss_allows(name, a, loss):
     table = make(name, loss, a, draw(8)[1])[1].plain
     assert (table.A >= 0).all()
@@ -190,7 +190,7 @@ def test_the_hinge_keeps_its_negative_coefficient():
 
 
 @every_loss
-@pytest.mark.parametrize(("name", "a"), UNGUARDED)
+@each(("name", "a"), UNGUARDED)
 def test_convex_flag_agrees_with_midpoints(name, a, loss):
     y = draw(9)[1]
     risk, objective = make(name, loss, a, y)
@@ -198,8 +198,8 @@ def test_convex_flag_agrees_with_midpoints(name, a, loss):
     assert looks_convex(lambda f: risk.value(f, y), n_tries) == objective.convex
 
 
-@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name].linear_odd is None])
-@pytest.mark.parametrize(("name", "a"), GUARDED)
+@each("loss", [name for name in LOSSES if LOSSES[name].linear_odd is None])
+@each(("name", "a"), GUARDED)
 def test_guarded_risks_of_hinge_and_symmetric_losses_are_not_convex(name, a, loss):
     y = draw(9)[1]
     risk, objective = make(name, loss, a, y)
@@ -207,8 +207,8 @@ def test_guarded_risks_of_hinge_and_symmetric_losses_are_not_convex(name, a, los
     assert not objective.convex
 
 
-@pytest.mark.parametrize("loss", LINEAR_ODD)
-@pytest.mark.parametrize(("name", "a"), GUARDED)
+@each("loss", LINEAR_ODD)
+@each(("name", "a"), GUARDED)
 def test_guarded_risks_of_linear_odd_losses_are_the_larger_of_two_convex_ones(name, a, loss):
     f, y, _ = draw(9)
     risk, objective = make(name, loss, a, y)
@@ -220,8 +220,8 @@ def test_guarded_risks_of_linear_odd_losses_are_the_larger_of_two_convex_ones(na
     assert looks_convex(lambda f: risk.value(f, y), 100)
 
 
-@pytest.mark.parametrize("loss", LINEAR_ODD)
-@pytest.mark.parametrize(("name", "a"), GUARDED)
+@each("loss", LINEAR_ODD)
+@each(("name", "a"), GUARDED)
 def test_convex_flag_knows_that_guarded_risks_of_linear_odd_losses_are_convex(name, a, loss):
     assert make(name, loss, a, draw(9)[1])[1].convex
 
@@ -263,7 +263,7 @@ def exact_value(risk, f, y):
 
 @every_loss
 @every_case
-@pytest.mark.parametrize("large", [1, -1, 0])
+@each("large", [1, -1, 0])
 def test_sums_are_exact_for_large_scores(name, a, loss, large):
     f, y, _ = draw(12)
     f = np.where(y == large, 1e6 * np.sign(f) + f, f)
@@ -278,7 +278,7 @@ def test_sums_are_exact_for_large_scores(name, a, loss, large):
     assert abs(objective.value(f, y) - exact_value(risk, f, y)) <= 1e-14 * size
 
 
-@pytest.mark.parametrize(("name", "absent"), [("pu", -1), ("nu", 1), ("nnpu", -1), ("nnnu", 1)])
+@each(("name", "absent"), [("pu", -1), ("nu", 1), ("nnpu", -1), ("nnnu", 1)])
 @every_loss
 def test_rows_that_a_risk_leaves_out_do_not_touch_it(name, absent, loss):
     f, y, _ = draw(13)
@@ -353,9 +353,9 @@ def test_the_tangent_of_the_concave_side_gives_an_upper_bound(loss, case, prior,
         assert table.value(other, y) <= bound + 1e-10
 
 
-@pytest.mark.parametrize("gamma", [0.5, 1e-3])
-@pytest.mark.parametrize(("name", "a"), [("pn", 0.3), ("rad", 0.3), ("nnrad", 0.3)])
-@pytest.mark.parametrize("loss", ["hinge", "double_hinge", "ramp"])
+@each("gamma", [0.5, 1e-3])
+@each(("name", "a"), [("pn", 0.3), ("rad", 0.3), ("nnrad", 0.3)])
+@each("loss", ["hinge", "double_hinge", "ramp"])
 def test_rounded_sums_and_support_sums_lie_below_the_sharp_one(name, a, loss, gamma):
     f, y, weight = draw(16, spread=0.8)
     _, objective = make(name, loss, a, y, weight)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
+from support.loops import each
 
 from riskad.core import regularization
 from riskad.core.checks import InputError
@@ -26,8 +27,8 @@ TABLE = {
 }
 PENALTY = {"l2": lambda w: (w**2).sum(axis=-1), "l1": lambda w: np.abs(w).sum(axis=-1)}
 
-every_loss = pytest.mark.parametrize("loss", LOSSES)
-every_penalty = pytest.mark.parametrize("penalty", PENALTY)
+every_loss = each("loss", LOSSES)
+every_penalty = each("penalty", PENALTY)
 
 
 def anomaly_loss(loss, t, a):
@@ -47,8 +48,8 @@ def worst_ratio(loss, a, penalty):
 # --- values --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("a", "prior"), [(0.1, 0.8), (0.7, 0.3)])
+@each("fit_intercept", [True, False])
+@each(("a", "prior"), [(0.1, 0.8), (0.7, 0.3)])
 @every_loss
 def test_the_paper_s_values(loss, a, prior, fit_intercept):
     phi = np.array([[3.0, -4.0], [0.0, 0.5]])
@@ -62,7 +63,7 @@ def test_the_paper_s_values(loss, a, prior, fit_intercept):
     assert_allclose(theorem_lambda(phi, loss, penalty="l1", **options), l1, rtol=1e-12)
 
 
-@pytest.mark.parametrize("tight", [False, True])
+@each("tight", [False, True])
 @every_penalty
 def test_the_intercept_is_a_feature_of_size_one_or_as_set(penalty, tight):
     small = np.array([[0.1, 0.2], [0.3, -0.1]])
@@ -80,22 +81,22 @@ def test_the_intercept_is_a_feature_of_size_one_or_as_set(penalty, tight):
     assert ignored == without
 
 
-@pytest.mark.parametrize("a", [1e-7, 1e-3, 0.1, 0.5, 0.9, 0.99, 0.9999, 1 - 1e-7])
-@pytest.mark.parametrize(("loss", "factor"), [("squared", 2), ("modified_huber", 4)])
+@each("a", [1e-7, 1e-3, 0.1, 0.5, 0.9, 0.99, 0.9999, 1 - 1e-7])
+@each(("loss", "factor"), [("squared", 2), ("modified_huber", 4)])
 def test_closed_forms_of_the_tight_l2_value(loss, factor, a):
     q = worst_ratio(loss, a, "l2")
     assert_allclose(q, factor * a / (1 - a), rtol=3e-6)
     assert q >= factor * a / (1 - a)
 
 
-@pytest.mark.parametrize("a", [0.05, 0.3, 0.6, 0.95])
+@each("a", [0.05, 0.3, 0.6, 0.95])
 def test_closed_forms_for_the_ramp(a):
     inner = (1 + a) ** 2 / (8 * (1 - a)) if a >= 1 / 3 else a
     assert_allclose(worst_ratio("ramp", a, "l2"), inner, rtol=3e-6)
     assert_allclose(worst_ratio("ramp", a, "l1"), a, rtol=3e-6)
 
 
-@pytest.mark.parametrize("a", [1e-4, 0.03, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6])
+@each("a", [1e-4, 0.03, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6])
 @every_penalty
 @every_loss
 def test_the_tight_factor_is_the_largest_ratio_there_is(loss, penalty, a):
@@ -214,7 +215,7 @@ setting = {
 }
 
 
-@pytest.mark.parametrize("tight", [False, True])
+@each("tight", [False, True])
 @given(**setting)
 @settings(max_examples=40, deadline=None)
 def test_the_regularised_objective_is_never_negative(tight, **case):
@@ -222,7 +223,7 @@ def test_the_regularised_objective_is_never_negative(tight, **case):
     sample.check(sample.lam(tight))
 
 
-@pytest.mark.parametrize("tight", [False, True])
+@each("tight", [False, True])
 @given(**setting)
 @settings(max_examples=30, deadline=None)
 def test_nor_when_rows_have_weights(tight, **case):
@@ -230,8 +231,8 @@ def test_nor_when_rows_have_weights(tight, **case):
     sample.check(sample.lam(tight), search=False)
 
 
-@pytest.mark.parametrize("tight", [False, True])
-@pytest.mark.parametrize(("risk", "sign"), [("pn", 1), ("pnu", 1), ("pnu", -1), ("nnrad", 1)])
+@each("tight", [False, True])
+@each(("risk", "sign"), [("pn", 1), ("pnu", 1), ("pnu", -1), ("nnrad", 1)])
 @given(**setting)
 @settings(max_examples=30, deadline=None)
 def test_nor_for_the_other_risks_to_which_the_theorem_applies(risk, sign, tight, **case):
@@ -249,7 +250,7 @@ def test_the_theorem_applies_where_a_risk_says_so():
     assert prior == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("a", [0.02, 0.1, 0.5, 0.9])
+@each("a", [0.02, 0.1, 0.5, 0.9])
 @every_penalty
 @every_loss
 def test_less_than_the_tight_value_is_not_safe_for_one_anomaly(loss, penalty, a):
@@ -265,7 +266,7 @@ def test_less_than_the_tight_value_is_not_safe_for_one_anomaly(loss, penalty, a)
     assert (anomalies + 0.9 * lam * costs).min() < 0
 
 
-@pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
+@each("loss", ["squared", "modified_huber", "logistic"])
 def test_the_printed_l1_value_would_not_satisfy_the_theorem_s_condition(loss):
     b1, b2, b3 = TABLE[loss]
     a, prior = 0.1, 0.8
@@ -348,7 +349,7 @@ def test_the_margin_is_the_difference_of_the_two_sides(loss):
 # --- reach ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("constant", [1.0, 0.0, 2.5])
+@each("constant", [1.0, 0.0, 2.5])
 def test_reach_is_what_its_fields_say(constant):
     block = np.random.default_rng(0).normal(size=(7, 3))
     phi = np.column_stack([block, np.full(7, constant)]) if constant else block
@@ -386,7 +387,7 @@ def test_very_many_features_are_measured_by_their_norm_alone(monkeypatch):
 # --- mistakes ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("a", [-0.1, 1, 1.5, float("nan"), "0.1"])
+@each("a", [-0.1, 1, 1.5, float("nan"), "0.1"])
 def test_a_that_is_no_mixing_weight_is_refused(a):
     with pytest.raises(InputError, match="a must be a number strictly between 0 and 1, got"):
         theorem_lambda(np.ones((1, 1)), a=a)
@@ -394,13 +395,13 @@ def test_a_that_is_no_mixing_weight_is_refused(a):
         theorem_margin(np.ones(1), 1.0, 1.0, a=a)
 
 
-@pytest.mark.parametrize("prior", [0, 1, -1, float("nan")])
+@each("prior", [0, 1, -1, float("nan")])
 def test_a_prior_that_is_no_share_is_refused(prior):
     with pytest.raises(InputError, match="prior must be a number strictly between 0 and 1, got"):
         theorem_lambda(np.ones((1, 1)), prior=prior)
 
 
-@pytest.mark.parametrize("size", [0, -1.0, float("nan"), float("inf"), "1", None, True])
+@each("size", [0, -1.0, float("nan"), float("inf"), "1", None, True])
 def test_a_constant_that_is_no_positive_number_is_refused(size):
     with pytest.raises(InputError, match="intercept_scaling must be a number strictly between 0"):
         theorem_lambda(np.ones((1, 1)), intercept_scaling=size)
@@ -413,7 +414,7 @@ def test_unknown_names_are_refused():
         theorem_lambda(np.ones((1, 1)), "logistics")
 
 
-@pytest.mark.parametrize("nobody", [np.empty((0, 2)), []])
+@each("nobody", [np.empty((0, 2)), []])
 def test_without_a_labelled_anomaly_there_is_no_value(nobody):
     with pytest.raises(InputError, match="needs at least one labelled anomaly"):
         theorem_lambda(nobody)
@@ -421,9 +422,9 @@ def test_without_a_labelled_anomaly_there_is_no_value(nobody):
         measure_reach([])
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("penalty", PENALTY)
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@each("fit_intercept", [True, False])
+@each("penalty", PENALTY)
+@each("value", [np.nan, np.inf])
 def test_features_that_are_not_finite_are_refused(value, penalty, fit_intercept):
     phi = np.array([[1.0, value], [1.0, 2.0]])
     with pytest.raises(InputError, match="NaN or infinity"):

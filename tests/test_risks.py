@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from support.loops import each
 
 from riskad.core.checks import InputError
 from riskad.core.losses import LOSSES
@@ -73,8 +74,8 @@ def test_the_registry_holds_the_promised_risks():
     assert all(risk.name == name for name, risk in RISKS.items())
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", RISKS)
+@each("loss", LOSSES)
+@each("name", RISKS)
 def test_value_is_that_of_the_formula(name, loss):
     signs = (1, -1) if name == "pnu" else (1,)
     for seed in range(5):
@@ -117,7 +118,7 @@ def test_exchanging_normal_and_anomaly_turns_pu_into_nu(loss, prior, a, seed):
     assert_allclose(value("pnu", 1, a), value("pnu", -1, -a), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", SYMMETRIC)
+@each("loss", SYMMETRIC)
 def test_symmetric_losses_give_the_first_forms_of_pu_and_nu(loss):
     f, y = draw(3)
     pi_p, pi_n = 0.7, 0.3
@@ -128,7 +129,7 @@ def test_symmetric_losses_give_the_first_forms_of_pu_and_nu(loss):
     assert_allclose(get_risk("nu", loss, prior=pi_p).value(f, y), first_nu, atol=1e-14)
 
 
-@pytest.mark.parametrize("loss", LINEAR_ODD)
+@each("loss", LINEAR_ODD)
 def test_linear_odd_losses_give_the_second_forms_of_pu_and_nu(loss):
     f, y = draw(4)
     pi_p, pi_n, c = 0.7, 0.3, LOSSES[loss].linear_odd
@@ -142,7 +143,7 @@ def test_linear_odd_losses_give_the_second_forms_of_pu_and_nu(loss):
 # --- the guard -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GUARDED)
+@each("name", GUARDED)
 @given(loss=losses, a=st.floats(0.01, 0.99), prior=priors, seed=seeds)
 @settings(max_examples=40, deadline=None)
 def test_a_guard_raises_the_value_or_leaves_it(name, loss, a, prior, seed):
@@ -161,7 +162,7 @@ def test_a_guard_raises_the_value_or_leaves_it(name, loss, a, prior, seed):
     assert guarded.value(f, y) >= -1e-12
 
 
-@pytest.mark.parametrize("name", GUARDED)
+@each("name", GUARDED)
 def test_a_guard_holds_where_the_bracket_would_be_negative(name):
     f, y = np.array([4.0, -4.0, 4.0]), np.array([1, -1, 0])
     f = -f if name == "nnpu" else f
@@ -175,8 +176,8 @@ def test_a_guard_holds_where_the_bracket_would_be_negative(name):
 # --- weights and parts -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "ramp"])
-@pytest.mark.parametrize("name", RISKS)
+@each("loss", ["hinge", "logistic", "ramp"])
+@each("name", RISKS)
 def test_an_integer_weight_is_a_repeated_row(name, loss):
     f, y = draw(5)
     weight = np.random.default_rng(5).integers(1, 4, len(y))
@@ -186,7 +187,7 @@ def test_an_integer_weight_is_a_repeated_row(name, loss):
     assert abs(risk.value(f, y) - repeated) > 1e-6
 
 
-@pytest.mark.parametrize("name", RISKS)
+@each("name", RISKS)
 def test_a_row_of_weight_zero_is_as_good_as_absent(name):
     f, y = draw(6)
     weight = np.ones(len(y))
@@ -195,8 +196,8 @@ def test_a_row_of_weight_zero_is_as_good_as_absent(name):
     assert_allclose(risk.value(f, y, weight), risk.value(f[1:-1], y[1:-1]), rtol=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", RISKS)
+@each("loss", LOSSES)
+@each("name", RISKS)
 def test_parts_add_up_to_the_unguarded_risk(name, loss):
     f, y = draw(7)
     weight = np.random.default_rng(7).uniform(0.5, 2, len(y))
@@ -218,14 +219,14 @@ def test_parts_are_named_after_what_they_charge():
     assert parts == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", RISKS)
+@each("name", RISKS)
 def test_labels_matter(name):
     f, y = draw(9)
     risk = get_risk(name, a=0.3)
     assert abs(risk.value(f, y) - risk.value(f, np.roll(y, 1))) > 1e-3
 
 
-@pytest.mark.parametrize("name", RISKS)
+@each("name", RISKS)
 def test_the_order_of_rows_does_not_matter(name):
     f, y = draw(9)
     order = np.random.default_rng(1).permutation(len(y))
@@ -233,7 +234,7 @@ def test_the_order_of_rows_does_not_matter(name):
     assert_allclose(risk.value(f, y), risk.value(f[order], y[order]), rtol=1e-12)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "parameter", "used"),
     [("rad", "a", True), ("nnrad", "a", True), ("pnu", "a", True), ("pu", "a", False)]
     + [("nu", "a", False), ("pn", "a", False)]
@@ -273,8 +274,8 @@ def true_risk(loss, prior):
     return prior * as_normal + (1 - prior) * as_anomaly
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", UNGUARDED)
+@each("loss", LOSSES)
+@each("name", UNGUARDED)
 def test_an_unguarded_risk_is_unbiased(name, loss):
     a = -0.6 if name == "pnu" else 0.6
     values = simulate(get_risk(name, loss, a=a, prior=0.7), 300, seed=len(name))
@@ -282,7 +283,7 @@ def test_an_unguarded_risk_is_unbiased(name, loss):
     assert abs(values.mean() - true_risk(loss, 0.7)) < 4 * error
 
 
-@pytest.mark.parametrize("name", GUARDED)
+@each("name", GUARDED)
 def test_a_guarded_risk_is_biased_upwards_and_less_so_with_more_rows(name):
     risk = get_risk(name, "logistic", a=0.6, prior=0.7)
     truth = true_risk("logistic", 0.7)
@@ -295,9 +296,9 @@ def test_a_guarded_risk_is_biased_upwards_and_less_so_with_more_rows(name):
 # --- torch -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", RISKS)
+@each("weighted", [False, True])
+@each("loss", LOSSES)
+@each("name", RISKS)
 def test_torch_gives_the_same_value_and_the_gradient(name, loss, weighted):
     f, y = draw(11)
     weight = np.random.default_rng(11).uniform(0.5, 2, len(y)) if weighted else None
@@ -312,7 +313,7 @@ def test_torch_gives_the_same_value_and_the_gradient(name, loss, weighted):
     assert scores.grad.abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("name", RISKS)
+@each("name", RISKS)
 def test_single_precision_stays_single(name):
     f, y = draw(12)
     risk = get_risk(name)
@@ -337,8 +338,8 @@ NEEDS = {
 WORDS = {1: "normal", -1: "anomaly", 0: "unlabelled"}
 
 
-@pytest.mark.parametrize("missing", [1, -1, 0])
-@pytest.mark.parametrize("name", RISKS)
+@each("missing", [1, -1, 0])
+@each("name", RISKS)
 def test_a_missing_kind_is_named_if_the_risk_needs_it(name, missing):
     f, y = draw(13)
     f, y = f[y != missing], y[y != missing]
@@ -351,8 +352,8 @@ def test_a_missing_kind_is_named_if_the_risk_needs_it(name, missing):
         assert np.isfinite(risk.value(f, y))
 
 
-@pytest.mark.parametrize(("a", "missing"), [(0, 0), (1, 1)])
-@pytest.mark.parametrize("name", ["rad", "nnrad", "pnu"])
+@each(("a", "missing"), [(0, 0), (1, 1)])
+@each("name", ["rad", "nnrad", "pnu"])
 def test_at_the_ends_of_a_one_kind_is_not_needed(name, a, missing):
     f, y = draw(13)
     risk = get_risk(name, a=a)
@@ -367,7 +368,7 @@ def test_a_kind_without_weight_is_missing():
         get_risk("rad").value(f, y, (y != -1).astype(float))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "a"),
     [("rad", -0.1), ("rad", 1.1), ("nnrad", -1), ("nnrad", np.nan), ("pnu", -1.1), ("pnu", 2)],
 )
@@ -377,8 +378,8 @@ def test_a_out_of_range_is_refused(name, a):
         get_risk(name, a=a)
 
 
-@pytest.mark.parametrize("prior", [0, 1, -0.2, 1.5, float("nan"), "0.8", None, True])
-@pytest.mark.parametrize("name", RISKS)
+@each("prior", [0, 1, -0.2, 1.5, float("nan"), "0.8", None, True])
+@each("name", RISKS)
 def test_a_prior_that_is_no_share_is_refused(name, prior):
     with pytest.raises(InputError, match="prior must be a number strictly between 0 and 1, got"):
         get_risk(name, prior=prior)

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
+from support.loops import each
 
 from riskad.core.checks import InputError
 from riskad.core.losses import LOSSES, Squared, get_loss
@@ -65,8 +66,8 @@ SMOOTH_CONVEX = [
 # --- smooth, l2 ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("risk", "loss"), SMOOTH_CONVEX)
-@pytest.mark.parametrize("solver", ["newton", "lbfgs", "auto"])
+@each(("risk", "loss"), SMOOTH_CONVEX)
+@each("solver", ["newton", "lbfgs", "auto"])
 def test_smooth_solvers_find_the_minimum_of_a_derivative_free_search(risk, loss, solver):
     problem = make_problem(risk, loss, lam=0.5, d=2)
     found = solve(problem, solver, tol=1e-8)
@@ -88,9 +89,9 @@ def test_the_pn_logistic_risk_is_weighted_logistic_regression():
     np.testing.assert_allclose(solve(problem, tol=1e-10).theta, oracle.coef_[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("constant", [1.0, 30.0])
-@pytest.mark.parametrize("as_sparse", [False, True])
-@pytest.mark.parametrize("moments", [False, True])
+@each("constant", [1.0, 30.0])
+@each("as_sparse", [False, True])
+@each("moments", [False, True])
 def test_the_pn_squared_risk_is_weighted_ridge_regression(as_sparse, moments, constant):
     layout = {"as_sparse": as_sparse, "moments": moments, "constant": constant}
     problem = make_problem("pn", "squared", lam=0.02, **layout)
@@ -100,7 +101,7 @@ def test_the_pn_squared_risk_is_weighted_ridge_regression(as_sparse, moments, co
     np.testing.assert_allclose(solve(problem, "closed_form").theta, oracle.coef_, atol=1e-10)
 
 
-@pytest.mark.parametrize("loss", ["modified_huber", "logistic"])
+@each("loss", ["modified_huber", "logistic"])
 def test_conjugate_gradients_and_cholesky_agree(monkeypatch, loss):
     problem = make_problem("rad", loss, d=12)
     by_cholesky = solve(problem, "newton", tol=1e-10).theta
@@ -108,8 +109,8 @@ def test_conjugate_gradients_and_cholesky_agree(monkeypatch, loss):
     np.testing.assert_allclose(solve(problem, "newton", tol=1e-10).theta, by_cholesky, atol=1e-8)
 
 
-@pytest.mark.parametrize("constant", [1.0, 0.0, 30.0])
-@pytest.mark.parametrize("loss", ["modified_huber", "logistic", "hinge"])
+@each("constant", [1.0, 0.0, 30.0])
+@each("loss", ["modified_huber", "logistic", "hinge"])
 def test_solving_a_sample_first_does_not_change_the_answer(monkeypatch, loss, constant):
     problem = make_problem("rad", loss, n=6000, lam=0.1, constant=constant)
     plain = solve(problem, tol=1e-8)
@@ -120,7 +121,7 @@ def test_solving_a_sample_first_does_not_change_the_answer(monkeypatch, loss, co
     assert sampled.value == pytest.approx(plain.value, abs=2e-8)
 
 
-@pytest.mark.parametrize("moments", [False, True])
+@each("moments", [False, True])
 def test_gradients_are_measured_as_if_the_constant_were_one(moments):
     problems = [make_problem(constant=constant, moments=moments) for constant in (1.0, 1e6)]
     expected, found = (problem.reference for problem in problems)
@@ -143,7 +144,7 @@ class Parabola(Squared):
         return np.full_like(z, 6.0)
 
 
-@pytest.mark.parametrize("as_sparse", [False, True])
+@each("as_sparse", [False, True])
 def test_the_closed_form_is_for_every_quadratic_loss(as_sparse):
     problem = make_problem("rad", Parabola(), as_sparse=as_sparse)
     assert choose_solver(problem).name == "closed_form"
@@ -152,7 +153,7 @@ def test_the_closed_form_is_for_every_quadratic_loss(as_sparse):
     assert found.value == pytest.approx(expected.value, rel=1e-10)
 
 
-@pytest.mark.parametrize("loss", ["squared", "modified_huber"])
+@each("loss", ["squared", "modified_huber"])
 def test_a_constant_that_leaves_the_other_weights_no_digits_is_reported(loss):
     with pytest.warns(ConvergenceWarning, match="gradient norm relative to that at zero"):
         solve(make_problem("rad", loss, lam=1.0, constant=1e9))
@@ -187,9 +188,9 @@ def split_variables(problem):
     return best.x[:n] - best.x[n:], best.fun
 
 
-@pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
-@pytest.mark.parametrize("risk", ["pn", "pu", "rad"])
-@pytest.mark.parametrize("lam", [0.1, 0.3])
+@each("loss", ["squared", "modified_huber", "logistic"])
+@each("risk", ["pn", "pu", "rad"])
+@each("lam", [0.1, 0.3])
 def test_the_proximal_solver_agrees_with_split_variables(risk, loss, lam):
     problem = make_problem(risk, loss, penalty="l1", lam=lam, d=8)
     theta, value = split_variables(problem)
@@ -247,8 +248,8 @@ def conic_optimum(problem, kinks, slopes):
     return np.array(solution.x[:d]), solution.obj_val
 
 
-@pytest.mark.parametrize("lam", [0.01, 0.3])
-@pytest.mark.parametrize(
+@each("lam", [0.01, 0.3])
+@each(
     ("risk", "loss"),
     [("pn", "hinge"), ("pn", "double_hinge"), ("rad", "double_hinge"), ("pu", "double_hinge")],
 )
@@ -283,7 +284,7 @@ NEEDS_DC = [
 ]
 
 
-@pytest.mark.parametrize(("risk", "loss"), NEEDS_DC)
+@each(("risk", "loss"), NEEDS_DC)
 def test_dc_descends_monotonically_and_ends_where_no_neighbour_is_better(risk, loss):
     problem = make_problem(risk, loss, n=200, d=2, lam=0.05)
     found = solve(problem)
@@ -297,9 +298,7 @@ def test_dc_descends_monotonically_and_ends_where_no_neighbour_is_better(risk, l
         assert min(problem.value(found.theta + step) for step in steps) >= found.value - 5e-6
 
 
-@pytest.mark.parametrize(
-    ("risk", "loss"), [("rad", "hinge"), ("rad", "ramp"), ("nnrad", "squared")]
-)
+@each(("risk", "loss"), [("rad", "hinge"), ("rad", "ramp"), ("nnrad", "squared")])
 def test_dc_is_as_low_as_the_best_of_many_local_searches(risk, loss):
     problem = make_problem(risk, loss, n=150, d=2, lam=0.05)
     rng = np.random.default_rng(1)
@@ -335,7 +334,7 @@ def test_lambdas_of_a_numpy_grid_are_numbers_like_others():
 # --- needs, stopping, warnings ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("solver", "settings", "message"),
     [
         ("closed_form", {"loss": "logistic"}, "squared loss, got the rad risk with logistic loss"),
@@ -365,8 +364,8 @@ def test_an_unknown_solver_is_guessed():
         choose_solver(make_problem(), "newtno")
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("risk", RISKS)
+@each("loss", LOSSES)
+@each("risk", RISKS)
 def test_every_risk_and_loss_with_l2_has_a_solver(risk, loss):
     assert choose_solver(make_problem(risk, loss)).name in SOLVERS
 
@@ -410,7 +409,7 @@ BEYOND_ROUNDING = [
 ]
 
 
-@pytest.mark.parametrize(("solver", "settings"), BEYOND_ROUNDING, ids=str)
+@each(("solver", "settings"), BEYOND_ROUNDING)
 def test_a_tolerance_below_rounding_ends_as_success_and_says_so(solver, settings):
     """No gradient is that small: rounding, on whatever processor, ends the search."""
     problem = make_problem(**settings)
@@ -423,14 +422,14 @@ def test_a_tolerance_below_rounding_ends_as_success_and_says_so(solver, settings
     assert exact.value <= usual.value + 1e-13
 
 
-@pytest.mark.parametrize(("solver", "settings"), BEYOND_ROUNDING[:5], ids=str)
+@each(("solver", "settings"), BEYOND_ROUNDING[:5])
 def test_too_few_iterations_are_no_success_whatever_the_tolerance(solver, settings):
     with pytest.warns(ConvergenceWarning, match=r"> tol=1e-30; raise max_iter"):
         found = solve(make_problem(**settings), solver, tol=1e-30, max_iter=1)
     assert not found.converged
 
 
-@pytest.mark.parametrize("loss", ["modified_huber", "logistic"])
+@each("loss", ["modified_huber", "logistic"])
 def test_columns_far_from_zero_cost_no_more_digits_than_their_scores(loss):
     """x . w + b_0 cancels 1e6 to 1: values have 6 digits less, and gradients decide."""
     problem = make_problem(loss=loss, lam=0.5)

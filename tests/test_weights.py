@@ -6,6 +6,7 @@ from conftest import make_contaminated_rows
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.utils.validation import has_fit_parameter
+from support.loops import each
 
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD, StreamingRAD
@@ -58,26 +59,25 @@ def with_leaves_of_as_many(model, weight):
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "model",
     [*LINEAR, FEW_ROWS, ForestRAD(n_estimators=5, min_samples_leaf=20), *TREES, AVERAGE],
-    ids=str,
 )
-@pytest.mark.parametrize("weight", [2.0, 0.1])
+@each("weight", [2.0, 0.1])
 def test_equal_weights_change_nothing(model, weight):
     X, y, _ = make_weighted()
     weighted = clone(model).fit(X, y, sample_weight=np.full(len(y), weight))
     assert_same_scores(weighted, clone(model).fit(X, y), X)
 
 
-@pytest.mark.parametrize("model", [FEW_ROWS, *TREES, AVERAGE], ids=str)
+@each("model", [FEW_ROWS, *TREES, AVERAGE])
 def test_only_ratios_of_weights_matter(model):
     X, y, weight = make_weighted()
     once, twice = (clone(model).fit(X, y, sample_weight=k * weight) for k in (1, 2))
     assert_same_scores(once, twice, X)
 
 
-@pytest.mark.parametrize("model", [*LINEAR, FEW_ROWS], ids=str)
+@each("model", [*LINEAR, FEW_ROWS])
 def test_to_linear_scores_and_forests_of_few_rows_a_row_of_weight_w_is_w_rows(model):
     X, y, weight = make_weighted()
     weighted = clone(model).fit(X, y, sample_weight=weight)
@@ -85,7 +85,7 @@ def test_to_linear_scores_and_forests_of_few_rows_a_row_of_weight_w_is_w_rows(mo
     assert_same_scores(weighted, other, X)
 
 
-@pytest.mark.parametrize(
+@each(
     "model",
     [
         *LINEAR,
@@ -97,7 +97,6 @@ def test_to_linear_scores_and_forests_of_few_rows_a_row_of_weight_w_is_w_rows(mo
         ShallowRAD(risk="pu", lam="cv"),
         ShallowRAD(select="cv"),
     ],
-    ids=str,
 )
 def test_to_every_detector_a_row_of_weight_0_is_absent(model):
     X, y, weight = make_weighted()
@@ -133,7 +132,7 @@ def test_boosted_trees_minimise_the_weighted_risk():
     assert weighted_risk(model.fit(X, y, weight)) < weighted_risk(clone(model).fit(X, y))
 
 
-@pytest.mark.parametrize(
+@each(
     "model",
     [
         *TREES,
@@ -141,7 +140,6 @@ def test_boosted_trees_minimise_the_weighted_risk():
         *(ShallowRAD(feature_map=each, lam=0.1) for each in LEARNED_FROM_ROWS),
         StreamingRAD(feature_map="nystroem", lam=0.1),
     ],
-    ids=str,
 )
 def test_what_draws_or_looks_at_single_rows_takes_repeated_rows_for_more_of_them(model):
     """Why no docstring of these promises that a row of weight w is w rows."""

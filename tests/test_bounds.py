@@ -395,9 +395,9 @@ def test_norms_of_a_fitted_model(penalty):
     t = (model.intercept_ + X.mean(axis=0) @ model.coef_) / 2.0
     order = 2 if penalty == "l2" else 1
     assert_allclose(model.weight_norm_, np.linalg.norm([*w, t], order), rtol=1e-8)
-    assert_allclose(model.largest_norm(X), np.linalg.norm(standardised(X, 2.0), axis=1).max())
-    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model.largest_norm(X)
-    assert_allclose(model.largest_norm(sparse.csr_array(X)), model.largest_norm(X))
+    assert_allclose(model._largest_norm(X), np.linalg.norm(standardised(X, 2.0), axis=1).max())
+    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model._largest_norm(X)
+    assert_allclose(model._largest_norm(sparse.csr_array(X)), model._largest_norm(X))
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_norms_of_a_fitted_model(penalty):
 def test_scores_stay_within_the_product_of_the_norms(settings):
     X, y, _ = make_contaminated_rows(seed=4)
     model = ShallowRAD(lam=0.1, **settings).fit(X, y)
-    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model.largest_norm(X)
+    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model._largest_norm(X)
 
 
 def test_norms_of_a_table_with_more_columns_than_rows():
@@ -540,5 +540,5 @@ def test_bounds_of_a_model_that_chose_are_for_what_it_chose():
     model.a_, model.prior_ = 0.4, 0.9
     counts = count_labels(y)
     risk = get_risk("rad", "modified_huber", a=0.4, prior=0.9)
-    expected = fitted_bounds(risk, counts, model.weight_norm_, model.largest_norm(X))
+    expected = fitted_bounds(risk, counts, model.weight_norm_, model._largest_norm(X))
     assert bounds_of(model, X, y).error.value == pytest.approx(expected.error.value)

@@ -152,10 +152,10 @@ class NearestMean(Detector):
         to_anomaly = np.linalg.norm(X - self.anomaly_, axis=1)
         return self.sharpness * (to_anomaly - np.linalg.norm(X - self.normal_, axis=1))
 
-    def describe(self):
-        return super().describe() | {"between_means": float(np.ptp(self.normal_ - self.anomaly_))}
+    def _describe(self):
+        return super()._describe() | {"between_means": float(np.ptp(self.normal_ - self.anomaly_))}
 
-    def describe_in_words(self):
+    def _describe_in_words(self):
         return ["nearest of two means"]
 
 

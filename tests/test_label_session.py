@@ -457,7 +457,7 @@ def test_the_unsupervised_ranking_takes_gaps_texts_and_files(tmp_path):
     riskad.save(model, tmp_path / "m.riskad")
     again = riskad.load(tmp_path / "m.riskad")
     assert np.array_equal(again.anomaly_score(rows), model.anomaly_score(rows))
-    assert "no label was learned from" in model.describe_in_words()[0]
+    assert "no label was learned from" in model._describe_in_words()[0]
 
 
 # --- from Python ----------------------------------------------------------------------------------

@@ -272,13 +272,13 @@ def test_scores_are_sums_of_contributions_and_bounded_by_norms():
     X, _, _ = make_contaminated_rows(50, 3)
     w, b = np.array([1.0, -2.0, 0.5]), 0.3
     model = linear_detector(w, b, X.mean(axis=0), X.std(axis=0))
-    shares, base = model.contributions(X)
+    shares, base = model._contributions(X)
     scores = model.score_samples(X)
     np.testing.assert_allclose(shares.sum(axis=1) + base, scores)
     np.testing.assert_allclose(model.score_samples(sparse.csr_array(X)), scores)
     np.testing.assert_allclose(model.score_samples(torch.tensor(X)).numpy(), scores)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    assert model.largest_norm(X) == pytest.approx(np.sqrt((Z**2).sum(axis=1) + 4).max())
+    assert model._largest_norm(X) == pytest.approx(np.sqrt((Z**2).sum(axis=1) + 4).max())
 
 
 @pytest.mark.parametrize("w", [[1.0, 1.0], [1.0, 0.0]])

@@ -336,7 +336,7 @@ def test_unlabelled_rows_are_held_out_with_labelled_ones(flights):
     assert len(c.held_unlabelled) == (late_flights()[1] == 0).sum()
     assert c.random_p_value > 0.001
     assert c.label_source == "unknown"
-    assert flights.evidence_in_words() == (
+    assert flights._evidence_in_words() == (
         "scored by members that were fitted, tuned and weighted without its label"
     )
 

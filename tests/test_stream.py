@@ -388,10 +388,10 @@ def test_sources_are_taken_batch_by_batch():
 def test_weights_and_bounds_are_those_of_the_shallow_detector(loss):
     X, y = make_rows(400)
     streamed, fitted = (kind(loss, tol=1e-9).fit(X, y) for kind in (StreamingRAD, ShallowRAD))
-    assert streamed.largest_norm(X) == pytest.approx(fitted.largest_norm(X))
+    assert streamed._largest_norm(X) == pytest.approx(fitted._largest_norm(X))
     one, other = (bounds_of(model, X, y).error.value for model in (streamed, fitted))
     assert one == pytest.approx(other, rel=1e-6)
-    shares, base = streamed.contributions(X)
+    shares, base = streamed._contributions(X)
     np.testing.assert_allclose(shares.sum(axis=1) + base, streamed.score_samples(X))
 
 
@@ -480,8 +480,8 @@ def test_a_stream_that_forgot_its_rows_scores_as_before(tmp_path):
     X, y, _ = make_contaminated_rows(200)
     stream = StreamingRAD("squared").fit(X, y)
     scores = stream.score_samples(X)
-    assert stream.kept_rows() == len(X)
-    assert stream.forget_rows().kept_rows() == 0
+    assert stream._kept_rows() == len(X)
+    assert stream._forget_rows()._kept_rows() == 0
     np.testing.assert_array_equal(stream.score_samples(X), scores)
     with pytest.raises(InputError, match="rows of this stream were forgotten"):
         stream.partial_fit(X, y)

@@ -72,7 +72,7 @@ def run_unseen(cell: Cell) -> dict[str, Any]:
     codes = draw_labels(labels, anomalous[train], kinds[train], rng)
     seed = seed_of(0, cell["dataset"], 0, "method")
     model = AutoRAD(random_state=seed).fit(X[train], LabelCodes.of(codes))
-    score, novelty = model.anomaly_score_and_novelty(X[test])
+    score, novelty = model._anomaly_score_and_novelty(X[test])
     weight = model.weights_[NOVELTY]
     forest = IsolationForest(random_state=seed % 2**32).fit(X[train])
     # The scale does not matter to a rank.

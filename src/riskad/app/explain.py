@@ -6,7 +6,6 @@ import difflib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -27,6 +26,8 @@ from riskad.app.results import (
 )
 from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.core.labels import UNLABELLED
+from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.tables.cells import BLANK, to_text
 from riskad.tables.labelled import KeptRows
 from riskad.tables.notes import catch_kinds
@@ -117,14 +118,14 @@ def explain_table(
     progress("Finding reasons")
     with no_warnings():
         found = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
-        most = min(parsed.height, _ROWS_IF_SLOW if detector.slow_to_score else _ROWS)
+        most = min(parsed.height, _ROWS_IF_SLOW if detector_tags(detector).slow_to_score else _ROWS)
         usual = explain_rows(model, parsed.sample(most, seed=0), seconds=_SECONDS)
     report = ExplainReport(
         source=source,
         rows=frame.height,
         id=id,
         rule=decision.rule,
-        threshold=detector.anomaly_threshold,
+        threshold=detector._anomaly_threshold,
         usual_score=found.base,
         importance=usual.importance(),
         importance_rows=len(usual),
@@ -262,7 +263,7 @@ def explain_fit(
     one_row = detector._check_rows(preparer.features(rows[:1]), reset=False)
     with no_warnings():
         reasons = explain_rows(model, rows, seconds=_seconds_for(detector, start))
-        if detector.contributions(one_row) is not None:  # rows cost almost nothing
+        if detector._contributions(one_row) is not None:  # rows cost almost nothing
             shown, effects_of = _explain_random_rows(model, kept)
             sizes = np.abs(shown.contributions).mean(axis=0)
         else:
@@ -279,7 +280,7 @@ def explain_fit(
     return FitReasons(effects, effects_of, reasons if worst.height else None)
 
 
-def _seconds_for(detector: Any, start: float) -> float:
+def _seconds_for(detector: Detector, start: float) -> float:
     budget = detector.get_params(deep=False).get("budget")
     if budget is None:
         return _SECONDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,8 @@ from riskad.core.checks import enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, Codes, LabelCounts, count_labels
 from riskad.decisions.anomaly_rate import FEWEST, GIVEN, SURPRISE
 from riskad.decisions.label_check import FEWEST_COMPARED
+from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.tables.data_checks import check_data
 from riskad.tables.labelled import KeptRows
 from riskad.tables.preparation import TablePreparer
@@ -67,10 +68,10 @@ def list_warnings(
     ]
 
 
-def _unused_labels(detector: Any, counts: LabelCounts) -> list[str]:
+def _unused_labels(detector: Detector, counts: LabelCounts) -> list[str]:
     """List labels that a detector does not use; they are too expensive to waste unnoticed."""
     found = {NORMAL: (counts.normal, "normal rows"), ANOMALY: (counts.anomaly, "anomalies")}
-    unused = [found[kind] for kind in found if kind not in detector.used_kinds()]
+    unused = [found[kind] for kind in found if kind not in detector._used_kinds()]
     return [
         f"the {detector.risk} risk does not use the {count:,} labelled {name}; rad uses both kinds "
         "of label."
@@ -99,9 +100,9 @@ def _few_anomalies(counts: LabelCounts) -> list[str]:
     ]
 
 
-def _negative_risk(detector: Any) -> list[str]:
-    total = detector.describe().get("risk_parts", {}).get("total", 0.0)
-    if total >= 0 or not detector.takes_guarded_risks:
+def _negative_risk(detector: Detector) -> list[str]:
+    total = detector._describe().get("risk_parts", {}).get("total", 0.0)
+    if total >= 0 or not detector_tags(detector).supports_guarded_risks:
         return []
     more = "Regularise more (lam='tight' or lam='theorem'), or choose"
     remedy = more if "lam" in detector.get_params() else "Choose"

@@ -19,6 +19,7 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
 from riskad.decisions.calibration import Calibration, cross_scores
 from riskad.decisions.label_check import auc_with_weights, weigh_labelled
+from riskad.detectors.base import Detector
 from riskad.metrics.folds import (
     as_groups,
     count_independent,
@@ -144,12 +145,12 @@ def hold_out(
     )
 
 
-def describe_hold_out(detector: Any, rows: TrainingRows, group: str | None, auc: Any) -> str:
+def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None, auc: Any) -> str:
     """Describe which fits scored the held-out rows."""
     if rows.time is not None and auc is not None:
         by_time = f"scored by a fit to rows that are earlier by {rows.time!r}"
         return by_time if group is None else f"{by_time}; the interval counts each {group!r} as one"
-    by_fold: str = detector.evidence_in_words()
+    by_fold: str = detector._evidence_in_words()
     if group is None:
         return by_fold
     return (
@@ -204,7 +205,7 @@ def _score_folds(
 
 
 def _calibrate(
-    detector: Any,
+    detector: Detector,
     rows: TrainingRows,
     held_out: NDArray[np.float64],
     scores: NDArray[np.float64],
@@ -213,7 +214,7 @@ def _calibrate(
 ) -> Calibration:
     """The calibration by held-out scores, of which those of copies count once."""
     own = getattr(detector, "calibration_", None)
-    zero = detector.anomaly_threshold if own is None else own.zero
+    zero = detector._anomaly_threshold if own is None else own.zero
     counted = np.where(rows.repeats, np.nan, held_out)
     return Calibration.of(
         counted, rows.codes, scores, zero, anomaly_rate, detector.random_state, sampling

@@ -34,6 +34,7 @@ from riskad.app.noticed import no_warnings
 from riskad.core.checks import InputError
 from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.rows.table import TableSchema, as_table
 from riskad.tables.cells import BLANK, Value
 from riskad.tables.kinds.base import Column
@@ -239,7 +240,7 @@ def explain_rows(
             len(rows.columns),
             scores=scores,
             base=base,
-            slow=isinstance(rows.model, Detector) and rows.model.slow_to_score,
+            slow=detector_tags(rows.model).slow_to_score,
             random_state=random_state,
             end=time.perf_counter() + seconds,
         )
@@ -261,8 +262,8 @@ def _own_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | Non
     """phi(r) - phi(x) of a detector that computes them (its scores are high if normal)."""
     if not isinstance(rows.model, Detector):
         return None
-    terms = rows.model.contributions(rows.matrix)
-    usual = rows.model.contributions(rows.like_matrix(rows.reference[None, :]))
+    terms = rows.model._contributions(rows.matrix)
+    usual = rows.model._contributions(rows.like_matrix(rows.reference[None, :]))
     if terms is None or usual is None:
         return None
     d = len(rows.owners)
@@ -276,8 +277,8 @@ def _own_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | Non
     off = np.abs(base + contributions.sum(axis=1) - scores)
     if not (off <= allowed).all():
         raise RuntimeError(
-            f"{type(rows.model).__name__}.contributions does not add up to its scores; they differ "
-            f"by {off.max():.3g}."
+            f"{type(rows.model).__name__}._contributions does not add up to its scores; they "
+            f"differ by {off.max():.3g}."
         )
     return contributions
 

@@ -62,8 +62,8 @@ class DeepDetector(Detector):
     history_: dict[str, np.ndarray]
     n_steps_: int
     best_step_: int
-    shape_in_words: ClassVar[str] = "neural network"
-    gives_scores: ClassVar[bool] = True  # whether its network does, and no representation
+    _shape_in_words: ClassVar[str] = "neural network"
+    _gives_scores: ClassVar[bool] = True  # whether its network does, and no representation
 
     _state_fields: ClassVar[Fields] = {
         "module": Maybe(Text(choices=ARCHITECTURES)),
@@ -102,20 +102,20 @@ class DeepDetector(Detector):
         architecture = find_architecture(state["module"], state["hidden"])
         architecture.check_shape(state["module"], shape)
         require(len(architecture.sizes) <= _MOST_LAYERS, f"hidden: more than {_MOST_LAYERS} layers")
-        network = lay_out(architecture, shape, scores=cls.gives_scores)  # takes no memory
+        network = lay_out(architecture, shape, scores=cls._gives_scores)  # takes no memory
         wanted = {name: (str(w.dtype), tuple(w.shape)) for name, w in network.state_dict().items()}
         stored = {name: (f"torch.{w.dtype}", w.shape) for name, w in state["weights_"].items()}
         require(stored == wanted, "weights_: of other shapes or types")
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the threshold and the number of steps of the best network."""
-        return super().describe() | {"steps": int(self.best_step_)}
+        return super()._describe() | {"steps": int(self.best_step_)}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return what was trained, and for how long."""
-        return [say_settings(self.shape_in_words, self), f"{self.best_step_:,} steps"]
+        return [say_settings(self._shape_in_words, self), f"{self.best_step_:,} steps"]
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the scores of a named architecture."""
         return network_scores(graph, rows, self, self._network())
 

@@ -72,7 +72,7 @@ device, random_state, verbose, callback :
     True
     """
 
-    gives_scores = False
+    _gives_scores = False
     _state_fields: ClassVar[Fields] = {
         "eta": Number(0),
         "eps": Number(0),

@@ -68,8 +68,6 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     calibration_: Calibration
     unlabelled_: UnlabelledSummary | None
     threshold_: Threshold = RiskZero()
-    default_threshold: ClassVar[Threshold] = RiskZero()
-    """The rule that decides for a table unless another is given."""
 
     _state_fields: ClassVar[Fields] = {
         "n_features_in_": Number(1, 10**8, whole=True),
@@ -114,7 +112,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return namespace(decisions).where(decisions >= 0, NORMAL, ANOMALY)
 
     @property
-    def anomaly_threshold(self) -> float:
+    def _anomaly_threshold(self) -> float:
         """The anomaly score above which a row is flagged, as in `predict`."""
         return -float(self.offset_) + 0.0  # avoids a negative zero
 

@@ -166,7 +166,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     """
 
     cv_risk_: np.ndarray | None
-    shape_in_words: ClassVar[str] = "boosted trees"
+    _shape_in_words: ClassVar[str] = "boosted trees"
     trees_: Trees
 
     _state_fields: ClassVar[fields.Fields] = {
@@ -330,26 +330,26 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     def _scores(self, X: Any) -> np.ndarray:
         return self.trees_.predict(self._seen(X))
 
-    def contributions(self, X: Any) -> tuple[Any, float] | None:
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
         """Return the Shapley values of the trees (`Trees.contributions`), and their mean."""
         result = self.trees_.contributions(self._seen(X))
         return None if result is None else (self._by_column(result[0]), result[1])
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the sum of the trees."""
         return self.trees_.onnx(graph, self._graph_rows(graph, rows))
 
-    def lighter(self) -> Self:
+    def _clone_for_fold(self) -> Self:
         """Return an unfitted copy that grows for fewer rounds."""
         return clone(self).set_params(max_iter=_FOLD_ITER)
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the number of rounds, the threshold and the parts of the risk."""
-        return super().describe() | {"rounds": int(self.n_iter_)}
+        return super()._describe() | {"rounds": int(self.n_iter_)}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return what was minimised, and in how many rounds."""
-        return [*super().describe_in_words(), f"{self.n_iter_:,} rounds"]
+        return [*super()._describe_in_words(), f"{self.n_iter_:,} rounds"]
 
 
 class _Boosting:
@@ -585,12 +585,12 @@ class LabelledTrees(BaseEstimator):
             self.trees_ = from_lightgbm(lightgbm.train(parameters, data, self.max_iter or rounds))
         return self
 
-    def lighter(self) -> LabelledTrees:
+    def _clone_for_fold(self) -> LabelledTrees:
         """Return an unfitted copy that grows for fewer rounds."""
         most = self.max_iter or _LABELLED_FOLD_ITER
         return clone(self).set_params(max_iter=min(most, _LABELLED_FOLD_ITER))
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return 0: trees hold no rows."""
         return 0
 
@@ -598,7 +598,7 @@ class LabelledTrees(BaseEstimator):
         """Return the log-odds of being normal."""
         return self.trees_.predict(np.asarray(X))
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the sum of the trees."""
         return self.trees_.onnx(graph, rows)
 

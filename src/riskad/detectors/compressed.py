@@ -235,7 +235,7 @@ class CompressedRAD(FrameDetector):
         beyond = np.minimum(f - own[0], 0) + np.maximum(f - own[-1], 0)
         return np.asarray(np.interp(f, own, original) + beyond)
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph.
 
         A score is that of the first knot, and what each segment between knots adds: its slope times
@@ -252,17 +252,17 @@ class CompressedRAD(FrameDetector):
         past = graph.node("Min", graph.node("Max", past, least), most)
         return str(graph.node("Add", graph.node("MatMul", past, slopes), original[:1]))
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the threshold, the original detector, and what was lost."""
         learned = {"teacher": self.teacher_, "rows": self.n_rows_, "trees": self.trees_.n_trees}
-        return super().describe() | learned | {"fidelity": asdict(self.fidelity_)}
+        return super()._describe() | learned | {"fidelity": asdict(self.fidelity_)}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return which detector was compressed, and what was lost."""
         learned = f"learned the scores of {self.teacher_} from {self.n_rows_:,} rows"
         return [f"{self.trees_.n_trees:,} trees that {learned}", *self.fidelity_.in_words()]
 
-    def evidence_in_words(self) -> str:
+    def _evidence_in_words(self) -> str:
         """Describe that held-out scores come from the original model."""
         return f"scored by {self.teacher_}, before it was compressed"
 

@@ -16,6 +16,7 @@ Any classifier that takes sample weights can then minimise the risk; here it is 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ from sklearn.base import clone
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
-from riskad.detectors.description import MinimisesRisk, check_kinds_present
+from riskad.detectors.description import DetectorTags, MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
 from riskad.detectors.tree_conversion import from_sklearn
 from riskad.detectors.tree_ensemble import TREES, Trees
@@ -101,8 +102,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     array([ 1, -1])
     """
 
-    shape_in_words: ClassVar[str] = "random forest"
-    takes_guarded_risks: ClassVar[bool] = False
+    _shape_in_words: ClassVar[str] = "random forest"
 
     _state_fields: ClassVar[fields.Fields] = {
         "a": fields.Number(-1, 1),
@@ -227,21 +227,24 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     def _scores(self, X: Any) -> np.ndarray:
         return self.trees_.mean(self._seen(X))
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def __riskad_tags__(self) -> DetectorTags:
+        return replace(super().__riskad_tags__(), supports_guarded_risks=False)
+
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the mean of P(normal) - P(anomaly) over the trees."""
         return self.trees_.onnx(graph, self._graph_rows(graph, rows), 1 / self.trees_.n_trees)
 
-    def lighter(self) -> Self:
+    def _clone_for_fold(self) -> Self:
         """Return an unfitted copy with fewer trees."""
         return clone(self).set_params(n_estimators=min(_FEW_TREES, self.n_estimators))
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the number of trees, the threshold and the parts of the risk."""
-        return super().describe() | {"trees": self.trees_.n_trees}
+        return super()._describe() | {"trees": self.trees_.n_trees}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return the settings of the forest, and its number of trees."""
-        return [*super().describe_in_words(), f"{self.trees_.n_trees:,} trees"]
+        return [*super()._describe_in_words(), f"{self.trees_.n_trees:,} trees"]
 
 
 def class_weights(risk: Risk, totals: np.ndarray) -> np.ndarray:

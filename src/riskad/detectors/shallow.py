@@ -240,11 +240,11 @@ class ShallowRAD(HasLinearScores, Detector):
             rows = self._training_rows(X, y, sample_weight)
             risk = self._check_settings()
             if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
-                check_labels_suffice(risk, rows, self.remedy_setting)
+                check_labels_suffice(risk, rows, self._remedy_setting)
             names = getattr(self, "feature_names_in_", None)
             closed_form = risk.loss.quadratic and not risk.guarded and self.penalty == "l2"
             statistics = checked_statistics(rows, names, closed_form and self.feature_map is None)
-            check_labels_suffice(risk, rows, self.remedy_setting)
+            check_labels_suffice(risk, rows, self._remedy_setting)
             features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
             model = linear_model(rows, features, self._constant, self.penalty)
             risk = self._choose(model, risk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from riskad.core.losses import LOSSES, Loss
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, Risk
 from riskad.detectors.base import Detector
-from riskad.detectors.description import check_kinds_present
+from riskad.detectors.description import DetectorTags, check_kinds_present
 from riskad.detectors.linear.description import HasLinearScores
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
@@ -124,10 +125,7 @@ class StreamingRAD(HasLinearScores, Detector):
     True
     """
 
-    fits_any_source: ClassVar[bool] = False
-    takes_guarded_risks: ClassVar[bool] = False
-    remedy_setting: ClassVar[str] = " with lam=0.1"
-    penalty = "l2"
+    _remedy_setting: ClassVar[str] = " with lam=0.1"
 
     feature_map_: Any
     _mean: np.ndarray
@@ -203,7 +201,7 @@ class StreamingRAD(HasLinearScores, Detector):
             risk = self._check_settings()
             X, codes, weight = self._check_batch(X, y, sample_weight, first=True)
             rows = RowBlocks(X, codes, weight)
-            check_kinds_present(risk, rows.counts(), rows.totals(), self.remedy_setting)
+            check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             self._start(X, codes, weight, risk)
         return self
 
@@ -250,13 +248,17 @@ class StreamingRAD(HasLinearScores, Detector):
             self._refit(earlier.added(Z, codes, weight, self._seed), risk, self._features)
         return self
 
-    def kept_rows(self) -> int:
-        """Return the number of rows in the samples that later batches are added to."""
-        return super().kept_rows() + (len(self._summary.y) if hasattr(self, "_summary") else 0)
+    def __riskad_tags__(self) -> DetectorTags:
+        tags = super().__riskad_tags__()
+        return replace(tags, accepts_any_source=False, supports_guarded_risks=False)
 
-    def forget_rows(self) -> StreamingRAD:
+    def _kept_rows(self) -> int:
+        """Return the number of rows in the samples that later batches are added to."""
+        return super()._kept_rows() + (len(self._summary.y) if hasattr(self, "_summary") else 0)
+
+    def _forget_rows(self) -> StreamingRAD:
         """Drop the sums and samples: the model scores as before, but takes no further batches."""
-        super().forget_rows()
+        super()._forget_rows()
         self.__dict__.pop("_summary", None)
         return self
 

@@ -152,7 +152,7 @@ class Session:
             "outliers",
             [] if found is None else [int(rows[place]) for place in found.rows],
             [] if found is None else list(found.reasons),
-            float(model[1].anomaly_threshold),
+            float(model[1]._anomaly_threshold),
             0,
             [],
         )

@@ -186,7 +186,7 @@ class _Worker:
             how=self.task.how,
             rows=rows,
             kinds=[] if found is None else list(found.reasons),
-            threshold=float(detector.anomaly_threshold),
+            threshold=float(detector._anomaly_threshold),
             labelled=int((self.codes != 0).sum()),
             said=[] if report is None else [*report.summary, *report.warnings],
             auc=None if auc is None else [auc.value, auc.low, auc.high],

@@ -17,7 +17,7 @@ from riskad.core.labels import ANOMALY, UNLABELLED, count_labels
 from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import check_label_source, given_rate
 from riskad.decisions.calibration import Calibration, quietly
-from riskad.decisions.thresholds import Likely, Threshold, zero_one_threshold
+from riskad.decisions.thresholds import Likely, zero_one_threshold
 from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, TrainingRows
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
@@ -41,7 +41,7 @@ from riskad.detectors.auto.views import (
     thinned,
     with_labelled,
 )
-from riskad.detectors.description import GRAPH_TOLERANCE
+from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
 from riskad.detectors.features.graph import beside, standardised
 from riskad.detectors.features.learned import NativeColumns
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
@@ -118,11 +118,6 @@ class AutoRAD(FrameDetector):
     >>> bool(right > middle and below > middle)  # no line tells these apart
     True
     """
-
-    slow_to_score: ClassVar[bool] = True
-    tells_progress: ClassVar[bool] = True
-    holds_out_groups: ClassVar[bool] = True
-    default_threshold: ClassVar[Threshold] = Likely()
 
     _state_fields: ClassVar[Fields] = {
         "budget": fields.POSITIVE,
@@ -405,7 +400,7 @@ class AutoRAD(FrameDetector):
             seen, risk = ~np.isnan(unseen), get_risk("rad", prior=self.prior_)
             self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
         self.calibration_ = replace(calibration, zero=-self.offset_)
-        self.set_threshold(self.default_threshold)
+        self.set_threshold(Likely())
 
     # --- scores, which do not change the detector: threads may share one ------------------
 
@@ -425,10 +420,15 @@ class AutoRAD(FrameDetector):
             total += self.weights_[name] * (scores - mean) / spread
         return total
 
-    @property
-    def tells_novelty(self) -> bool:  # type: ignore[override]  # it depends on the members
-        """Whether `novelty` is available: not if there was no time for it."""
-        return NOVELTY in getattr(self, "members_", {})
+    def __riskad_tags__(self) -> DetectorTags:
+        return replace(
+            super().__riskad_tags__(),
+            cross_fits=True,
+            reports_progress=True,
+            slow_to_score=True,
+            supports_novelty=NOVELTY in getattr(self, "members_", {}),  # if there was time for it
+            threshold=Likely(),
+        )
 
     def novelty(self, X: Any) -> np.ndarray:
         """Return how unlike all training rows each row is, labelled or not.
@@ -436,12 +436,12 @@ class AutoRAD(FrameDetector):
         It is 0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
         of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
         """
-        return self.anomaly_score_and_novelty(X)[1]
+        return self._anomaly_score_and_novelty(X)[1]
 
-    def anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return `anomaly_score` and `novelty`, in the time of one of them."""
         check_is_fitted(self)
-        if not self.tells_novelty:
+        if NOVELTY not in self.members_:
             raise InputError(
                 "This model had no time to learn novelty. Fit it again, with a larger budget."
             )
@@ -456,25 +456,25 @@ class AutoRAD(FrameDetector):
     # --- the same scores in an ONNX graph -------------------------------------------------
 
     @property
-    def graph_tolerance(self) -> float:
+    def _graph_tolerance(self) -> float:
         """More than usual if a member with much weight computes in single precision."""
         members = (
-            self.weights_[name] / self.scales_[name][1] * getattr(detector, "graph_tolerance", 0.0)
+            self.weights_[name] / self.scales_[name][1] * getattr(detector, "_graph_tolerance", 0.0)
             for name, detector in self.members_.items()
         )
         return max(GRAPH_TOLERANCE, sum(members))
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the weighted average of the members."""
-        return self._onnx_scores(graph, rows)[0]
+        return self._onnx_member_scores(graph, rows)[0]
 
-    def onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
+    def _onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
         """Return the weighted average of the members, and novelty, high for unusual rows."""
-        average, standard = self._onnx_scores(graph, rows)
+        average, standard = self._onnx_member_scores(graph, rows)
         place = np.array(list(self.members_).index(NOVELTY))
         return average, graph.node("Neg", graph.node("Gather", standard, place, axis=1))
 
-    def _onnx_scores(self, graph: Any, rows: str) -> tuple[str, str]:
+    def _onnx_member_scores(self, graph: Any, rows: str) -> tuple[str, str]:
         """The average, and the standardised scores of the members, a column each."""
         table = self._graph_rows(graph, rows)
         numbers = self.encoder_.onnx_rows(graph, table)
@@ -492,28 +492,28 @@ class AutoRAD(FrameDetector):
             key = (recipe.view, *parts)
             if key not in seen:
                 seen[key] = beside(graph, [views[recipe.view][part] for part in parts])
-            score = detector.onnx_scores(graph, seen[key], False)
+            score = detector._onnx_scores(graph, seen[key], False)
             scores.append(graph.node("Reshape", score, np.array([-1, 1])))
         mean, spread = np.array([self.scales_[name] for name in self.members_]).T
         standard = standardised(graph, beside(graph, scores), mean, spread)
         weights = np.array([self.weights_[name] for name in self.members_])
         return str(graph.node("MatMul", standard, weights)), standard
 
-    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows, with a tenth of their cells blank."""
         return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)
 
     # --- summary --------------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the members with their weights, the anomaly rate and how many rows took part."""
-        return super().describe() | {
+        return super()._describe() | {
             "leaderboard": self.leaderboard_,
             "prior": self.prior_,
             "rows": self.n_rows_,
         }
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return the number of members, the basis of their weights, and which were left out."""
         learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
         left_out = self._left_out()
@@ -536,18 +536,18 @@ class AutoRAD(FrameDetector):
     def _left_out(self) -> str:
         return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
 
-    def evidence_in_words(self) -> str:
+    def _evidence_in_words(self) -> str:
         """Describe how the held-out rows were scored."""
         return "scored by members that were fitted, tuned and weighted without its label"
 
-    def needs_rows(self) -> bool:
+    def _needs_rows(self) -> bool:
         """Return True: outlier scores and kernels compare rows with training rows."""
         return True
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return the number of standardised training rows in the views and members."""
         views = sum(view.kept_rows() for view in self.views_.values())
-        return views + sum(member.kept_rows() for member in self.members_.values())
+        return views + sum(member._kept_rows() for member in self.members_.values())
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the callback, which is code."""

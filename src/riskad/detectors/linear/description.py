@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.detectors.base import refuse_non_finite
-from riskad.detectors.description import MinimisesRisk, say_settings
+from riskad.detectors.description import DetectorTags, MinimisesRisk, say_settings
 from riskad.detectors.linear.feature_maps import Features
 from riskad.detectors.linear.graph import linear_scores
 from riskad.rows.memory import RowBlocks
@@ -30,14 +31,11 @@ _LAMBDA_SOURCES = {
 class HasLinearScores(MinimisesRisk):
     """The description of a detector whose scores are linear in features phi(x)."""
 
-    fits_any_source: ClassVar[bool] = True
-    has_bounds: ClassVar[bool] = True
-    remedy_setting: ClassVar[str] = " with lam='cv'"
+    _remedy_setting: ClassVar[str] = " with lam='cv'"
 
     feature_map: Any
     feature_map_: Any
     lam: Any
-    penalty: str
     lambda_: float
     a_: float
     prior_: float
@@ -122,9 +120,12 @@ class HasLinearScores(MinimisesRisk):
 
     # --- descriptions ---------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def __riskad_tags__(self) -> DetectorTags:
+        return replace(super().__riskad_tags__(), accepts_any_source=True, has_bounds=True)
+
+    def _describe(self) -> dict[str, Any]:
         """Return the regularisation, the result of the solver and the parts of the objective."""
-        return super().describe() | {
+        return super()._describe() | {
             "lambda": float(self.lambda_),
             "solver": self.solver_,
             "iterations": int(self.n_iter_),
@@ -134,7 +135,7 @@ class HasLinearScores(MinimisesRisk):
             "weight_norm": float(self.weight_norm_),
         }
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return what was minimised, how strongly it was regularised and how the solver ended."""
         shape = "linear" if self.feature_map is None else f"{self.feature_map} features"
         source = _LAMBDA_SOURCES.get(str(self.lam), "as given")
@@ -142,11 +143,11 @@ class HasLinearScores(MinimisesRisk):
         ending = "converged in" if self.converged_ else "did not converge in"
         return [
             say_settings(shape, self),
-            f"lambda = {self.lambda_:.4g} ({self.penalty}), {source}",
+            f"lambda = {self.lambda_:.4g} ({getattr(self, 'penalty', 'l2')}), {source}",
             f"{self.solver_} {ending} {steps} (optimality {self.optimality_:.1e})",
         ]
 
-    def largest_norm(self, X: Any) -> float:
+    def _largest_norm(self, X: Any) -> float:
         """Largest ||(phi(x), B)||_2 of these rows, in the coordinates of `weight_norm_`.
 
         No score exceeds the product of the two: with the penalty "l2" by Cauchy and Schwarz, with
@@ -160,27 +161,27 @@ class HasLinearScores(MinimisesRisk):
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
         return float(np.hypot(np.sqrt(squared), self._constant))
 
-    def lighter(self) -> Self:
+    def _clone_for_fold(self) -> Self:
         """Return an unfitted copy with nothing left to choose."""
         chosen = {"a": self.a_, "prior": self.prior_, "lam": self.lambda_, "select": None}
         copy = clone(self)
         known = copy.get_params(deep=False)
         return copy.set_params(**{k: v for k, v in chosen.items() if k in known})
 
-    def needs_rows(self) -> bool:
+    def _needs_rows(self) -> bool:
         """Return whether the feature map uses training rows as centres, or may do so."""
         return self.feature_map == "nystroem" or not isinstance(self.feature_map, str | None)
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return the number of training rows that the feature map holds."""
         kept: int = getattr(self.feature_map_, "kept_rows", lambda: 0)()
         return kept
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return <w, phi(x)> + b."""
         return linear_scores(graph, rows, self, sparse)
 
-    def contributions(self, X: Any) -> tuple[Any, float] | None:
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
         """Return w_j x_j and b; None with a feature map, in which columns interact."""
         if self.feature_map_ is not None:
             return None

@@ -25,18 +25,18 @@ from riskad.detectors.linear.lambda_search import (
     held_out_aucs,
     held_out_folds,
 )
+from riskad.detectors.linear.scores import report_fit, summarise_unlabelled
 from riskad.detectors.linear.settings import SolverSettings, bound_risk, check_lambda
-from riskad.detectors.linear.solution import report_fit, summarise_unlabelled
-from riskad.detectors.linear.training_rows import (
+from riskad.detectors.shallow import (
     are_codes,
     check_tensor,
     checked_statistics,
     linear_model,
-    sample_in_memory,
     tensor_rows,
 )
 from riskad.rows.linear import LinearModel, WideModel, column_statistics
 from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import sample_in_memory
 from riskad.solvers import Problem
 
 

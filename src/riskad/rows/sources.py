@@ -9,7 +9,7 @@ import numpy as np
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
-from riskad.rows.arrays import to_numpy
+from riskad.rows.arrays import places_of, to_numpy
 from riskad.rows.memory import RowBlocks
 from riskad.rows.source import RowSource
 
@@ -107,3 +107,19 @@ def refuse_non_finite_rows(rows: RowSource, names: Any) -> None:
 def _not_finite(X: Any) -> np.ndarray:
     X = X.toarray() if hasattr(X, "toarray") else to_numpy(X)
     return (~np.isfinite(X)).sum(axis=0)
+
+
+def sample_in_memory(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
+    """At most about `n_rows` rows on the host, divided among the kinds by `shares`.
+
+    Rows without weight are never among them.
+    """
+    if isinstance(rows, RowBlocks):
+        rows = _with_weight(rows)
+    return _with_weight(in_memory(rows, n_rows, shares, seed))
+
+
+def _with_weight(rows: RowBlocks) -> RowBlocks:
+    if rows.sample_weight is None or bool((rows.sample_weight > 0).all()):
+        return rows
+    return rows.take(places_of(rows.sample_weight > 0))

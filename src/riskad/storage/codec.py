@@ -96,7 +96,7 @@ OURS = {
     "SincePrevious": "riskad.tables.kinds.derived",
     "SingularVectors": "riskad.rows.encoding",
     "SmoothScaler": "riskad.detectors.features",
-    "StreamSummary": "riskad.detectors.linear.stream_summary",
+    "StreamSummary": "riskad.detectors.linear.stream",
     "StreamingRAD": "riskad.detectors.streaming",
     "TablePreparer": "riskad.tables.preparation",
     "TableSchema": "riskad.rows.table",

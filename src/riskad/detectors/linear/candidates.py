@@ -9,9 +9,9 @@ import numpy as np
 from riskad.core.checks import InputError, check_choice
 from riskad.core.risks import Risk
 from riskad.detectors.linear.lambda_search import safe_lambda
-from riskad.detectors.linear.training_rows import sample_in_memory
 from riskad.metrics.linear_search import Candidate, Selection, choose
 from riskad.rows.linear import LinearModel, RowSpace, sparse_to_dense
+from riskad.rows.sources import sample_in_memory
 
 __all__ = ["SELECT_RULES", "candidates_around", "check_select", "select_candidate"]
 

@@ -14,13 +14,13 @@ from riskad.core.objective import Objective
 from riskad.core.regularization import Reach, measure_reach, theorem_lambda
 from riskad.core.risks import Risk
 from riskad.detectors.linear.settings import SolverSettings
-from riskad.detectors.linear.training_rows import sample_in_memory
 from riskad.metrics.folds import count_independent, labelled_folds, whole_groups
 from riskad.metrics.ranking import auc_value
 from riskad.rows.arrays import to_numpy
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.linear import LinearModel, sparse_to_dense
 from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import sample_in_memory
 from riskad.solvers import Problem, minimize_rounded
 
 __all__ = [

@@ -39,8 +39,7 @@ from riskad.decisions.thresholds import (
 )
 from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
-from riskad.detectors.registry import Entry, register_detector
-from riskad.detectors.settings import Setting
+from riskad.detectors.registry import Entry, Setting, register_detector
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block

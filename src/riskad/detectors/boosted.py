@@ -52,8 +52,8 @@ from riskad.core.objective import Objective, RowSum
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
-from riskad.detectors.tree_conversion import from_lightgbm
 from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import from_lightgbm
 from riskad.metrics.folds import PNUStratifiedKFold, count_independent
 from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows

@@ -29,8 +29,8 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
 from riskad.detectors.auto.detector import AutoRAD
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.detectors.tree_conversion import from_sklearn
 from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import from_sklearn
 from riskad.metrics.ranking import auc_with_interval
 from riskad.rows.encoding import fit_encoder
 from riskad.storage import fields

@@ -28,9 +28,8 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.description import DetectorTags, MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
-from riskad.detectors.tree_conversion import from_sklearn
 from riskad.detectors.tree_ensemble import TREES, Trees
-from riskad.detectors.tree_growth import grow
+from riskad.detectors.tree_growth import from_sklearn, grow
 from riskad.rows.linear import sparse_to_dense
 from riskad.rows.memory import RowBlocks
 from riskad.storage import fields

@@ -27,9 +27,7 @@ from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import DetectorTags, say_settings
-from riskad.detectors.features.graph import beside, standardised
-from riskad.detectors.features.maps import PrincipalComponents
-from riskad.detectors.features.scaling import ColumnScale
+from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside, standardised
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
 from riskad.rows.blas_threads import one_blas_thread

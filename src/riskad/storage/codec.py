@@ -64,7 +64,7 @@ OURS = {
     "Calibration": "riskad.decisions.calibration",
     "Capacity": "riskad.decisions.thresholds",
     "ColumnProducts": "riskad.detectors.linear.feature_maps",
-    "ColumnScale": "riskad.detectors.features.scaling",
+    "ColumnScale": "riskad.detectors.features.maps",
     "CompressedRAD": "riskad.detectors.compressed",
     "Cost": "riskad.decisions.thresholds",
     "DeepRAD": "riskad.deep.risk_detectors",

@@ -42,8 +42,8 @@ from riskad.detectors.auto.views import (
     with_labelled,
 )
 from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
-from riskad.detectors.features.graph import beside, standardised
 from riskad.detectors.features.learned import NativeColumns
+from riskad.detectors.features.maps import beside, standardised
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.metrics.folds import as_groups
 from riskad.rows.blas_threads import one_blas_thread

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors import features
-from riskad.detectors.features.graph import beside, kernels
+from riskad.detectors.features.maps import beside, kernels
 from riskad.rows.arrays import places_of
 from riskad.rows.linear import ColumnStatistics, sparse_to_dense
 from riskad.rows.memory import RowBlocks

@@ -20,7 +20,7 @@ from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
 from riskad.detectors.linear import stream
 from riskad.detectors.linear.stream import StreamSummary
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 
 LOSSES = ("squared", "modified_huber", "logistic")
 
@@ -235,7 +235,7 @@ def test_sample_weights_stand_for_all_rows(small_sample):
     weight = rng.uniform(0.1, 5, 2000)
     X, totals = rng.normal(size=(2000, 1)), []
     for seed in range(200):
-        found = StreamSummary.empty(1).added(X, np.zeros(2000, dtype=np.int8), weight, seed)
+        found = StreamSummary.empty(1).added(X, np.zeros(2000, dtype=np.int16), weight, seed)
         found = found.thinned(lambda rows: np.zeros(len(rows)), get_risk("rad").loss)
         totals.append(found.sample_weights() @ (found.X[:, 0] > 0))
     truth = weight @ (X[:, 0] > 0)

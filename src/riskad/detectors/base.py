@@ -21,10 +21,8 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import (
     ANOMALY,
     NORMAL,
-    LabelCodes,
     check_codes,
     check_rows_match,
-    refuse_ambiguous,
 )
 from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
@@ -34,7 +32,6 @@ from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, pa
 from riskad.detectors.description import SelfDescribing
 from riskad.metrics.search import labelled_auc
 from riskad.rows.arrays import on_host_array, to_numpy
-from riskad.rows.source import RowSource
 from riskad.rows.sources import as_rows, sampled, unpacked
 from riskad.rows.table import check_numbers
 from riskad.storage.fields import (
@@ -237,8 +234,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         source = as_rows(X, y, sample_weight)
         if source is not None:
             rows = sampled(source, MOST_SAMPLED, seed=0)
-            check_said(source)
-            X, y, sample_weight = rows.X, LabelCodes.of(rows.y), rows.sample_weight
+            X, y, sample_weight = rows.X, rows.y, rows.sample_weight
         X = self._check_rows(X, reset=True)
         codes, weight = self._check_labels(X, y, sample_weight)
         if source is not None:
@@ -297,12 +293,6 @@ def _relative(weight: np.ndarray | None) -> np.ndarray | None:
     if weight is None or not (weight > 0).any():
         return weight
     return None if (weight == weight[0]).all() else weight / weight[weight > 0].mean()
-
-
-def check_said(rows: RowSource) -> None:
-    """Refuse a source whose labels are only 0 and 1, unless their meaning is known."""
-    if not rows.labels_said:
-        refuse_ambiguous(rows.counts())
 
 
 def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -> None:

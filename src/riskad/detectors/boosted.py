@@ -57,7 +57,7 @@ from riskad.detectors.tree_growth import from_lightgbm
 from riskad.metrics.folds import PNUStratifiedKFold, count_independent
 from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 from riskad.storage import fields
 
 __all__ = ["BoostedRAD", "LabelledTrees"]

@@ -30,8 +30,8 @@ from riskad.detectors.description import DetectorTags, MinimisesRisk, check_kind
 from riskad.detectors.frame_detector import FrameDetector, check_trees
 from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.detectors.tree_growth import from_sklearn, grow
-from riskad.rows.linear import sparse_to_dense
-from riskad.rows.memory import RowBlocks
+from riskad.rows.arrays import to_dense
+from riskad.rows.sources import RowBlocks
 from riskad.storage import fields
 
 __all__ = ["ForestRAD", "class_weights"]
@@ -185,7 +185,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         share = weight[labelled].sum() / counts.sum() / weight.sum()
         least = min(float(self.min_samples_leaf) * share, 0.5) * weight.sum()
         few = rows.n_rows <= _FEW_ROWS and rows.n_rows * rows.n_features <= _FEW_CELLS
-        X = sparse_to_dense(rows.X) if few else rows.X  # the same rows are the same model
+        X = to_dense(rows.X) if few else rows.X  # the same rows are the same model
         if few and not np.isnan(X).any():
             grown = grow(
                 X,

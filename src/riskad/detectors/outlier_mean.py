@@ -12,8 +12,8 @@ from riskad.detectors.auto.views import rows_around
 from riskad.detectors.description import DetectorTags
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
+from riskad.rows.engine import one_blas_thread
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
 
 _FLAGGED = 0.05  # of the training rows

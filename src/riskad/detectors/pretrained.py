@@ -30,9 +30,8 @@ from riskad.detectors.description import DetectorTags, say_settings
 from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside, standardised
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
-from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.engine import Threads, usable_cpus
-from riskad.rows.linear import sparse_to_dense
+from riskad.rows.arrays import to_dense
+from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
 from riskad.storage.fields import (
     COUNT,
     SEED,
@@ -216,7 +215,7 @@ class PretrainedRAD(Detector):
         return self
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
-        X = sparse_to_dense(super()._check_rows(X, reset))
+        X = to_dense(super()._check_rows(X, reset))
         if np.isinf(X).any():
             refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=True)
         return X

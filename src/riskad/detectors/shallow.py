@@ -9,11 +9,12 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
 from riskad.core.checks import DataWarning, InputError, check_choice, enumerate_names
+from riskad.core.labels import has_code_type, refuse_ambiguous
 from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import Risk
-from riskad.detectors.base import Detector, check_said, check_weight, refuse_non_finite
+from riskad.detectors.base import Detector, check_weight, refuse_non_finite
 from riskad.detectors.description import check_kinds_present
 from riskad.detectors.linear.candidates import SELECT_RULES, check_select, select_candidate
 from riskad.detectors.linear.feature_maps import Features, fit_features
@@ -32,11 +33,9 @@ from riskad.detectors.linear.settings import (
     check_numeric,
 )
 from riskad.metrics.linear_search import Selection
-from riskad.rows.blas_threads import one_blas_thread
+from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import ColumnStatistics, LinearModel, WideModel, column_statistics
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import RowSource
-from riskad.rows.sources import as_rows, refuse_non_finite_rows, unpacked
+from riskad.rows.sources import RowBlocks, RowSource, as_rows, refuse_non_finite_rows, unpacked
 from riskad.solvers import SOLVERS, Problem
 from riskad.storage.fields import Either, Fields, Maybe, Number, Record, Text
 
@@ -237,11 +236,11 @@ class ShallowRAD(HasLinearScores, Detector):
             rows = self._training_rows(X, y, sample_weight)
             risk = self._check_settings()
             if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
-                check_labels_suffice(risk, rows, self._remedy_setting)
+                check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             names = getattr(self, "feature_names_in_", None)
             closed_form = risk.loss.quadratic and not risk.guarded and self.penalty == "l2"
             statistics = checked_statistics(rows, names, closed_form and self.feature_map is None)
-            check_labels_suffice(risk, rows, self._remedy_setting)
+            check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
             model = linear_model(rows, features, self._constant, self.penalty)
             risk = self._choose(model, risk)
@@ -286,13 +285,12 @@ class ShallowRAD(HasLinearScores, Detector):
         X = self._check_rows(X, reset=True)
         if is_torch_array(X) and are_codes(y, len(X)):
             self._forget_decisions()
-            return tensor_rows(X, y, check_weight(X, sample_weight))
+            rows = tensor_rows(X, y, check_weight(X, sample_weight))
+            if not has_code_type(y):
+                refuse_ambiguous(rows.counts())
+            return rows
         codes, weight = self._check_labels(X, y, sample_weight)
-        if not is_torch_array(X):
-            return RowBlocks(X, codes, weight)
-        rows = tensor_rows(X, codes, weight)
-        rows.labels_said = True
-        return rows
+        return (tensor_rows if is_torch_array(X) else RowBlocks)(X, codes, weight)
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """As for all detectors; a tensor stays one, on its device."""
@@ -339,18 +337,12 @@ def tensor_rows(X: Any, codes: Any, weight: np.ndarray | None) -> RowBlocks:
     """RowSource, codes and weights together on the device of the rows."""
     xp = array_namespace(X)
     if is_torch_array(codes):
-        codes = codes.to(X.device, xp.int8)
+        codes = codes.to(X.device, xp.int16)
     else:
-        codes = xp.asarray(codes, dtype=xp.int8, device=X.device)
+        codes = xp.asarray(codes, dtype=xp.int16, device=X.device)
     if weight is not None:
         weight = xp.asarray(weight, dtype=X.dtype, device=X.device)
     return RowBlocks(X, codes, weight)
-
-
-def check_labels_suffice(risk: Risk, rows: RowSource, besides: str) -> None:
-    """Check that the meaning of the labels is known, and that the risk has the kinds it needs."""
-    check_said(rows)
-    check_kinds_present(risk, rows.counts(), rows.totals(), besides)
 
 
 def checked_statistics(

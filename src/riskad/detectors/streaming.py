@@ -29,11 +29,10 @@ from riskad.detectors.linear.settings import (
     check_numeric,
 )
 from riskad.detectors.linear.stream import StreamProblem, StreamSummary
-from riskad.rows.arrays import on_host_array
-from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.linear import column_statistics, sparse_to_dense
-from riskad.rows.memory import RowBlocks
-from riskad.rows.sources import as_rows, unpacked
+from riskad.rows.arrays import on_host_array, to_dense
+from riskad.rows.engine import one_blas_thread
+from riskad.rows.linear import column_statistics
+from riskad.rows.sources import RowBlocks, as_rows, unpacked
 from riskad.solvers import warn_not_converged
 from riskad.storage.fields import Either, Fields, Number, Optional, Record, State, Text, require
 
@@ -366,7 +365,7 @@ def _as_features(features: Features, X: Any) -> np.ndarray:
             f"StreamingRAD keeps sums of products of columns, of {_MAX_COLUMNS} columns at most, "
             f"got {Z.shape[1]:,}. Leave columns out, or fit a ShallowRAD to all rows."
         )
-    return sparse_to_dense(Z)
+    return to_dense(Z)
 
 
 def _needs_all_rows(setting: str, choices: list[str]) -> InputError:

@@ -46,9 +46,8 @@ from riskad.detectors.features.learned import NativeColumns
 from riskad.detectors.features.maps import beside, standardised
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.metrics.folds import as_groups
-from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
-from riskad.rows.engine import usable_cpus
+from riskad.rows.engine import one_blas_thread, usable_cpus
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.storage import fields
 from riskad.storage.fields import Fields, State, require

@@ -28,11 +28,8 @@ from riskad.detectors.linear.feature_maps import (
     KernelLandmarks,
     RandomWaves,
 )
-from riskad.rows.arrays import on_host_array
-from riskad.rows.linear import sparse_to_dense
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import RowSource
-from riskad.rows.sources import at_most, on_host, refuse_non_finite_rows
+from riskad.rows.arrays import on_host_array, to_dense
+from riskad.rows.sources import RowBlocks, RowSource, at_most, on_host, refuse_non_finite_rows
 from riskad.solvers import Problem, Solution
 from riskad.storage.fields import (
     COUNT,
@@ -119,7 +116,7 @@ class HasLinearScores(MinimisesRisk):
             self._check_finite(X)  # a map would refuse it without saying where it is
         with np.errstate(invalid="ignore", over="ignore"):  # reported by name below
             if mapped or X.dtype != np.float64:
-                blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8))
+                blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int16))
                 scores = np.concatenate([self._scores_of_block(block.X) for block in blocks])
             else:
                 scores = X @ self.coef_ + self.intercept_
@@ -136,7 +133,7 @@ class HasLinearScores(MinimisesRisk):
         xp = array_namespace(X)
         scores = X @ xp.asarray(self.coef_, dtype=X.dtype, device=X.device) + self.intercept_
         if not bool(scores.isfinite().all()):
-            zeros = xp.zeros(len(X), dtype=xp.int8, device=X.device)
+            zeros = xp.zeros(len(X), dtype=xp.int16, device=X.device)
             names = getattr(self, "feature_names_in_", None)
             refuse_non_finite_rows(RowBlocks(X, zeros), names)
         return scores
@@ -183,7 +180,7 @@ class HasLinearScores(MinimisesRisk):
         """
         check_is_fitted(self)
         X = self._check_rows(X, reset=False)
-        rows = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int8)).dense_sized()
+        rows = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int16)).dense_sized()
         squared = max(float((self._features(block.X) ** 2).sum(axis=1).max()) for block in rows)
         if not np.isfinite(squared):
             refuse_non_finite(X, getattr(self, "feature_names_in_", None))
@@ -387,7 +384,7 @@ def _mapped(g: Any, Z: str, feature_map: Any) -> str:
 
 
 def _nystroem(g: Any, Z: str, feature_map: Any) -> str:
-    landmarks = sparse_to_dense(feature_map.components_)
+    landmarks = to_dense(feature_map.components_)
     gamma = feature_map.gamma if feature_map.gamma is not None else 1 / landmarks.shape[1]
     return KernelLandmarks(gamma, landmarks, feature_map.normalization_).onnx_rows(g, Z)
 

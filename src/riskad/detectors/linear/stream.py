@@ -40,8 +40,7 @@ from riskad.core.risks import KIND_NAMES, Risk
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.linear.scores import LinearFit
 from riskad.rows.linear import LinearModel
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import Block
+from riskad.rows.sources import Block, RowBlocks
 from riskad.solvers import SmoothTask, Solution, minimize_smooth
 from riskad.storage.fields import COUNT, Array, Fields, State, Text, require
 
@@ -119,7 +118,7 @@ class StreamSummary:
             slope=np.zeros((3, p)),
             level=np.zeros(3),
             X=np.zeros((0, d)),
-            y=np.zeros(0, dtype=np.int8),
+            y=np.zeros(0, dtype=np.int16),
             weight=np.zeros(0),
             key=np.zeros(0),
             cutoff=np.full(3, np.inf),

@@ -191,7 +191,7 @@ def _by_folds(
     evidence = Evidence(calibration, None if why_no_auc else auc, why_no_auc, held_out=held_out)
     if evidence.auc is None or not calibration.seems_chosen:
         return evidence
-    return _allow_for_choice(evidence, preparer, rows, detector.random_state or 0)
+    return _allow_for_choice(evidence, preparer, rows, detector._seed or 0)
 
 
 def _score_folds(
@@ -217,7 +217,7 @@ def _calibrate(
     zero = detector._anomaly_threshold if own is None else own.zero
     counted = np.where(rows.repeats, np.nan, held_out)
     return Calibration.of(
-        counted, rows.codes, scores, zero, anomaly_rate, detector.random_state, sampling
+        counted, rows.codes, scores, zero, anomaly_rate, detector._seed, sampling
     )
 
 
@@ -318,7 +318,7 @@ def _score_later_rows(
     for split in forward_splits(rows.periods):
         try:
             part = cross_scores(
-                template, rows.parsed, rows.codes, scores, [split], detector.random_state
+                template, rows.parsed, rows.codes, scores, [split], detector._seed
             )
         except InputError:
             continue  # the earlier rows lack a kind of label, for instance

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -46,7 +48,8 @@ from riskad.storage.fields import (
     require,
 )
 
-__all__ = ["MOST_SAMPLED", "Detector"]
+RandomState: TypeAlias = int | np.random.RandomState | None
+"""As in scikit-learn; the default, 0, gives the same model for the same data."""
 
 MOST_SAMPLED = 200_000
 """Rows of a source that are sampled for detectors that need their rows in memory."""
@@ -61,6 +64,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     rows with `unlabelled_`. A new fit removes both.
     """
 
+    random_state: RandomState
     offset_: float
     calibration_: Calibration
     unlabelled_: UnlabelledSummary | None
@@ -258,8 +262,17 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     def _forget_decisions(self) -> None:
         """Remove the results of an earlier fit."""
-        for name in ("calibration_", "threshold_", "unlabelled_"):
+        for name in ("calibration_", "threshold_", "unlabelled_", "_drawn_seed"):
             self.__dict__.pop(name, None)
+
+    @property
+    def _seed(self) -> int:
+        """`random_state` as a number; None or a generator draws one for each fit."""
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        if not hasattr(self, "_drawn_seed"):
+            self._drawn_seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return self._drawn_seed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

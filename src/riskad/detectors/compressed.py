@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
 from riskad.detectors.auto.detector import AutoRAD
+from riskad.detectors.base import RandomState
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.detectors.tree_growth import from_sklearn
@@ -121,8 +122,8 @@ class CompressedRAD(FrameDetector):
         Number of trees.
     budget : float, default=60.0
         Budget of the `AutoRAD` that `fit` learns from, in seconds.
-    random_state : int, optional
-        Seed; None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed.
 
     Attributes
     ----------
@@ -173,7 +174,7 @@ class CompressedRAD(FrameDetector):
         fields.require(rising, "knots_: falling")
 
     def __init__(
-        self, *, n_estimators: int = 100, budget: float = 60.0, random_state: int | None = None
+        self, *, n_estimators: int = 100, budget: float = 60.0, random_state: RandomState = 0
     ):
         self.n_estimators = n_estimators
         self.budget = budget

@@ -26,6 +26,7 @@ from sklearn.base import clone
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import DetectorTags, MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
 from riskad.detectors.tree_ensemble import TREES, Trees
@@ -71,8 +72,8 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     min_samples_leaf : float, default=0.5
         Minimum weight of a leaf, where a labelled row weighs 1 on average. Without it every
         unlabelled row would get a leaf of its own and be classified as normal.
-    random_state : int, default=None
-        Seed. None means 0: the same data gives the same model.
+    random_state : int, RandomState or None, default=0
+        Seed. With a number, the same data give the same model.
     n_jobs : int, default=1
         Trees grown at a time, with more than 2,000 rows or missing values. With fewer rows all
         trees are grown at once (`riskad.detectors.tree_growth`).
@@ -128,7 +129,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         risk: str = "rad",
         n_estimators: int = 300,
         min_samples_leaf: float = 0.5,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
         n_jobs: int = 1,
     ):
         self.a = a

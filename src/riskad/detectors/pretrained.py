@@ -25,7 +25,7 @@ from sklearn.decomposition import PCA
 
 from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.detectors.base import Detector, refuse_non_finite
+from riskad.detectors.base import Detector, RandomState, refuse_non_finite
 from riskad.detectors.description import DetectorTags, say_settings
 from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside, standardised
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
@@ -79,8 +79,8 @@ class PretrainedRAD(Detector):
         Number of unlabelled rows that the network reads. Time grows with it.
     weights : {"tables-3"}, default="tables-3"
         Which weights of the network to use: this version has one set.
-    random_state : int, optional
-        Seed for sampling the rows to read. None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed for sampling the rows to read.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class PretrainedRAD(Detector):
         prior: float = 0.8,
         unlabelled: int = 300,
         weights: str = _DEFAULT,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.prior = prior
         self.unlabelled = unlabelled

@@ -14,7 +14,7 @@ from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import Risk
-from riskad.detectors.base import Detector, check_weight, refuse_non_finite
+from riskad.detectors.base import Detector, RandomState, check_weight, refuse_non_finite
 from riskad.detectors.description import check_kinds_present
 from riskad.detectors.linear.candidates import SELECT_RULES, check_select, select_candidate
 from riskad.detectors.linear.feature_maps import Features, fit_features
@@ -108,9 +108,9 @@ class ShallowRAD(HasLinearScores, Detector):
         smallest possible one is enough, and `criterion_` reports it.
     max_iter : int, default=100
         Maximum number of iterations of the solver.
-    random_state : int, default=None
-        Seed for feature maps, folds and the starts of non-convex problems. None means 0: the same
-        data gives the same model.
+    random_state : int, RandomState or None, default=0
+        Seed for feature maps, folds and the starts of non-convex problems. With a number, the same
+        data give the same model.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class ShallowRAD(HasLinearScores, Detector):
         select: str | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.loss = loss
         self.a = a

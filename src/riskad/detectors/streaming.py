@@ -13,7 +13,7 @@ from riskad.core.labels import ANOMALY, read_codes
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, Risk
-from riskad.detectors.base import Detector
+from riskad.detectors.base import Detector, RandomState
 from riskad.detectors.description import DetectorTags, check_kinds_present
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
@@ -93,8 +93,8 @@ class StreamingRAD(HasLinearScores, Detector):
         Tolerance of Newton's method on the relative gradient norm.
     max_iter : int, default=100
         Maximum number of iterations of Newton's method for a batch.
-    random_state : int, default=None
-        Seed for feature maps and the sample. None means 0: the same batches give the same model.
+    random_state : int, RandomState or None, default=0
+        Seed for feature maps and the sample. With a number, the same batches give the same model.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class StreamingRAD(HasLinearScores, Detector):
         scale: bool = True,
         tol: float = 1e-6,
         max_iter: int = 100,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.loss = loss
         self.a = a

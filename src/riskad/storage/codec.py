@@ -164,6 +164,8 @@ class _Writer:
     def tree(self, value: Any, where: str) -> Any:
         if value is None or isinstance(value, (bool, str)):
             return value
+        if isinstance(value, np.random.RandomState):
+            return None  # a generator has no number; a further fit draws from NumPy's own
         if isinstance(value, np.generic):
             return self.tree(value.item(), where)
         if isinstance(value, int):

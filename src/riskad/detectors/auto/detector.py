@@ -41,6 +41,7 @@ from riskad.detectors.auto.views import (
     thinned,
     with_labelled,
 )
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
 from riskad.detectors.features.learned import NativeColumns
 from riskad.detectors.features.maps import beside, standardised
@@ -70,7 +71,7 @@ class AutoRAD(FrameDetector):
     budget : float, default=60.0
         Seconds of work that a fit may take on one core of a typical machine, planned in advance:
         with a small budget rows are sampled, fewer labels are held out, and slow members left out.
-    anomaly_rate : float, optional
+    contamination : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
         (`riskad.decisions.anomaly_rate`).
     n_jobs : int, optional
@@ -79,8 +80,8 @@ class AutoRAD(FrameDetector):
         Called with a sentence at each step of a fit. It is not saved with the model.
     verbose : bool, default=False
         Whether to print each step.
-    random_state : int, optional
-        Seed. None means 0: the same data and budget give the same model.
+    random_state : int, RandomState or None, default=0
+        Seed. With a number, the same data and budget give the same model.
 
     Attributes
     ----------
@@ -120,7 +121,7 @@ class AutoRAD(FrameDetector):
 
     _state_fields: ClassVar[Fields] = {
         "budget": fields.POSITIVE,
-        "anomaly_rate": fields.Maybe(fields.SHARE),
+        "contamination": fields.Maybe(fields.SHARE),
         "verbose": fields.FLAG,
         "random_state": fields.SEED,
         "n_rows_": fields.COUNT,
@@ -174,14 +175,14 @@ class AutoRAD(FrameDetector):
         self,
         *,
         budget: float = 60.0,
-        anomaly_rate: float | None = None,
+        contamination: float | None = None,
         n_jobs: int | None = None,
         callback: Callable[[str], object] | None = None,
         verbose: bool = False,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.budget = budget
-        self.anomaly_rate = anomaly_rate
+        self.contamination = contamination
         self.n_jobs = n_jobs
         self.callback = callback
         self.verbose = verbose
@@ -244,8 +245,8 @@ class AutoRAD(FrameDetector):
         matrix, codes, weight = self._check_training(X, y, sample_weight)
         groups = None if groups is None else as_groups(groups, len(codes))
         source = check_label_source(label_source, len(codes))
-        if self.anomaly_rate is not None:
-            given_rate(self.anomaly_rate)
+        if self.contamination is not None:
+            given_rate(self.contamination)
         if weight is not None and not (weight > 0).all():
             present = np.flatnonzero(weight > 0)
             matrix, codes, weight = matrix[present], codes[present], weight[present]
@@ -382,7 +383,7 @@ class AutoRAD(FrameDetector):
         unseen, fitted, codes = unseen[rows], fitted[rows], codes[rows]
         source = label_source if isinstance(label_source, str) else label_source[rows]
         calibration = Calibration.of(
-            -unseen, codes, -fitted, 0.0, self.anomaly_rate, self._seed, source
+            -unseen, codes, -fitted, 0.0, self.contamination, self._seed, source
         )
         calibration = replace(calibration, n_unlabelled=n_unlabelled)
         if calibration.rate is None:  # all rows are labelled; neither 0 nor 1

@@ -74,17 +74,12 @@ class HasLinearScores(MinimisesRisk):
     converged_: bool
     fit_intercept: bool
     intercept_scaling: float
-    random_state: int | None
     _mean: Any
     _scale: Any
 
     if TYPE_CHECKING:  # of the detector
 
         def _check_rows(self, X: Any, reset: bool) -> Any: ...
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
 
     @property
     def _constant(self) -> float:

@@ -45,9 +45,9 @@ DETECTORS = {
     "forest": riskad.ForestRAD(risk="pu", n_estimators=10),
     "pretrained": riskad.PretrainedRAD(),
     "auto": riskad.AutoRAD(budget=1000),
-    "deep": riskad.DeepRAD(risk="nnpu", n_steps=5),
-    "deep pu": riskad.NNPU(n_steps=5),
-    "deep sad": riskad.DeepSAD(n_steps=5, pretrain_steps=0),
+    "deep": riskad.DeepRAD(risk="nnpu", max_iter=5),
+    "deep pu": riskad.NNPU(max_iter=5),
+    "deep sad": riskad.DeepSAD(max_iter=5, pretrain_iter=0),
 }
 TAKE_TEXT = ("auto", "boosted", "forest")
 TAKE_SPARSE = ("shallow", "boosted", "forest", "pretrained", "auto")

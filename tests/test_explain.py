@@ -58,7 +58,7 @@ def deep_rad(**settings):
     pytest.importorskip("torch")
     from riskad import DeepRAD
 
-    return DeepRAD(n_steps=30, hidden=(16,), random_state=0, device="cpu", **settings)
+    return DeepRAD(max_iter=30, module=(16,), random_state=0, device="cpu", **settings)
 
 
 def assert_adds_up(reasons, scores):

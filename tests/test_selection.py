@@ -444,7 +444,7 @@ def test_a_search_needs_something_to_search():
 def test_a_search_over_networks():
     pytest.importorskip("torch")
     X, y, _ = make_contaminated_rows(n_rows=200)
-    search = RADSearchCV(riskad.DeepRAD(n_steps=5), {"prior": [0.7]}, n_splits=2, n_repeats=1)
+    search = RADSearchCV(riskad.DeepRAD(max_iter=5), {"prior": [0.7]}, n_splits=2, n_repeats=1)
     assert np.isfinite(search.fit(X, y).score_samples(X)).all()
 
 

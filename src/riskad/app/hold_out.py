@@ -216,9 +216,7 @@ def _calibrate(
     own = getattr(detector, "calibration_", None)
     zero = detector._anomaly_threshold if own is None else own.zero
     counted = np.where(rows.repeats, np.nan, held_out)
-    return Calibration.of(
-        counted, rows.codes, scores, zero, anomaly_rate, detector._seed, sampling
-    )
+    return Calibration.of(counted, rows.codes, scores, zero, anomaly_rate, detector._seed, sampling)
 
 
 def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.float64]) -> Auc:
@@ -317,9 +315,7 @@ def _score_later_rows(
     template, later = make_pipeline(model[0].refit(), detector), np.full(len(rows.codes), np.nan)
     for split in forward_splits(rows.periods):
         try:
-            part = cross_scores(
-                template, rows.parsed, rows.codes, scores, [split], detector._seed
-            )
+            part = cross_scores(template, rows.parsed, rows.codes, scores, [split], detector._seed)
         except InputError:
             continue  # the earlier rows lack a kind of label, for instance
         later = np.where(np.isnan(part), later, part)

@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")

@@ -7,7 +7,7 @@ settings            which values of a parameter are allowed
 training_rows       which rows a fit takes: tensors on a device, labels, columns
 feature_maps        phi: named maps, standardised columns, maps over row sources
 lambda_search       lambda: Theorem 1, tight, cross-validated
-candidates          a, prior and lambda chosen together, `select="cv"`
+candidates          a, prior and lambda chosen together, for the kernels of `AutoRAD`
 solution            what a fit reports: weights, risk parts, threshold
 description         scores of new rows, what each column adds to them, and what a fit says
 stream_summary      what is kept of rows that came in batches

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,29 +14,13 @@ from riskad.core.regularization import Reach, measure_reach, theorem_lambda
 from riskad.core.risks import Risk
 from riskad.detectors.linear.settings import SolverSettings
 from riskad.detectors.linear.training_rows import sample_in_memory
-from riskad.metrics.folds import count_independent, labelled_folds, whole_groups
 from riskad.metrics.ranking import auc_value
+from riskad.metrics.search import choose_place, held_out_folds
 from riskad.rows.arrays import to_numpy
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.linear import LinearModel, sparse_to_dense
 from riskad.rows.memory import RowBlocks
 from riskad.solvers import Problem, minimize_rounded
-
-__all__ = [
-    "CV_DECADES",
-    "CV_REPEATS",
-    "CV_ROWS",
-    "LAMBDA_RULES",
-    "SAFE_RULES",
-    "LambdaGrid",
-    "choose_place",
-    "cross_validated_lambda",
-    "find_lambda",
-    "held_out_aucs",
-    "held_out_folds",
-    "safe_lambda",
-    "theorem_terms",
-]
 
 SAFE_RULES = ("theorem", "tight")
 """Rules that only need a bound on the rows."""
@@ -45,8 +28,6 @@ LAMBDA_RULES = (*SAFE_RULES, "cv")
 
 CV_DECADES = 3
 """Decades below the tight lambda at which the grid of "cv" ends."""
-CV_REPEATS = 2
-"""Rounds of folds."""
 CV_ROWS = 5_000
 """Rows on which lambdas are compared: enough to choose a single number."""
 # Ranks of held-out rows settle long before the last digits: a relative gradient norm, a relative
@@ -54,8 +35,6 @@ CV_ROWS = 5_000
 _CV_TOL = 1e-3
 _CV_GAP = 1e-2
 _CV_WIDTH = 0.5
-_CV_SPLITS = 5
-_CV_ERRORS = 2
 _CV_PATIENCE = 2
 _CV_CLEARLY = 0.01
 
@@ -63,25 +42,9 @@ _CV_CLEARLY = 0.01
 def find_lambda(
     rule: str | float, model: LinearModel, risk: Risk, penalty: str, settings: SolverSettings
 ) -> float:
-    """Lambda by a rule.
+    """Lambda by a rule of `LAMBDA_RULES`, or the number itself, for standardised columns.
 
-    Parameters
-    ----------
-    rule : str or float
-        A name of `LAMBDA_RULES`, or lambda itself.
-    model : LinearModel
-        The rows of the fit, and how they are standardised.
-    risk : Risk
-        The risk with its loss, a and prior.
-    penalty : {"l2", "l1"}
-        The penalty that lambda multiplies.
-    settings : SolverSettings
-        Settings for the fits of "cv".
-
-    Returns
-    -------
-    float
-        Lambda, on the scale of standardised columns.
+    `model` has the rows of the fit and their scale; `settings` are for the fits of "cv".
     """
     if not isinstance(rule, str):
         return float(rule)
@@ -121,26 +84,16 @@ def _reach(model: LinearModel, kind: int) -> Reach:
 # --- cross-validation ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LambdaGrid:
-    """Lambdas from the theorem's value down, in decades of the tight one."""
+def lambda_grid(top: float, tight: float) -> tuple[np.ndarray, int | None]:
+    """Lambdas from `top` down past the tight one in decades, and its place; six decades if it is 0.
 
-    values: np.ndarray
-    tight: int | None
-    """Position of the tight lambda; None for risks that have none."""
-
-    @classmethod
-    def between(cls, top: float, tight: float) -> LambdaGrid:
-        """From `top` down past the tight value; six decades if that is zero.
-
-        >>> LambdaGrid.between(5.0, 1.0).values.tolist()
-        [5.0, 1.0, 0.1, 0.01, 0.001]
-        """
-        if not tight > 0:
-            return cls(top * 10.0 ** -np.arange(6), None)
-        above = int(np.ceil(np.log10(top / tight)))
-        values = np.minimum(top, tight * 10.0 ** np.arange(above, -CV_DECADES - 1, -1))
-        return cls(values, above)
+    >>> lambda_grid(5.0, 1.0)[0].tolist()
+    [5.0, 1.0, 0.1, 0.01, 0.001]
+    """
+    if not tight > 0:
+        return top * 10.0 ** -np.arange(6), None
+    above = int(np.ceil(np.log10(top / tight)))
+    return np.minimum(top, tight * 10.0 ** np.arange(above, -CV_DECADES - 1, -1)), above
 
 
 def cross_validated_lambda(
@@ -148,23 +101,20 @@ def cross_validated_lambda(
 ) -> float:
     """The lambda of a grid that ranks held-out rows best, if it is clearly the best.
 
-    The grid goes in decades from the theorem's value down past the tight one, which is kept unless
-    another gains more than two standard errors over it, since few labels carry little information.
+    The grid goes in decades from the theorem's value down past the tight one, which is the default
+    of the search (`riskad.metrics.search`), also if fewer than two rows of a kind are labelled.
     The search ends where the objective becomes negative, which is impossible for a true risk: from
     there on the fit follows noise. It also ends after two decades of clearly worse values, since
     the smallest lambdas cost the most.
-
-    Returns
-    -------
-    float
-        Lambda; the tight one if fewer than two rows of a kind are labelled.
     """
     top = safe_lambda(model, risk, penalty, tight=False)
     tight = safe_lambda(model, risk, penalty, tight=True) if risk.theorem else 0.0
-    grid = LambdaGrid.between(top, tight)
+    lambdas, default = lambda_grid(top, tight)
     rows = sample_in_memory(model.rows, CV_ROWS, risk.kind_weights(), settings.seed)
-    folds = held_out_folds(rows, risk, settings.seed)
-    if not folds and grid.tight is None:
+    kinds, groups = risk.kinds() - {UNLABELLED}, group_equal_rows(rows.X, rows.y)
+    # With a single kind of label, unlabelled rows replace the other.
+    folds = held_out_folds(rows.y, groups, kinds, seed=settings.seed, unlabelled=len(kinds) < 2)
+    if not folds and default is None:
         raise InputError(
             "lam='cv' needs at least 2 labelled rows of each kind that the risk uses. Label more "
             "rows, or give a number."
@@ -172,50 +122,8 @@ def cross_validated_lambda(
     if not folds:
         return tight
     problem = Problem(model.over(rows), Objective(risk, rows.totals()), top, penalty)
-    aucs = held_out_aucs(problem, grid.values, folds, settings)
-    return float(grid.values[choose_place(aucs, grid.tight)])
-
-
-def choose_place(aucs: np.ndarray, tight: int | None) -> int:
-    """Position of the best lambda; the tight one unless that gains two standard errors over it.
-
-    Parameters
-    ----------
-    aucs : array of shape (n_lambdas, n_folds)
-        Held-out AUCs.
-    tight : int or None
-        Position of the tight lambda. It may lie beyond the last row.
-
-    Returns
-    -------
-    int
-        A row of `aucs`.
-    """
-    best = int(np.argmax(aucs.mean(axis=1)))
-    if tight is None or tight >= len(aucs):
-        return best
-    gain = aucs[best] - aucs[tight]
-    # Repeats hold out the same rows again: they stabilise the mean, but are not further evidence.
-    error = gain.std(ddof=1) / np.sqrt(len(gain) / CV_REPEATS)
-    return tight if gain.mean() <= _CV_ERRORS * error else best
-
-
-def held_out_folds(rows: RowBlocks, risk: Risk, seed: int) -> list[np.ndarray]:
-    """Positions of rows to hold out: labelled ones, and with a single kind of label all kinds."""
-    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
-
-    y, used = rows.y, sorted(risk.kinds() - {UNLABELLED})
-    groups = group_equal_rows(rows.X, y)
-    n_splits = min(_CV_SPLITS, *(count_independent(y, kind, groups) for kind in used))
-    if n_splits < 2:
-        return []
-    seeds = range(seed, seed + CV_REPEATS)
-    if len(used) == 2:
-        folds = [held for each in seeds for held in labelled_folds(y, n_splits, each, groups)]
-        return [whole_groups(held, groups) for held in folds]
-    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
-    splitters = [kind(n_splits, shuffle=True, random_state=each) for each in seeds]
-    return [held for splitter in splitters for _, held in splitter.split(y, y, groups)]
+    aucs = held_out_aucs(problem, lambdas, folds, settings)
+    return float(lambdas[choose_place(aucs, default)])
 
 
 def held_out_aucs(
@@ -223,20 +131,7 @@ def held_out_aucs(
 ) -> np.ndarray:
     """AUC of each fold's held-out rows, a row for each lambda until the search ends.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem; its rows are in memory, and its own lambda is ignored.
-    lambdas : array
-        Lambdas from the largest to the smallest.
-    folds : list of arrays
-        Positions of the rows that each fold holds out.
-    settings : SolverSettings
-        Settings for the fits to the other rows.
-
-    Returns
-    -------
-    array of shape (at most n_lambdas, n_folds)
+    The rows of the problem are in memory, and its own lambda is ignored; lambdas fall.
     """
     model, kinds = problem.model, problem.objective.risk.kinds()
     rows = model.rows

@@ -9,8 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskad.decisions.calibration import Calibration
-from riskad.metrics.probabilities import Reliability, reliability
-from riskad.metrics.ranking import Curve, precision_recall_with_interval, roc_with_interval
+from riskad.metrics.ranking import (
+    Curve,
+    Reliability,
+    precision_recall_with_interval,
+    reliability,
+    roc_with_interval,
+)
 
 FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
 _FEWEST_FOR_RELIABILITY = 5

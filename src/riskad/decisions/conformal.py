@@ -7,6 +7,8 @@ p-value of a row with score s is
 
 If the row is normal and exchangeable with the labelled normal rows, then P(p <= q) <= q for every
 q: at most two normal rows in a hundred have a p-value of 0.02 or less, whatever the scores mean.
+If labelled normal rows were chosen and score lower than others, more have: nothing here corrects
+for it.
 """
 
 from __future__ import annotations

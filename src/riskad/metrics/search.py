@@ -299,15 +299,11 @@ def evaluate_nested(
     ----------
     model : estimator or Pipeline with `score_samples`
         For example ShallowRAD(lam="cv") or RADSearchCV; cloned for every fold.
-    X : array, sparse matrix or frame
-        All rows.
-    y : array
-        Codes +1 normal, -1 anomaly, 0 unlabelled.
-    n_splits, n_repeats : int, default=5 and 1
+    X, y
+        All rows, and their codes +1 normal, -1 anomaly, 0 unlabelled.
+    n_splits, n_repeats, random_state
         Parameters of the outer `PNUStratifiedKFold`; there are at most as many splits as rows of
         the rarer label.
-    random_state : int, optional
-        Seed of the outer folds.
     confidence : float, default=0.95
         Confidence level of the interval.
 

@@ -10,7 +10,7 @@ import numpy as np
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.objective import Objective
-from riskad.core.regularization import Reach, measure_reach, theorem_lambda
+from riskad.core.regularization import measure_reach, theorem_lambda
 from riskad.core.risks import Risk
 from riskad.detectors.linear.settings import SolverSettings
 from riskad.detectors.linear.training_rows import sample_in_memory
@@ -69,16 +69,12 @@ def theorem_terms(
 def safe_lambda(model: LinearModel, risk: Risk, penalty: str, tight: bool) -> float:
     """Theorem 1's lambda; for risks that it does not cover, that of a = 0, for its size."""
     kind, a, prior = risk.theorem or (next(iter(risk.kinds() - {0})), 0.0, risk.prior)
-    reach = _reach(model, kind)
-    return theorem_lambda(reach, risk.loss, a=a, prior=prior, penalty=penalty, tight=tight)
-
-
-def _reach(model: LinearModel, kind: int) -> Reach:
-    """Reach of the labelled rows of a kind, standardised a block at a time."""
+    # Of the labelled rows of the kind, standardised a block at a time.
     blocks, again = itertools.tee(model.rows.blocks_of(kind))
     features = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in blocks)
     weights = (None if block.weight is None else to_numpy(block.weight) for block in again)
-    return measure_reach(features, model.constant, weights)
+    reach = measure_reach(features, model.constant, weights)
+    return theorem_lambda(reach, risk.loss, a=a, prior=prior, penalty=penalty, tight=tight)
 
 
 # --- cross-validation ---------------------------------------------------------------------
@@ -131,21 +127,26 @@ def held_out_aucs(
 ) -> np.ndarray:
     """AUC of each fold's held-out rows, a row for each lambda until the search ends.
 
-    The rows of the problem are in memory, and its own lambda is ignored; lambdas fall.
+    The rows of the problem are in memory, and its own lambda is ignored; lambdas fall. Unlabelled
+    rows replace a kind of label that the risk does not use: if labelled rows are like the
+    unlabelled ones of their kind, AUC(P, U) = pi_p / 2 + pi_n AUC(P, N), and likewise for N, so
+    that the best ranking against the unlabelled rows is also the best against the other kind.
     """
     model, kinds = problem.model, problem.objective.risk.kinds()
     rows = model.rows
     assert isinstance(rows, RowBlocks)
-    held_out = [(rows.X[held], rows.y[held]) for held in folds]
+    y = rows.y
+    for kind in (NORMAL, ANOMALY):
+        if kind not in kinds:
+            y = np.where(y == UNLABELLED, kind, y)
+    held_out = [(rows.X[held], y[held] == ANOMALY, y[held] == NORMAL) for held in folds]
     paths = [_path(problem, lambdas, held, settings) for held in folds]
     aucs: list[list[float]] = []
     for thetas in zip(*paths, strict=False):  # until the first path ends
-        aucs.append(
-            [
-                _held_out_auc(model.scores(theta, X), y, kinds)
-                for theta, (X, y) in zip(thetas, held_out, strict=True)
-            ]
-        )
+        aucs.append([])
+        for theta, (X, anomalies, normals) in zip(thetas, held_out, strict=True):
+            scores = -model.scores(theta, X)
+            aucs[-1].append(auc_value(scores[anomalies], scores[normals]))
         means = np.mean(aucs, axis=1)
         if max(means[-_CV_PATIENCE:]) < max(means) - _CV_CLEARLY:
             break
@@ -155,48 +156,26 @@ def held_out_aucs(
 def _path(
     problem: Problem, lambdas: np.ndarray, held: np.ndarray, settings: SolverSettings
 ) -> Iterator[np.ndarray]:
-    """Solutions without the held-out rows, from the largest lambda down."""
-    model, rows = problem.model, problem.model.rows
+    """Solutions without the held-out rows, from the largest lambda down.
+
+    They are as precise as ranks of held-out rows need them.
+    """
+    risk, rows = problem.objective.risk, problem.model.rows
     assert isinstance(rows, RowBlocks)
-    rows = RowBlocks(rows.X, rows.y, _without(rows, held))
-    objective = Objective(problem.objective.risk, rows.totals())
+    # Weights of 0 leave rows out without copying the others.
+    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
+    weight[held] = 0
+    rows = RowBlocks(rows.X, rows.y, weight)
+    model, objective = problem.model.over(rows), Objective(risk, rows.totals())
+    as_it_is = objective.guarded or problem.penalty == "l1" or risk.loss.quadratic
     theta = np.zeros(model.n_parameters)
     for lam in lambdas:
-        own = Problem(model.over(rows), objective, float(lam), problem.penalty)
-        previous, (theta, value) = theta, _solve_roughly(own, theta, settings)
+        own, previous = Problem(model, objective, float(lam), problem.penalty), theta
+        if as_it_is:
+            solution = settings.solve(own, theta, tol=max(settings.tol, _CV_GAP), warn=False)
+            theta, value = solution.theta, solution.value
+        else:
+            theta, value = minimize_rounded(own, theta, _CV_WIDTH, _CV_TOL, settings.max_iter)
         if value < 0 and previous.any():
             return
         yield theta
-
-
-def _solve_roughly(
-    problem: Problem, theta: np.ndarray, settings: SolverSettings
-) -> tuple[np.ndarray, float]:
-    """Theta and objective, as precisely as ranks of held-out rows need them."""
-    objective = problem.objective
-    if objective.guarded or problem.penalty == "l1" or objective.risk.loss.quadratic:
-        tol = max(settings.tol, _CV_GAP)
-        solution = settings.solve(problem, theta, tol=tol, warn=False)
-        return solution.theta, solution.value
-    return minimize_rounded(problem, theta, _CV_WIDTH, _CV_TOL, settings.max_iter)
-
-
-def _without(rows: RowBlocks, held: np.ndarray) -> np.ndarray:
-    """Weights that leave these rows out without copying the others."""
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight.copy()
-    weight[held] = 0
-    return weight
-
-
-def _held_out_auc(f: np.ndarray, y: np.ndarray, kinds: set[int]) -> float:
-    """AUC of held-out rows; unlabelled rows replace a kind of label that the risk does not use.
-
-    If labelled rows are like the unlabelled ones of their kind, AUC(P, U) = pi_p / 2 +
-    pi_n AUC(P, N), and likewise for N: the best ranking against the unlabelled rows is also the
-    best against the other kind.
-    """
-    if NORMAL not in kinds:
-        y = np.where(y == UNLABELLED, NORMAL, y)
-    if ANOMALY not in kinds:
-        y = np.where(y == UNLABELLED, ANOMALY, y)
-    return auc_value(-f[y == ANOMALY], -f[y == NORMAL])

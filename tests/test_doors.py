@@ -160,7 +160,7 @@ DOORS = {
     "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
     "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),
     "pipeline": lambda model, X, y: make_pipeline(StandardScaler(), clone(model)).fit(X, y),
-    "select": lambda model, X, y: riskad.ShallowRAD(select="cv").fit(X, y),
+    "cv": lambda model, X, y: riskad.ShallowRAD(lam="cv").fit(X, y),
     "fit_predict": lambda model, X, y: clone(model).fit_predict(X, y),
 }
 

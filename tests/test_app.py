@@ -849,7 +849,7 @@ def test_models_that_forget_hold_no_row(cards, model, tmp_path):
 def test_a_default_model_says_how_many_rows_it_holds(cards):
     fit = fitting.fit_table(cards[0], LABELS, id="card", settings={"budget": 600.0})
     detector = fit.model[1]
-    assert detector.kept_rows() >= cards[0].height
+    assert detector._kept_rows() >= cards[0].height
     centres = riskad.ShallowRAD(feature_map="nystroem")
-    assert centres.needs_rows()
-    assert not riskad.ShallowRAD().needs_rows()
+    assert centres._needs_rows()
+    assert not riskad.ShallowRAD()._needs_rows()

@@ -27,7 +27,7 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted
 from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 from riskad.storage.codec import build, state_of
 
 QUICK = {"max_iter": 30}
@@ -435,7 +435,7 @@ def test_lightgbm_is_needed_to_fit_and_not_to_score_or_explain(
         BoostedRAD().fit(X, y)
     loaded = riskad.load(tmp_path / "model.riskad")
     np.testing.assert_array_equal(loaded.score_samples(X), model.score_samples(X))
-    np.testing.assert_array_equal(loaded.contributions(X)[0], model.contributions(X)[0])
+    np.testing.assert_array_equal(loaded._contributions(X)[0], model._contributions(X)[0])
 
 
 def test_importing_riskad_does_not_import_lightgbm():
@@ -515,7 +515,7 @@ def test_labelled_trees_take_smaller_steps_where_labels_are_very_many():
 
 
 @pytest.mark.parametrize(
-    ("model", "rounds"), [(LabelledTrees(max_iter=7), 7), (LabelledTrees().lighter(), 80)]
+    ("model", "rounds"), [(LabelledTrees(max_iter=7), 7), (LabelledTrees()._clone_for_fold(), 80)]
 )
 def test_labelled_trees_with_a_given_number_of_rounds_grow_as_for_fewer_rows(model, rounds):
     rng = np.random.default_rng(0)

@@ -396,16 +396,16 @@ def test_norms_of_a_fitted_model(penalty):
     t = (model.intercept_ + X.mean(axis=0) @ model.coef_) / 2.0
     order = 2 if penalty == "l2" else 1
     assert_allclose(model.weight_norm_, np.linalg.norm([*w, t], order), rtol=1e-8)
-    assert_allclose(model.largest_norm(X), np.linalg.norm(standardised(X, 2.0), axis=1).max())
-    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model.largest_norm(X)
-    assert_allclose(model.largest_norm(sparse.csr_array(X)), model.largest_norm(X))
+    assert_allclose(model._largest_norm(X), np.linalg.norm(standardised(X, 2.0), axis=1).max())
+    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model._largest_norm(X)
+    assert_allclose(model._largest_norm(sparse.csr_array(X)), model._largest_norm(X))
 
 
 @each("settings", [{"feature_map": "rbf"}, {"feature_map": "poly"}, {"scale": False}])
 def test_scores_stay_within_the_product_of_the_norms(settings):
     X, y, _ = make_contaminated_rows(seed=4)
     model = ShallowRAD(lam=0.1, **settings).fit(X, y)
-    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model.largest_norm(X)
+    assert np.abs(model.score_samples(X)).max() <= model.weight_norm_ * model._largest_norm(X)
 
 
 def test_norms_of_a_table_with_more_columns_than_rows():
@@ -533,11 +533,11 @@ def test_a_loss_without_a_known_psi_says_what_is_left():
         psi(Other(), 0.5)
 
 
-def test_bounds_of_a_model_that_chose_are_for_what_it_chose():
+def test_bounds_are_for_the_a_and_prior_of_the_fit():
     X, y, _ = make_contaminated_rows(n_rows=400)
-    model = ShallowRAD(select="cv").fit(X, y)
+    model = ShallowRAD().fit(X, y)
     model.a_, model.prior_ = 0.4, 0.9
     counts = count_labels(y)
     risk = get_risk("rad", "modified_huber", a=0.4, prior=0.9)
-    expected = fitted_bounds(risk, counts, model.weight_norm_, model.largest_norm(X))
+    expected = fitted_bounds(risk, counts, model.weight_norm_, model._largest_norm(X))
     assert bounds_of(model, X, y).error.value == pytest.approx(expected.error.value)

@@ -11,6 +11,7 @@ import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError, PretrainedRAD, ShallowRAD
 from riskad.detectors.auto.cross_fit import CrossFitter, TrainingRows
 from riskad.detectors.auto.members import MEMBERS
+from riskad.detectors.description import detector_tags
 from riskad.rows.encoding import FEW_LEVELS, AnomalyRateEncoder, fit_encoder
 from riskad.rows.table import TableSchema
 from riskad.storage.codec import build, state_of
@@ -40,9 +41,9 @@ def levels_of(n):
 
 
 def test_detectors_say_whether_they_take_frames():
-    assert [d.takes_frames for d in (BoostedRAD, ForestRAD, AutoRAD)] == [True] * 3
-    assert not ShallowRAD.takes_frames
-    assert not PretrainedRAD.takes_frames
+    detectors = (BoostedRAD, ForestRAD, AutoRAD, ShallowRAD, PretrainedRAD)
+    accept = [detector_tags(detector()).accepts_frames for detector in detectors]
+    assert accept == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("kind", ["polars", "categories", "pandas"])
@@ -192,7 +193,7 @@ def test_shares_of_columns_add_up_to_the_score():
     model = BoostedRAD(max_iter=40).fit(frame, y)
     assert model.evidence_.places == [1]
     matrix = model._check_rows(frame, reset=False)
-    shares, base = model.contributions(matrix)
+    shares, base = model._contributions(matrix)
     assert shares.shape == (600, 2)
     np.testing.assert_allclose(shares.sum(axis=1) + base, model.score_samples(frame), atol=1e-9)
 

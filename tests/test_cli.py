@@ -34,8 +34,7 @@ from riskad.core.risks import RISKS
 from riskad.detectors import registry
 from riskad.detectors.linear.feature_maps import FEATURE_MAPS
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES
-from riskad.detectors.registry import DETECTORS
-from riskad.detectors.settings import FEATURE_MAP, LAMBDA
+from riskad.detectors.registry import DETECTORS, FEATURE_MAP, LAMBDA
 from riskad.detectors.shallow import ShallowRAD
 
 OUT, F1 = ["-o", "out.csv"], ["--threshold", "f1"]

@@ -82,12 +82,12 @@ def test_thresholds_are_those_of_the_model(auto, small):
 
 
 def test_it_holds_no_training_rows_and_says_whose_scores_it_learned(auto, small):
-    assert auto.kept_rows() > 0
-    assert small.kept_rows() == 0
-    said = " ".join(small.describe_in_words())
+    assert auto._kept_rows() > 0
+    assert small._kept_rows() == 0
+    said = " ".join(small._describe_in_words())
     assert "learned the scores of AutoRAD from 700 rows" in said
     assert "rank correlation" in said
-    json.dumps(small.describe())
+    json.dumps(small._describe())
 
 
 def test_other_scores_give_another_forest(auto, rows):

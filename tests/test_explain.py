@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from riskad import BoostedRAD, DataWarning, ForestRAD, InputError, RADSearchCV, ShallowRAD
+from riskad.app import reasons as reasons_module
 from riskad.app.explain import suspicious_value
 from riskad.app.fit import fit_table as app_fit_table
 from riskad.app.model_files import load, save
@@ -22,6 +23,7 @@ from riskad.app.reasons import Reason, explain_rows
 from riskad.app.spec import FitSpec
 from riskad.decisions import shapley
 from riskad.detectors.base import Detector
+from riskad.detectors.description import DetectorTags
 from riskad.storage.codec import build, state_of
 from riskad.tables.preparation import TablePreparer
 
@@ -56,7 +58,7 @@ def deep_rad(**settings):
     pytest.importorskip("torch")
     from riskad import DeepRAD
 
-    return DeepRAD(n_steps=30, hidden=(16,), random_state=0, device="cpu", **settings)
+    return DeepRAD(max_iter=30, module=(16,), random_state=0, device="cpu", **settings)
 
 
 def assert_adds_up(reasons, scores):
@@ -199,7 +201,8 @@ def drawn(request, monkeypatch):
         few = {name: getattr(shapley, name)._replace(enumerated=3) for name in ("_FAST", "_SLOW")}
         for name, effort in few.items():
             monkeypatch.setattr(shapley, name, effort)
-        monkeypatch.setattr(Detector, "slow_to_score", request.param == "slow")
+        tags = DetectorTags(slow_to_score=request.param == "slow")
+        monkeypatch.setattr(reasons_module, "detector_tags", lambda model: tags)
 
     return change
 
@@ -218,8 +221,21 @@ def test_samples_agree_with_enumeration_within_their_error(kind, drawn):
     largest = np.abs(exact.contributions).max(axis=1, keepdims=True)
     assert np.mean(off < 2 * sampled.errors + 1e-7) > 0.85
     assert off.max() < 0.1 * largest.max()
-    if not getattr(model, "slow_to_score", False):
+    if not reasons_module.detector_tags(model).slow_to_score:
         assert np.mean(sampled.errors <= 0.022 * largest) > 0.8  # else 63 sets a column were drawn
+
+
+@pytest.mark.parametrize("kind", ["nystroem", "trees"])
+def test_many_samples_agree_with_enumeration_closely(kind, monkeypatch):
+    X, y, _ = make_contaminated_rows(n_features=9)
+    model = (ForestRAD(n_estimators=50) if kind == "trees" else MODELS[kind]()).fit(X, y)
+    exact = explain_rows(model, X[:20], background=X)
+    monkeypatch.setattr(shapley, "_FAST", shapley._FAST._replace(enumerated=3, drawn=2_000))
+    monkeypatch.setattr(shapley, "_ENOUGH", 0.003)
+    sampled = explain_rows(model, X[:20], background=X)
+    off = np.abs(sampled.contributions - exact.contributions)
+    largest = np.abs(exact.contributions).max(axis=1, keepdims=True)
+    assert (off <= 0.02 * np.maximum(largest, 0.1 * largest.max())).all()
 
 
 @pytest.mark.parametrize("kind", ["linear", "poly"])
@@ -260,7 +276,7 @@ class Knowing(Detector):
     def _scores(self, X):
         return X[:, 0] * X[:, 1] + 3
 
-    def contributions(self, X):
+    def _contributions(self, X):
         share = X[:, :1] * X[:, 1:] / 2
         return np.repeat(-share if self.wrong else share, 2, axis=1), 3.0
 
@@ -270,7 +286,7 @@ def test_contributions_that_a_detector_knows_are_taken():
     reasons = explain_rows(Knowing().fit(X), X, background=[[1.0, 1.0]])
     assert_allclose(reasons.contributions, [[-0.5, -0.5], [-5.5, -5.5]])
     assert reasons.base == -4.0
-    with pytest.raises(RuntimeError, match=r"Knowing\.contributions does not add up"):
+    with pytest.raises(RuntimeError, match=r"Knowing\._contributions does not add up"):
         explain_rows(Knowing(wrong=True).fit(X), X, background=X)
 
 
@@ -465,7 +481,7 @@ def test_boosted_trees_know_their_shapley_values():
     def v(x, known):
         return sum(mean_of_tree(trees, root, x, known)[0] for root in range(trees.n_trees))
 
-    found, base = model.contributions(X[:5])
+    found, base = model._contributions(X[:5])
     assert_allclose(base, v(X[0], ()), atol=1e-9)
     for x, phi in zip(X[:5], found, strict=True):
         for j in range(3):
@@ -570,7 +586,9 @@ def test_where_scores_are_slow_a_hundred_columns_are_wide(monkeypatch):
     X, y, _ = make_contaminated_rows(300, 130)
     model = ShallowRAD(feature_map="rbf", lam=0.01).fit(X, y)
     exact = explain_rows(model, X[:2])
-    monkeypatch.setattr(ShallowRAD, "slow_to_score", True)
+    monkeypatch.setattr(
+        reasons_module, "detector_tags", lambda model: DetectorTags(slow_to_score=True)
+    )
     grouped = explain_rows(model, X[:2])
     assert_allclose(grouped.contributions.sum(axis=1), exact.contributions.sum(axis=1))
     for few, many in zip(grouped.contributions, exact.contributions, strict=True):

@@ -38,7 +38,7 @@ def assert_parity(model, rows, given=None):
     session = session_of(model)
     given = {"X": rows} if given is None else given
     got = run(session, given)
-    score, novelty = model.anomaly_score_and_novelty(rows)
+    score, novelty = model._anomaly_score_and_novelty(rows)
     close = {"rtol": 1e-5, "atol": 1e-5}
     in_singles = {"rtol": 1e-5, "atol": 1e-4}  # the network's precision, in Python, too
     np.testing.assert_allclose(got["anomaly_score"], score, **in_singles)
@@ -240,13 +240,13 @@ def test_a_pretrained_network(n_features, tmp_path):
     session = session_of(model)
     score = model.anomaly_score(X)
     assert np.ptp(score) > 1
-    close = {"rtol": model.graph_tolerance, "atol": model.graph_tolerance}
+    close = {"rtol": model._graph_tolerance, "atol": model._graph_tolerance}
     np.testing.assert_allclose(run(session, {"X": X})["anomaly_score"], score, **close)
     for i in range(3):
         alone = run(session, {"X": X[i : i + 1]})["anomaly_score"]
         np.testing.assert_allclose(alone, score[i : i + 1], **close)
     report = export(model, tmp_path / "model.onnx")
-    assert report.largest_difference < model.graph_tolerance
+    assert report.largest_difference < model._graph_tolerance
 
 
 PEAK = """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_contaminated_rows
-from scipy import sparse, stats
+from scipy import sparse
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.preprocessing import PolynomialFeatures
@@ -14,29 +14,25 @@ from riskad.core.checks import DataWarning, InputError
 from riskad.core.objective import Objective
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, get_risk
-from riskad.detectors.linear.candidates import candidates_around, check_select, select_candidate
 from riskad.detectors.linear.feature_maps import Features, fit_features, standardise
 from riskad.detectors.linear.lambda_search import (
     CV_DECADES,
-    CV_REPEATS,
-    LambdaGrid,
-    choose_place,
     find_lambda,
     held_out_aucs,
-    held_out_folds,
+    lambda_grid,
 )
+from riskad.detectors.linear.scores import report_fit, summarise_unlabelled
 from riskad.detectors.linear.settings import SolverSettings, bound_risk, check_lambda
-from riskad.detectors.linear.solution import report_fit, summarise_unlabelled
-from riskad.detectors.linear.training_rows import (
+from riskad.detectors.shallow import (
     are_codes,
     check_tensor,
     checked_statistics,
     linear_model,
-    sample_in_memory,
     tensor_rows,
 )
+from riskad.metrics.search import held_out_folds
 from riskad.rows.linear import LinearModel, WideModel, column_statistics
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks, sample_in_memory
 from riskad.solvers import Problem
 
 
@@ -51,20 +47,13 @@ def make_model(n=300, d=3, constant=1.0):
 
 
 def test_a_grid_goes_down_in_decades_and_knows_the_tight_place():
-    grid = LambdaGrid.between(50.0, 1.0)
-    np.testing.assert_allclose(grid.values, [50, 10, 1, 0.1, 0.01, 0.001])
-    assert grid.values[grid.tight] == 1
-    assert len(grid.values) == grid.tight + 1 + CV_DECADES
-    assert LambdaGrid.between(50.0, 0.0).tight is None
-    np.testing.assert_allclose(LambdaGrid.between(50.0, 0.0).values, 50 * 10.0 ** -np.arange(6))
-
-
-@pytest.mark.parametrize(("gain", "expected"), [(0.9, 1), (1.1, 2)])
-def test_the_tight_lambda_is_left_for_a_gain_of_two_standard_errors(gain, expected):
-    aucs = np.full((3, 5 * CV_REPEATS), 0.5)
-    aucs[2] += gain * 2 * 0.1 / np.sqrt(5) + 0.1 * stats.zscore(np.arange(10.0), ddof=1)
-    assert choose_place(aucs, 1) == expected
-    assert choose_place(aucs, None) == choose_place(aucs, 7) == 2
+    lambdas, tight = lambda_grid(50.0, 1.0)
+    np.testing.assert_allclose(lambdas, [50, 10, 1, 0.1, 0.01, 0.001])
+    assert lambdas[tight] == 1
+    assert len(lambdas) == tight + 1 + CV_DECADES
+    lambdas, tight = lambda_grid(50.0, 0.0)
+    assert tight is None
+    np.testing.assert_allclose(lambdas, 50 * 10.0 ** -np.arange(6))
 
 
 def test_rules_give_lambda_for_standardised_anomalies():
@@ -79,46 +68,17 @@ def test_rules_give_lambda_for_standardised_anomalies():
         find_lambda("tight", model, get_risk("pu"), "l2", settings)
 
 
-@pytest.mark.parametrize("name", ["rad", "pu", "nu"])
-def test_folds_hold_every_labelled_row_out_once_a_round(name):
-    rows, risk = make_model().rows, get_risk(name)
-    folds = held_out_folds(rows, risk, seed=0)
-    held = np.bincount(np.concatenate(folds), minlength=rows.n_rows)
-    used = np.isin(rows.y, list(risk.kinds() - {0}))
-    assert (held[used] == CV_REPEATS).all()
-    assert (held[~used] == (0 if name == "rad" else CV_REPEATS)).all()
-
-
 def test_held_out_aucs_follow_the_labels():
     model, risk, settings = make_model(), get_risk("rad"), SolverSettings()
     rows = model.rows
 
     def mean_auc(y):
         problem = Problem(model.over(RowBlocks(rows.X, y)), Objective(risk, rows.totals()), 1.0)
-        folds = held_out_folds(RowBlocks(rows.X, y), risk, 0)
+        folds = held_out_folds(y, None)
         return held_out_aucs(problem, np.array([1.0]), folds, settings).mean()
 
     assert mean_auc(rows.y) > 0.9
     assert mean_auc(np.random.default_rng(0).permutation(rows.y)) < 0.7
-
-
-# --- a, prior and lambda ------------------------------------------------------------------
-
-
-def test_candidates_begin_with_what_is_given_and_come_once():
-    found = candidates_around(0.1, 0.7, tight=1.0, top=20.0)
-    assert found[0] == (0.1, 0.7, 1.0)
-    assert len(set(found)) == len(found) == 3 * 4 * 4
-    assert {c.lam for c in found} == {20.0, 1.0, 0.1, 0.01}
-
-
-def test_selection_is_among_the_candidates():
-    model = make_model(400)
-    selection = select_candidate(model, get_risk("rad"), seed=0)
-    assert selection.candidates[0][:2] == (0.1, 0.8)
-    assert 0 <= selection.chosen < len(selection.candidates)
-    with pytest.raises(InputError, match="for penalty='l2', got 'l1'"):
-        check_select("cv", risk="rad", penalty="l1", lam="theorem")
 
 
 # --- feature maps -------------------------------------------------------------------------
@@ -196,7 +156,7 @@ def test_tensors_become_rows_of_floats_with_codes_on_their_device():
     assert not are_codes(torch.tensor([1, 0, 2]), 3)
     assert not are_codes(np.array([1, 0, -1]), 3)
     rows = tensor_rows(X.double(), np.array([1, 0, -1]), np.array([1.0, 2.0, 3.0]))
-    assert (rows.y.dtype, rows.sample_weight.dtype) == (torch.int8, torch.float64)
+    assert (rows.y.dtype, rows.sample_weight.dtype) == (torch.int16, torch.float64)
     np.testing.assert_array_equal(rows.totals(), [2, 1, 3])
     with pytest.raises(InputError, match=r"got a tensor of shape \(6,\)"):
         check_tensor(X.flatten())
@@ -272,13 +232,13 @@ def test_scores_are_sums_of_contributions_and_bounded_by_norms():
     X, _, _ = make_contaminated_rows(50, 3)
     w, b = np.array([1.0, -2.0, 0.5]), 0.3
     model = linear_detector(w, b, X.mean(axis=0), X.std(axis=0))
-    shares, base = model.contributions(X)
+    shares, base = model._contributions(X)
     scores = model.score_samples(X)
     np.testing.assert_allclose(shares.sum(axis=1) + base, scores)
     np.testing.assert_allclose(model.score_samples(sparse.csr_array(X)), scores)
     np.testing.assert_allclose(model.score_samples(torch.tensor(X)).numpy(), scores)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    assert model.largest_norm(X) == pytest.approx(np.sqrt((Z**2).sum(axis=1) + 4).max())
+    assert model._largest_norm(X) == pytest.approx(np.sqrt((Z**2).sum(axis=1) + 4).max())
 
 
 @pytest.mark.parametrize("w", [[1.0, 1.0], [1.0, 0.0]])

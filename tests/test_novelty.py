@@ -16,9 +16,9 @@ from riskad.app.model_files import load, save
 from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.core.labels import LabelCodes
 from riskad.detectors.auto.cross_fit import member_weights
 from riskad.detectors.auto.novelty import CHOICES, KindScores, Novelty, UnseenKinds, split_kinds
+from riskad.detectors.description import detector_tags
 
 
 def two_kinds(n_rows=500, seed=0):
@@ -28,10 +28,10 @@ def two_kinds(n_rows=500, seed=0):
     X = rng.normal(0, 1, (n_rows, 4))
     X[kind == 1, 0] += 6
     X[kind == 2] += np.array([-2.0, 6.0, 0.0, 0.0])
-    y = np.zeros(n_rows, dtype=np.int8)
+    y = np.zeros(n_rows, dtype=np.int16)
     y[np.flatnonzero(kind == 0)[:40]] = 1
     y[np.flatnonzero(kind == 1)[:8]] = -1
-    return X, LabelCodes.of(y), kind
+    return X, y, kind
 
 
 def auc(scores, kind, which):
@@ -47,7 +47,7 @@ def fitted():
 
 def test_novelty_finds_a_kind_that_nobody_labelled(fitted):
     X, _, kind = two_kinds(2000, seed=1)
-    score, novelty = fitted.anomaly_score_and_novelty(X)
+    score, novelty = fitted._anomaly_score_and_novelty(X)
     assert auc(score, kind, 1) > 0.97
     assert auc(novelty, kind, 2) > 0.97
     np.testing.assert_array_equal(score, fitted.anomaly_score(X))
@@ -201,7 +201,7 @@ def test_a_model_without_time_for_novelty_still_scores(fitted):
     kept = [name for name in fitted.members_ if name != "novelty"]
     for name in ("members_", "weights_", "scales_"):
         setattr(old, name, {member: getattr(fitted, name)[member] for member in kept})
-    assert not old.tells_novelty
+    assert not detector_tags(old).supports_novelty
     assert old.score_samples(X).shape == (50,)
     with pytest.raises(InputError, match="Fit it again"):
         old.novelty(X)

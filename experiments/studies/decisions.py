@@ -256,7 +256,7 @@ def run_law(cell: Cell) -> dict[str, Any]:
     model = AutoRAD(budget=600, n_jobs=1, random_state=seed)
     model.fit(X, read_codes(y), label_source="random")
     decided, scores, free = model.calibration_, model.anomaly_score(new), y == UNLABELLED
-    threshold, auc = model.anomaly_threshold, float(roc_auc_score(new_truth, scores))
+    threshold, auc = model._anomaly_threshold, float(roc_auc_score(new_truth, scores))
     flagged = model.anomaly_score(X[free]) > threshold
     review = review_rows(decided, decided.unlabelled, decided.n_unlabelled)
     expected = review.at(int(flagged.sum())).precision if review and flagged.any() else None

@@ -11,6 +11,7 @@ from riskad.core.bounds import FittedBounds, fitted_bounds
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, check_codes
 from riskad.core.risks import get_risk
+from riskad.detectors.description import detector_tags
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
 
@@ -27,9 +28,6 @@ def bounds_of(
 ) -> FittedBounds:
     """The bounds of a model fitted to rows X with labels y (see `fitted_bounds`).
 
-    With `select`, a and prior are the chosen values; the bounds do not account for choosing them on
-    the same rows.
-
     Examples
     --------
     >>> import numpy as np
@@ -42,7 +40,7 @@ def bounds_of(
     >>> found.error.vacuous, found.error.by_kind.largest
     (False, 'normal')
     """
-    if not getattr(model, "has_bounds", False):
+    if not detector_tags(model).has_bounds:
         raise InputError(
             f"bounds are known for a ShallowRAD or StreamingRAD, got a {type(model).__name__}. For "
             "other classes of scores use estimation_error with a MeasuredClass."
@@ -50,7 +48,7 @@ def bounds_of(
     check_is_fitted(model)
     risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
     counts = _effective_counts(check_codes(y), sample_weight)
-    return fitted_bounds(risk, counts, model.weight_norm_, model.largest_norm(X), delta=delta)
+    return fitted_bounds(risk, counts, model.weight_norm_, model._largest_norm(X), delta=delta)
 
 
 def _effective_counts(codes: np.ndarray, sample_weight: Any) -> LabelCounts:

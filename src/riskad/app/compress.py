@@ -14,6 +14,7 @@ from riskad.app.model_files import ModelHeader
 from riskad.app.noticed import NOTICED, Progress
 from riskad.app.results import steps_of
 from riskad.core.checks import InputError
+from riskad.detectors.base import Detector
 from riskad.detectors.compressed import CompressedRAD, Fidelity
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.tables.notes import catch_kinds
@@ -88,14 +89,14 @@ def compress_table(
         learned_rows=student.n_rows_,
         fidelity=student.fidelity_,
         times_as_fast=_seconds(teacher, some) / _seconds(student, some),
-        kept_rows_before=teacher.kept_rows(),
+        kept_rows_before=teacher._kept_rows(),
         warnings=[str(note) for note in notes],
     )
     small = Pipeline([("prepare", preparer), ("detect", student)])
     return small, _updated(header.report, student), report
 
 
-def _seconds(detector: Any, rows: Any) -> float:
+def _seconds(detector: Detector, rows: Any) -> float:
     """Processor time of scoring, the minimum of two runs."""
     seconds = []
     for _ in range(2):
@@ -112,9 +113,9 @@ def _updated(before: FitReport | None, student: CompressedRAD) -> FitReport | No
     return replace(
         before,
         model=type(student).__name__,
-        fitted=student.describe(),
+        fitted=student._describe(),
         settings=student.get_params(deep=False),
-        summary=student.describe_in_words(),
-        kept_rows=student.kept_rows(),
-        evidence=student.evidence_in_words(),
+        summary=student._describe_in_words(),
+        kept_rows=student._kept_rows(),
+        evidence=student._evidence_in_words(),
     )

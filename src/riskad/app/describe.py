@@ -59,10 +59,10 @@ def describe_model(model: Any, header: ModelHeader) -> FitReport:
     if isinstance(detector, SelfDescribing):
         report = replace(
             report,
-            fitted=report.fitted | detector.describe(),
-            summary=detector.describe_in_words(),
-            evidence=report.evidence or detector.evidence_in_words(),
-            kept_rows=detector.kept_rows(),
+            fitted=report.fitted | detector._describe(),
+            summary=detector._describe_in_words(),
+            evidence=report.evidence or detector._evidence_in_words(),
+            kept_rows=detector._kept_rows(),
         )
     if hasattr(detector, "offset_"):
         rule = str(getattr(detector, "threshold_", "risk"))

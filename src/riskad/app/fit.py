@@ -46,6 +46,8 @@ from riskad.decisions.calibration import Calibration, count_groups
 from riskad.decisions.capacity import CapacityPlan, plan_capacity, review_rows, review_table
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.thresholds import Threshold
+from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.rows.engine import Engine
 from riskad.tables.cells import to_text
@@ -162,7 +164,8 @@ def fit_table(
     _check_counts(detector, labelled, spec.model)
 
     progress("Preparing the columns")
-    preparer = TablePreparer(kinds=spec.kinds, group=spec.group, encode=not detector.takes_frames)
+    tags = detector_tags(detector)
+    preparer = TablePreparer(kinds=spec.kinds, group=spec.group, encode=not tags.accepts_frames)
     model = Pipeline([("prepare", preparer), ("detect", detector)])
     with catch_kinds(*NOTICED) as preparation_notes:
         kept = labelled.prepare(preparer, _features_of(labelled, spec))
@@ -170,7 +173,7 @@ def fit_table(
     _check_dense(detector, rows.features)
     chosen = _sampling_of(labelled, kept, spec.label_sampling if sampling is None else sampling)
     plan = None if spec.capacity is None else _plan(spec.capacity, labelled, rows)
-    rule = plan.rule if plan is not None else spec.rule or detector.default_threshold
+    rule = plan.rule if plan is not None else spec.rule or tags.threshold
 
     progress("Fitting the model")
     with catch_kinds(*NOTICED) as fit_notes:
@@ -187,7 +190,7 @@ def fit_table(
     if not hasattr(detector, "unlabelled_"):
         remember_unlabelled(detector, rows.features, rows.codes)
     if spec.forget_rows:
-        detector.forget_rows()
+        detector._forget_rows()
 
     flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty)
     report = _report(
@@ -221,12 +224,12 @@ def make_detector_of(spec: FitSpec) -> Any:
     rate = spec.anomaly_rate
     if rate is not None:
         entry = DETECTORS[spec.model]
-        if "anomaly_rate" in entry.load()._get_param_names():
-            settings.setdefault("anomaly_rate", rate)
+        if "contamination" in entry.load()._get_param_names():
+            settings.setdefault("contamination", rate)
         if 0 < rate < 1 and any(setting.name == "prior" for setting in entry.settings):
             settings.setdefault("prior", 1 - rate)
     detector = make_detector(spec.model, settings)
-    return detector.forget_rows() if spec.forget_rows else detector  # refused before any work
+    return detector._forget_rows() if spec.forget_rows else detector  # refused before any work
 
 
 def _open(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
@@ -280,9 +283,9 @@ def _check_forgotten(frame: pl.DataFrame, spec: FitSpec) -> None:
             )
 
 
-def _check_counts(detector: Any, labelled: LabelledTable, model: str) -> None:
+def _check_counts(detector: Detector, labelled: LabelledTable, model: str) -> None:
     try:
-        detector.check_counts(labelled.counts)
+        detector._check_counts(labelled.counts)
     except InputError as error:
         if model == "auto":
             raise
@@ -324,7 +327,7 @@ def _words(frame: pl.DataFrame, codes: Codes, first_row: int) -> list[str]:
     return texts.to_list()
 
 
-def _check_dense(detector: Any, matrix: Any) -> None:
+def _check_dense(detector: Detector, matrix: Any) -> None:
     """Networks do not take sparse matrices, which tables with many different texts become."""
     if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
         raise InputError(
@@ -345,15 +348,20 @@ def _plan(capacity: str, labelled: LabelledTable, rows: TrainingRows) -> Capacit
 
 
 def _fit_detector(
-    detector: Any, labelled: LabelledTable, rows: TrainingRows, sampling: Any, progress: Progress
+    detector: Detector,
+    labelled: LabelledTable,
+    rows: TrainingRows,
+    sampling: Any,
+    progress: Progress,
 ) -> None:
-    if detector.fits_any_source and labelled.training_rows is not None:
+    tags = detector_tags(detector)
+    if tags.accepts_any_source and labelled.training_rows is not None:
         detector.fit(labelled.training_rows)
         return
     options: dict[str, Any] = {}
-    if detector.holds_out_groups:  # for the others, groups matter when their folds are fitted
+    if tags.cross_fits:  # for the others, groups matter when their folds are fitted
         options = {"groups": rows.groups, "label_source": sampling}
-    listens = detector.tells_progress and detector.callback is None
+    listens = tags.reports_progress and detector.callback is None
     if listens:
         detector.set_params(callback=progress)
     try:
@@ -399,7 +407,7 @@ def _rank(
         detector.calibration_ = calibration.over(highest)
         detector.set_threshold(rule)
         detector.calibration_ = calibration
-        flagged = int((highest > detector.anomaly_threshold).sum())
+        flagged = int((highest > detector._anomaly_threshold).sum())
     if novelty is not None:  # of rows in files there may be too many to store
         keep = in_memory and "novelty" not in worst.columns
         novelty = novelty[worst[row].to_numpy() - 1] if keep else None
@@ -434,7 +442,7 @@ def _judge(
     scored = rows.with_columns(pl.Series("anomaly_score", scores, dtype=pl.Float64))
     if rows.height > most:  # the others need not be sorted
         scored = scored.filter(scores >= np.partition(scores, -most)[-most])
-    return int((scores > detector.anomaly_threshold).sum()), rank(scored).head(most)
+    return int((scores > detector._anomaly_threshold).sum()), rank(scored).head(most)
 
 
 def _join(
@@ -476,15 +484,15 @@ def _report(
         preparation=preparer.describe() + describe_left_out(earlier_results(labelled.columns)),
         model=type(detector).__name__,
         settings=plain_parameters(detector),
-        fitted=detector.describe(),
-        summary=detector.describe_in_words(),
-        kept_rows=detector.kept_rows(),
+        fitted=detector._describe(),
+        summary=detector._describe_in_words(),
+        kept_rows=detector._kept_rows(),
         evidence=describe_hold_out(detector, rows, spec.group, evidence.auc),
         auc=evidence.auc,
         why_no_auc=evidence.why_no_auc,
         over_time=evidence.periods,
         rule=rule,
-        threshold=detector.anomaly_threshold,
+        threshold=detector._anomaly_threshold,
         flagged=flagged,
         flagged_of=labelled.counts.unlabelled,
         rate=calibration.rate,
@@ -496,19 +504,19 @@ def _report(
     )
 
 
-def _reading(labelled: LabelledTable, kept: KeptRows, detector: Any) -> list[str]:
+def _reading(labelled: LabelledTable, kept: KeptRows, detector: Detector) -> list[str]:
     """How files larger than memory were read, and which rows were learned from."""
     if labelled.in_memory:
         return []
     learned = "learned from all rows"
-    if not kept.complete and detector.fits_any_source:
+    if not kept.complete and detector_tags(detector).accepts_any_source:
         learned += f"; quality and calibration rest on {kept.said}"
     elif not kept.complete:
         learned = f"learned from {kept.said}; then scored all"
     return [*labelled.how_read(), learned]
 
 
-def plain_parameters(detector: Any) -> dict[str, Any]:
+def plain_parameters(detector: Detector) -> dict[str, Any]:
     """Return the parameters of an estimator in a form that JSON can hold."""
     parameters = detector.get_params(deep=False)
     plain = (str, int, float, bool, type(None))

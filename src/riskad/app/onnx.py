@@ -28,7 +28,8 @@ from sklearn.utils.validation import check_is_fitted
 import riskad
 from riskad.app.results import knows_probabilities
 from riskad.core.checks import DataWarning, InputError
-from riskad.detectors.description import SelfDescribing
+from riskad.detectors.base import Detector
+from riskad.detectors.description import SelfDescribing, detector_tags
 from riskad.rows.table import TableSchema
 from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.formats.moments import to_seconds
@@ -114,10 +115,10 @@ def to_onnx(model: Any) -> Any:
     rows = _input_rows(graph, detector) if preparer is None else _prepared_rows(graph, preparer)
     sparse = preparer is not None and preparer.sparse_
     double, novelty = onnx.TensorProto.DOUBLE, None
-    if detector.tells_novelty:
-        scores, novelty = detector.onnx_scores_and_novelty(graph, rows, sparse)
+    if detector_tags(detector).supports_novelty:
+        scores, novelty = detector._onnx_scores_and_novelty(graph, rows, sparse)
     else:
-        scores = detector.onnx_scores(graph, rows, sparse)
+        scores = detector._onnx_scores(graph, rows, sparse)
     graph.output("anomaly_score", graph.node("Neg", scores), double)
     above = graph.node("Greater", "anomaly_score", np.array(-float(detector.offset_) + 0.0))
     graph.output("is_anomaly", above, onnx.TensorProto.BOOL)
@@ -246,7 +247,7 @@ def _prepared_rows(g: Graph, preparer: TablePreparer) -> str:
     return preparer.encoder_.onnx_rows(g, table) if preparer.encode else table
 
 
-def _input_rows(g: Graph, detector: Any) -> str:
+def _input_rows(g: Graph, detector: Detector) -> str:
     """X for a detector without a preparer; one input per column if it reads texts itself."""
     shape = getattr(detector, "shape_", (detector.n_features_in_,))
     if len(shape) > 1:
@@ -291,7 +292,7 @@ def _check_parity(model: Any, proto: Any) -> float | None:
             "if the model comes from riskad.fit_table, please report it."
         ) from None
     largest = float((np.abs(ours - theirs) / np.maximum(1, np.abs(ours))).max())
-    allowed = _steps(model)[1].graph_tolerance
+    allowed = _steps(model)[1]._graph_tolerance
     if not largest <= allowed:
         raise InputError(
             f"The graph gives other scores than the model: they differ by {largest:.2g} at most, "
@@ -323,7 +324,7 @@ def _trial_rows(model: Any) -> Any:
     preparer, detector = _steps(model)
     if preparer is not None:
         return pl.DataFrame({c.name: c.random_values(rng, _TRIAL_ROWS) for c in preparer.used()})
-    X = detector.trial_rows(rng, _TRIAL_ROWS)
+    X = detector._trial_rows(rng, _TRIAL_ROWS)
     schema = getattr(detector, "schema_", TableSchema())
     if schema == TableSchema():
         return X

@@ -34,6 +34,7 @@ from riskad.app.noticed import no_warnings
 from riskad.core.checks import InputError
 from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.rows.table import TableSchema, as_table
 from riskad.tables.cells import BLANK, Value
 from riskad.tables.kinds.base import Column
@@ -74,42 +75,25 @@ class Reason:
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """What each column of some rows adds to their anomaly scores.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        Columns of the user's table that the model uses.
-    values : ndarray of shape (n_rows, n_columns)
-        Values of the rows: numbers in their own units, text as text.
-    usual : tuple
-        Values of the usual row, by column.
-    contributions : ndarray of shape (n_rows, n_columns)
-        What each column adds; positive values make a row more anomalous. `base` plus the sum of a
-        row is its `anomaly_score`.
-    errors : ndarray of shape (n_rows, n_columns)
-        Standard errors of the contributions; 0 if they are exact.
-    base : float
-        Anomaly score of the usual row.
-    anomaly_score : ndarray of shape (n_rows,)
-        Anomaly scores of the rows.
-    described_by : dict
-        By name, the `riskad.tables.kinds.base.Column` that shows values of a column as the
-        user knows them; empty for models of matrices.
-    parts : dict
-        By name of a column of dates or times, the part that counts most in each row: its weekday,
-        for instance, or the time that has elapsed.
-    """
+    """What each column of some rows adds to their anomaly scores."""
 
     columns: tuple[str, ...]
+    """Columns of the user's table that the model uses."""
     values: NDArray[Any]
+    """(rows, columns): numbers in their own units, text as text."""
     usual: tuple[Value, ...]
+    """Values of the usual row."""
     contributions: Floats
+    """(rows, columns): what each adds; positive values make a row more anomalous."""
     errors: Floats
+    """Their standard errors; 0 if they are exact."""
     base: float
+    """Anomaly score of the usual row; with the sum of a row's contributions, that of the row."""
     anomaly_score: Floats
     described_by: Mapping[str, Column | DerivedColumn] = field(default_factory=dict)
+    """By name, what shows values of a column as the user knows them; empty for matrices."""
     parts: Mapping[str, list[str]] = field(default_factory=dict)
+    """By name of a column of dates, the part that counts most in each row: its weekday, say."""
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -135,6 +119,10 @@ class Reasons:
             shown_usual = self.part_in_words(row, j, usual) or shown_usual
         adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
         return Reason(self.columns[j], shown, shown_usual, adds, error)
+
+    def has_parts(self, j: int) -> bool:
+        """Whether a column is one of dates or times."""
+        return self.columns[j] in self.parts
 
     def part_in_words(self, row: int, j: int, value: Value) -> str:
         """Name the part of a date that counts most in a row: Saturday, if the value is one."""
@@ -239,7 +227,7 @@ def explain_rows(
             len(rows.columns),
             scores=scores,
             base=base,
-            slow=isinstance(rows.model, Detector) and rows.model.slow_to_score,
+            slow=detector_tags(rows.model).slow_to_score,
             random_state=random_state,
             end=time.perf_counter() + seconds,
         )
@@ -261,8 +249,8 @@ def _own_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | Non
     """phi(r) - phi(x) of a detector that computes them (its scores are high if normal)."""
     if not isinstance(rows.model, Detector):
         return None
-    terms = rows.model.contributions(rows.matrix)
-    usual = rows.model.contributions(rows.like_matrix(rows.reference[None, :]))
+    terms = rows.model._contributions(rows.matrix)
+    usual = rows.model._contributions(rows.like_matrix(rows.reference[None, :]))
     if terms is None or usual is None:
         return None
     d = len(rows.owners)
@@ -276,8 +264,8 @@ def _own_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | Non
     off = np.abs(base + contributions.sum(axis=1) - scores)
     if not (off <= allowed).all():
         raise RuntimeError(
-            f"{type(rows.model).__name__}.contributions does not add up to its scores; they differ "
-            f"by {off.max():.3g}."
+            f"{type(rows.model).__name__}._contributions does not add up to its scores; they "
+            f"differ by {off.max():.3g}."
         )
     return contributions
 
@@ -313,14 +301,8 @@ def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> N
     Medians and most frequent texts can make a row like no other: one between two groups of rows, or
     a payment on a Sunday. If it is more suspicious than half of the rows, it is replaced. Of the
     less suspicious half, take the row in the middle and the rows most like it, 25 in all: their
-    medians and most frequent texts are then the usual row. No row itself is kept.
-
-    Parameters
-    ----------
-    model
-        A fitted pipeline of a `TablePreparer` and a detector; its preparer is changed.
-    parsed, scores
-        Training rows from `TablePreparer.parse`, and their anomaly scores.
+    medians and most frequent texts are then the usual row. No row itself is kept. `parsed` are the
+    training rows; the preparer of the model is changed.
     """
     preparer, detector = model[0], model[1]
 
@@ -412,8 +394,7 @@ def _rows_of_matrix(model: Any, X: Any, background: Any) -> _Rows:
             "table or a matrix."
         )
     levels = getattr(model, "schema_", TableSchema()).levels
-    matrix = _as_matrix(model, X)
-    reference = _usual_features(model, background, levels)
+    matrix, reference = _as_matrix(model, X), _usual_features(model, background, levels)
     width = matrix.shape[1]
     if len(reference) != width:
         raise InputError(

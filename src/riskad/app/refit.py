@@ -345,7 +345,7 @@ def _compared(rows: _Rows, before: object, after: object) -> Comparison:
 
 
 def _judged(codes: Codes, scores: NDArray[np.float64], detector: object, auc: Auc) -> Judged:
-    flagged = scores > detector.anomaly_threshold  # type: ignore[attr-defined]
+    flagged = scores > detector._anomaly_threshold  # type: ignore[attr-defined]
     return Judged(
         auc, int((flagged & (codes == ANOMALY)).sum()), int((flagged & (codes == NORMAL)).sum())
     )

@@ -18,6 +18,8 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.thresholds import Threshold, parse_threshold
+from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.tables.cells import check_columns, to_text
 from riskad.tables.preparation import TablePreparer
 
@@ -41,7 +43,6 @@ __all__ = [
     "score_rows",
     "steps_of",
     "suspects_of",
-    "tells_novelty",
 ]
 
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
@@ -155,13 +156,13 @@ def free_name(columns: Sequence[str]) -> str:
 # --- decisions ---------------------------------------------------------------------------
 
 
-def own_decision(detector: Any) -> Decision:
+def own_decision(detector: Detector) -> Decision:
     """Return the decision by the model's own threshold."""
-    return Decision(str(getattr(detector, "threshold_", "risk")), detector.anomaly_threshold)
+    return Decision(str(getattr(detector, "threshold_", "risk")), detector._anomaly_threshold)
 
 
 def decide(
-    detector: Any,
+    detector: Detector,
     rule: Threshold | None,
     fdr: float | None,
     all_scores: Callable[[], NDArray[np.float64]],
@@ -198,27 +199,24 @@ def decide(
     return Decision(str(rule), rule.of(calibration))
 
 
-def score_rows(detector: Any, rows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+def score_rows(
+    detector: Detector, rows: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Return the anomaly scores of prepared rows and, if the detector has it, novelty."""
-    if tells_novelty(detector):
-        scores, novelty = detector.anomaly_score_and_novelty(rows)
+    if detector_tags(detector).supports_novelty:
+        scores, novelty = detector._anomaly_score_and_novelty(rows)
         return scores, novelty
     return detector.anomaly_score(rows), None
 
 
-def tells_novelty(detector: Any) -> bool:
-    """Return whether a model measures how unlike all training rows a row is."""
-    return getattr(detector, "tells_novelty", False)
-
-
-def knows_probabilities(detector: Any) -> bool:
+def knows_probabilities(detector: Detector) -> bool:
     """Return whether a model gives the probability that a row is an anomaly."""
     calibration = getattr(detector, "calibration_", None)
     return calibration is not None and calibration.knows_probabilities
 
 
 def score_columns(
-    detector: Any,
+    detector: Detector,
     scores: NDArray[np.float64],
     decision: Decision,
     novelty: NDArray[np.float64] | None = None,

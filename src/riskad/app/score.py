@@ -33,11 +33,12 @@ from riskad.app.results import (
     score_rows,
     steps_of,
     suspects_of,
-    tells_novelty,
 )
 from riskad.core.checks import InputError, check_choice
 from riskad.decisions.capacity import Found, review_rows
 from riskad.decisions.thresholds import Threshold
+from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.tables.notes import catch_kinds
 from riskad.tables.targets import NewRows, Since, Target
 
@@ -150,7 +151,7 @@ def score_table(
     whole = isinstance(table, pl.DataFrame)
     job = _Scoring(model, [table] if whole else table, fdr, reasons, progress, scored)
     check_choice("by", by, RANKED_BY)
-    if by == "novelty" and not tells_novelty(job.detector):
+    if by == "novelty" and not detector_tags(job.detector).supports_novelty:
         raise InputError(
             f"{type(job.detector).__name__} does not tell novelty. Fit the model again with "
             "model='auto', or rank rows by score."
@@ -241,7 +242,7 @@ class _Totals:
         self.flagged += int(results["is_anomaly"].sum())
 
 
-def _expected(detector: Any, totals: _Totals) -> Found | None:
+def _expected(detector: Detector, totals: _Totals) -> Found | None:
     """Expected anomalies among the flagged rows, by the labels of the fit."""
     calibration = getattr(detector, "calibration_", None)
     if calibration is None or not totals.flagged:
@@ -340,7 +341,7 @@ def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Prog
         yield batch, said
 
 
-def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
+def added_columns(detector: Detector, fdr: float | None, reasons: int) -> list[str]:
     """The columns that scoring adds."""
     score, flag, probability, p_value, novelty = RESULT_COLUMNS
     return [
@@ -348,7 +349,7 @@ def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
         flag,
         *([probability] if knows_probabilities(detector) else []),
         *([p_value] if fdr is not None else []),
-        *([novelty] if tells_novelty(detector) else []),
+        *([novelty] if detector_tags(detector).supports_novelty else []),
         *_reason_names(reasons),
     ]
 

@@ -43,7 +43,7 @@ def change_threshold(
     calibration: Calibration = detector._calibrated("other thresholds than the model's")
     before = str(detector.threshold_)
     detector.set_threshold(read_rule(threshold))
-    rule, t = str(detector.threshold_), detector.anomaly_threshold
+    rule, t = str(detector.threshold_), detector._anomaly_threshold
     flagged = round(float((calibration.unlabelled > t).mean()) * calibration.n_unlabelled)
     changed = header.report
     if changed is not None:

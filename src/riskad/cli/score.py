@@ -130,8 +130,9 @@ def score(
 def _compress_hint(run: Run) -> str:
     """What to do if scoring takes long."""
     from riskad.app.results import steps_of
+    from riskad.detectors.description import detector_tags
 
-    if not steps_of(run.model)[1].slow_to_score:
+    if not detector_tags(steps_of(run.model)[1]).slow_to_score:
         return ""
     command = f"riskad compress {shlex.quote(str(run.model_file))} DATA -o small.riskad"
     return f" A model that scores some 10 times as fast: {command}"

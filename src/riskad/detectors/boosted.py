@@ -50,14 +50,15 @@ from riskad.core.labels import NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import LOSSES, Loss, Pointwise
 from riskad.core.objective import Objective, RowSum
 from riskad.core.risks import RISKS, Risk, get_risk
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
-from riskad.detectors.tree_conversion import from_lightgbm
 from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import from_lightgbm
 from riskad.metrics.folds import PNUStratifiedKFold, count_independent
 from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 from riskad.storage import fields
 
 __all__ = ["BoostedRAD", "LabelledTrees"]
@@ -128,8 +129,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     min_samples_leaf : float >= 0.001, default=1.0
         Minimum weight of a leaf, where a labelled row weighs 1 on average. The risk sets the total
         weight of the unlabelled rows: with a = 0.1, about a tenth of all.
-    random_state : int, default=None
-        Seed for folds and splits. None means 0: the same data gives the same model.
+    random_state : int, RandomState or None, default=0
+        Seed for folds and splits. With a number, the same data give the same model.
     n_jobs : int, default=1
         Threads of LightGBM in `fit`. More help from about 100,000 rows on, if cores are free.
 
@@ -166,7 +167,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     """
 
     cv_risk_: np.ndarray | None
-    shape_in_words: ClassVar[str] = "boosted trees"
+    _shape_in_words: ClassVar[str] = "boosted trees"
     trees_: Trees
 
     _state_fields: ClassVar[fields.Fields] = {
@@ -207,7 +208,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         learning_rate: float = 0.1,
         max_leaf_nodes: int = 8,
         min_samples_leaf: float = 1.0,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
         n_jobs: int = 1,
     ):
         self.loss = loss
@@ -330,26 +331,26 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     def _scores(self, X: Any) -> np.ndarray:
         return self.trees_.predict(self._seen(X))
 
-    def contributions(self, X: Any) -> tuple[Any, float] | None:
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
         """Return the Shapley values of the trees (`Trees.contributions`), and their mean."""
         result = self.trees_.contributions(self._seen(X))
         return None if result is None else (self._by_column(result[0]), result[1])
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the sum of the trees."""
         return self.trees_.onnx(graph, self._graph_rows(graph, rows))
 
-    def lighter(self) -> Self:
+    def _clone_for_fold(self) -> Self:
         """Return an unfitted copy that grows for fewer rounds."""
         return clone(self).set_params(max_iter=_FOLD_ITER)
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the number of rounds, the threshold and the parts of the risk."""
-        return super().describe() | {"rounds": int(self.n_iter_)}
+        return super()._describe() | {"rounds": int(self.n_iter_)}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return what was minimised, and in how many rounds."""
-        return [*super().describe_in_words(), f"{self.n_iter_:,} rounds"]
+        return [*super()._describe_in_words(), f"{self.n_iter_:,} rounds"]
 
 
 class _Boosting:
@@ -585,12 +586,12 @@ class LabelledTrees(BaseEstimator):
             self.trees_ = from_lightgbm(lightgbm.train(parameters, data, self.max_iter or rounds))
         return self
 
-    def lighter(self) -> LabelledTrees:
+    def _clone_for_fold(self) -> LabelledTrees:
         """Return an unfitted copy that grows for fewer rounds."""
         most = self.max_iter or _LABELLED_FOLD_ITER
         return clone(self).set_params(max_iter=min(most, _LABELLED_FOLD_ITER))
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return 0: trees hold no rows."""
         return 0
 
@@ -598,7 +599,7 @@ class LabelledTrees(BaseEstimator):
         """Return the log-odds of being normal."""
         return self.trees_.predict(np.asarray(X))
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the sum of the trees."""
         return self.trees_.onnx(graph, rows)
 

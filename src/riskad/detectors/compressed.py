@@ -28,9 +28,10 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
 from riskad.detectors.auto.detector import AutoRAD
+from riskad.detectors.base import RandomState
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.detectors.tree_conversion import from_sklearn
 from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import from_sklearn
 from riskad.metrics.ranking import auc_with_interval
 from riskad.rows.encoding import fit_encoder
 from riskad.storage import fields
@@ -121,8 +122,8 @@ class CompressedRAD(FrameDetector):
         Number of trees.
     budget : float, default=60.0
         Budget of the `AutoRAD` that `fit` learns from, in seconds.
-    random_state : int, optional
-        Seed; None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed.
 
     Attributes
     ----------
@@ -173,7 +174,7 @@ class CompressedRAD(FrameDetector):
         fields.require(rising, "knots_: falling")
 
     def __init__(
-        self, *, n_estimators: int = 100, budget: float = 60.0, random_state: int | None = None
+        self, *, n_estimators: int = 100, budget: float = 60.0, random_state: RandomState = 0
     ):
         self.n_estimators = n_estimators
         self.budget = budget
@@ -235,7 +236,7 @@ class CompressedRAD(FrameDetector):
         beyond = np.minimum(f - own[0], 0) + np.maximum(f - own[-1], 0)
         return np.asarray(np.interp(f, own, original) + beyond)
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph.
 
         A score is that of the first knot, and what each segment between knots adds: its slope times
@@ -252,17 +253,17 @@ class CompressedRAD(FrameDetector):
         past = graph.node("Min", graph.node("Max", past, least), most)
         return str(graph.node("Add", graph.node("MatMul", past, slopes), original[:1]))
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the threshold, the original detector, and what was lost."""
         learned = {"teacher": self.teacher_, "rows": self.n_rows_, "trees": self.trees_.n_trees}
-        return super().describe() | learned | {"fidelity": asdict(self.fidelity_)}
+        return super()._describe() | learned | {"fidelity": asdict(self.fidelity_)}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return which detector was compressed, and what was lost."""
         learned = f"learned the scores of {self.teacher_} from {self.n_rows_:,} rows"
         return [f"{self.trees_.n_trees:,} trees that {learned}", *self.fidelity_.in_words()]
 
-    def evidence_in_words(self) -> str:
+    def _evidence_in_words(self) -> str:
         """Describe that held-out scores come from the original model."""
         return f"scored by {self.teacher_}, before it was compressed"
 

@@ -1,24 +1,23 @@
 """What a detector reports about itself. Other code asks the detector and never checks its class.
 
+Users see a scikit-learn estimator. What the rest of the package asks is `DetectorTags`, as
+scikit-learn has tags, and the underscored methods of `SelfDescribing`:
+
 | a detector reports | used by |
 |---|---|
-| `used_kinds`, `check_counts`: which kinds of row it learns from, and needs | fits of tables |
-| `takes_frames`: whether it takes frames with gaps and categories | fits of tables |
-| `fits_any_source`: whether it learns from rows in any source | larger tables |
-| `describe`, `describe_in_words`: what it found, as numbers and as sentences | summary, report |
-| `evidence_in_words`: what scored the held-out labelled rows | summary, report |
-| `has_bounds`: whether the paper's bounds hold for it | bounds |
-| `lighter`: a copy that is faster to fit, for a fold | `AutoRAD` |
-| `contributions`: what each column adds to a score, if it can compute this | reasons |
-| `onnx_scores`, `trial_rows`: its scoring as nodes of a graph, rows to test it on | export |
-| `kept_rows`, `forget_rows`: training rows that it stores | `inspect`, `fit --forget-rows` |
-| `tells_novelty`: whether it measures how unlike all training rows a row is | scores of tables |
-| `slow_to_score`: whether reasons should use fewer scores | reasons |
+| `_used_kinds`, `_check_counts`: which kinds of row it learns from, and needs | fits of tables |
+| `_describe`, `_describe_in_words`: what it found, as numbers and as sentences | summary, report |
+| `_evidence_in_words`: what scored the held-out labelled rows | summary, report |
+| `_clone_for_fold`: an unfitted copy that is faster to fit | `AutoRAD` |
+| `_contributions`: what each column adds to a score, if it can compute this | reasons |
+| `_onnx_scores`, `_trial_rows`: its scoring as nodes of a graph, rows to test it on | export |
+| `_kept_rows`, `_forget_rows`: training rows that it stores | `inspect`, `fit --forget-rows` |
 | `_state_fields`: what a model file may contain of it | model files |
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,12 +26,15 @@ from sklearn.base import clone
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.risks import Risk, get_risk
+from riskad.decisions.thresholds import RiskZero, Threshold
 
 __all__ = [
     "GRAPH_TOLERANCE",
+    "DetectorTags",
     "MinimisesRisk",
     "SelfDescribing",
     "check_kinds_present",
+    "detector_tags",
     "say_settings",
 ]
 
@@ -41,39 +43,74 @@ GRAPH_TOLERANCE = 1e-5
 _ALL_KINDS = frozenset({NORMAL, ANOMALY, UNLABELLED})
 
 
+@dataclass(frozen=True)
+class DetectorTags:
+    """What a detector can do, for code that treats all detectors alike.
+
+    Parameters
+    ----------
+    accepts_frames
+        Rows may be a frame with null for missing values and text columns as categories.
+    accepts_any_source
+        `fit` goes through all rows of a Parquet file, a cluster or a device; other detectors learn
+        from rows in memory.
+    cross_fits
+        `fit` itself holds out labelled rows, and takes `groups` for this.
+    reports_progress
+        `fit` calls the parameter `callback` with a sentence at each step.
+    supports_novelty
+        It has `novelty` and `_anomaly_score_and_novelty`.
+    supports_guarded_risks
+        A guarded risk, which cannot be negative, can be chosen.
+    has_bounds
+        Theorems 2 and 3 hold for it: it has `weight_norm_` and `_largest_norm`.
+    slow_to_score
+        A score takes about 0.1 ms or more.
+    threshold
+        The rule that decides for a table unless another is given.
+
+    Examples
+    --------
+    >>> from riskad import ForestRAD
+    >>> detector_tags(ForestRAD()).accepts_frames
+    True
+    """
+
+    accepts_frames: bool = False
+    accepts_any_source: bool = False
+    cross_fits: bool = False
+    reports_progress: bool = False
+    supports_novelty: bool = False
+    supports_guarded_risks: bool = True
+    has_bounds: bool = False
+    slow_to_score: bool = False
+    threshold: Threshold = field(default_factory=RiskZero)
+
+
+def detector_tags(model: Any) -> DetectorTags:
+    """Return the tags of a detector; those of any other estimator are the defaults."""
+    return model.__riskad_tags__() if hasattr(model, "__riskad_tags__") else DetectorTags()
+
+
 class SelfDescribing:
-    """The methods and flags of every detector; these defaults are right for most."""
+    """The methods of every detector; these defaults are right for most."""
 
     offset_: float
     n_features_in_: int
-    takes_guarded_risks: ClassVar[bool] = True
-    """Whether a guarded risk, which cannot be negative, can be chosen."""
-    has_bounds: ClassVar[bool] = False
-    """Whether Theorems 2 and 3 hold for it: it has `weight_norm_` and `largest_norm`."""
-    slow_to_score: ClassVar[bool] = False
-    """Whether a score takes about 0.1 ms or more."""
-    tells_progress: ClassVar[bool] = False
-    """Whether a fit calls the parameter `callback` with a sentence at each step."""
-    holds_out_groups: ClassVar[bool] = False
-    """Whether `fit` itself holds out labelled rows, and takes `groups` for this."""
-    fits_any_source: ClassVar[bool] = False
-    """Whether `fit` goes through all rows of a source; others learn from rows in memory."""
 
-    tells_novelty: bool = False
-    """Whether it has `novelty` and `anomaly_score_and_novelty`."""
-    takes_frames: ClassVar[bool] = False
-    """Whether rows may be a frame with null for missing values and text columns as categories."""
+    def __riskad_tags__(self) -> DetectorTags:
+        return DetectorTags()
 
     @property
-    def graph_tolerance(self) -> float:
+    def _graph_tolerance(self) -> float:
         """How much scores of its ONNX graph may differ, relative for scores larger than 1."""
         return GRAPH_TOLERANCE
 
-    def used_kinds(self) -> frozenset[int]:
+    def _used_kinds(self) -> frozenset[int]:
         """Return the kinds of row, by label code, that a fit learns from."""
         return _ALL_KINDS
 
-    def check_counts(self, counts: LabelCounts) -> None:
+    def _check_counts(self, counts: LabelCounts) -> None:
         """Refuse, before any work, labels from which nothing can be learned.
 
         Parameters
@@ -87,27 +124,27 @@ class SelfDescribing:
                 "rows that you know to be normal or anomalies, and leave the others unlabelled."
             )
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the results of a fit, by name, in a form that JSON can hold."""
         return {"threshold": -float(self.offset_) + 0.0}  # not a negative zero
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return what was fitted and how, in sentences."""
         return [type(self).__name__]
 
-    def evidence_in_words(self) -> str:
+    def _evidence_in_words(self) -> str:
         """Describe what scored the held-out labelled rows."""
         return "scored by a model fitted without its label"
 
-    def needs_rows(self) -> bool:
+    def _needs_rows(self) -> bool:
         """Return whether scoring needs training rows, which a model file then contains."""
         return False
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return how many training rows the fitted detector stores, and its model file with it."""
         return 0
 
-    def forget_rows(self) -> Self:
+    def _forget_rows(self) -> Self:
         """Drop training rows, if scoring does not need them.
 
         Returns
@@ -115,7 +152,7 @@ class SelfDescribing:
         Self
             The detector, with the same scores.
         """
-        if self.needs_rows():
+        if self._needs_rows():
             raise InputError(
                 f"{type(self).__name__} scores rows by comparing them with training rows, and "
                 "cannot do without these. model='boosted', model='forest' and model='shallow' "
@@ -123,11 +160,11 @@ class SelfDescribing:
             )
         return self
 
-    def lighter(self) -> Self:
+    def _clone_for_fold(self) -> Self:
         """Return an unfitted copy that is faster to fit, for folds of labelled rows."""
         return clone(self)
 
-    def contributions(self, X: Any) -> tuple[Any, float] | None:
+    def _contributions(self, X: Any) -> tuple[Any, float] | None:
         """Return what each column adds to the scores of validated rows, and the constant term.
 
         Returns
@@ -139,7 +176,7 @@ class SelfDescribing:
         """
         return None
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Add the scoring of rows to an ONNX graph.
 
         Parameters
@@ -161,7 +198,7 @@ class SelfDescribing:
             "model='auto', model='shallow', model='boosted' or model='forest'."
         )
 
-    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows of numbers around the training rows, to test a graph on.
 
         Parameters
@@ -183,35 +220,35 @@ class MinimisesRisk(SelfDescribing):
 
     risk: str
     risk_parts_: dict[str, float]
-    shape_in_words: ClassVar[str] = ""
+    _shape_in_words: ClassVar[str] = ""
     """The kind of score that it fits."""
-    remedy_setting: ClassVar[str] = ""
+    _remedy_setting: ClassVar[str] = ""
     """A setting that must change together with the risk."""
 
-    def used_kinds(self) -> frozenset[int]:
+    def _used_kinds(self) -> frozenset[int]:
         """Return the kinds of row that the risk has terms for."""
         return frozenset(self._bound_risk().kinds())
 
-    def check_counts(self, counts: LabelCounts) -> None:
+    def _check_counts(self, counts: LabelCounts) -> None:
         """Refuse labels that lack a kind of row that the risk needs."""
         totals = np.zeros(3)
         totals[[NORMAL, ANOMALY, UNLABELLED]] = counts.normal, counts.anomaly, counts.unlabelled
-        check_kinds_present(self._bound_risk(), counts, totals, self.remedy_setting)
+        check_kinds_present(self._bound_risk(), counts, totals, self._remedy_setting)
 
     def _bound_risk(self) -> Risk:
         """The risk; only its kinds of row matter here."""
         return get_risk(self.risk)
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the threshold and what each term of the risk contributes."""
         parts = getattr(self, "risk_parts_", {})
-        return super().describe() | (
+        return super()._describe() | (
             {"risk_parts": {name: float(part) for name, part in parts.items()}} if parts else {}
         )
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return what was minimised, and for how long."""
-        return [say_settings(self.shape_in_words or type(self).__name__, self)]
+        return [say_settings(self._shape_in_words or type(self).__name__, self)]
 
 
 def say_settings(shape: str, detector: Any) -> str:

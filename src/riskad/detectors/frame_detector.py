@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.detectors.base import Detector, refuse_non_finite
+from riskad.detectors.description import DetectorTags
 from riskad.rows.encoding import AnomalyRateEncoder, OneHotImputer
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.table import Table, TableSchema, as_table, input_errors, is_frame
@@ -46,8 +48,6 @@ class FrameDetector(Detector):
     category, for detectors that learn it.
     """
 
-    random_state: int | None
-    takes_frames: ClassVar[bool] = True
     schema_: TableSchema
     evidence_: AnomalyRateEncoder
 
@@ -67,10 +67,6 @@ class FrameDetector(Detector):
             levels = schema.levels.get(place)
             right = levels is not None and len(values) == len(levels) + 1
             require(right, "evidence_: of other levels")
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; texts of a frame as codes, dates as seconds."""
@@ -162,6 +158,9 @@ class FrameDetector(Detector):
         """The same in an ONNX graph."""
         columns = [*self._schema.onnx_parts(graph, rows), *self._evidence.onnx_columns(graph, rows)]
         return graph.node("Concat", rows, *columns, axis=1) if columns else rows
+
+    def __riskad_tags__(self) -> DetectorTags:
+        return replace(super().__riskad_tags__(), accepts_frames=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

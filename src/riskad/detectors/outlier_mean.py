@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from riskad.core.labels import LabelCounts
 from riskad.detectors.auto.views import rows_around
+from riskad.detectors.base import RandomState
+from riskad.detectors.description import DetectorTags
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
+from riskad.rows.engine import one_blas_thread
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
 
 _FLAGGED = 0.05  # of the training rows
@@ -27,8 +30,8 @@ class OutlierMean(FrameDetector):
 
     Parameters
     ----------
-    random_state : int, optional
-        Seed; None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed.
 
     Attributes
     ----------
@@ -41,8 +44,6 @@ class OutlierMean(FrameDetector):
     >>> OutlierMean().fit(X, np.zeros(201, dtype=int)).anomaly_score(X).argmax()
     np.int64(200)
     """
-
-    slow_to_score: ClassVar[bool] = True
 
     _state_fields: ClassVar[Fields] = {
         "random_state": SEED,
@@ -58,7 +59,7 @@ class OutlierMean(FrameDetector):
         require(features.n_features_in_ == d, "features_: of other columns")
         require("outliers" in features.slices_, "features_: without outlier scores")
 
-    def __init__(self, *, random_state: int | None = None):
+    def __init__(self, *, random_state: RandomState = 0):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> OutlierMean:
@@ -82,33 +83,36 @@ class OutlierMean(FrameDetector):
         with one_blas_thread():
             return self._mean(self.features_.transform(self.encoder_.transform(self._seen(X))))
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def __riskad_tags__(self) -> DetectorTags:
+        return replace(super().__riskad_tags__(), slow_to_score=True)
+
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""
         numbers = self.encoder_.onnx_rows(graph, self._graph_rows(graph, rows))
         parts = self.features_.onnx_parts(graph, numbers)
         mean = graph.node("ReduceMean", parts["outliers"], np.array([1]), keepdims=0)
         return str(graph.node("Neg", mean))
 
-    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows."""
         return rows_around(self.encoder_, self.features_, self.n_features_in_, rng, n_rows)
 
-    def check_counts(self, counts: LabelCounts) -> None:
+    def _check_counts(self, counts: LabelCounts) -> None:
         """Accept any labels, or none."""
 
-    def needs_rows(self) -> bool:
+    def _needs_rows(self) -> bool:
         """Return True: rows are compared with training rows."""
         return True
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return the number of standardised training rows to which distances are measured."""
         return self.features_.kept_rows()
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the threshold and how many rows took part."""
-        return super().describe() | {"rows": self.n_rows_}
+        return super()._describe() | {"rows": self.n_rows_}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Report that no label was learned from."""
         return [
             "mean of two outlier scores; unsupervised: no label was learned from, and the share of "

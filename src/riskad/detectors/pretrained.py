@@ -14,6 +14,7 @@ a training on synthetic tables that went on with three of four tables drawn from
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakKeyDictionary
@@ -24,16 +25,13 @@ from sklearn.decomposition import PCA
 
 from riskad.core.checks import InputError, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.detectors.base import Detector, refuse_non_finite
-from riskad.detectors.description import say_settings
-from riskad.detectors.features.graph import beside, standardised
-from riskad.detectors.features.maps import PrincipalComponents
-from riskad.detectors.features.scaling import ColumnScale
+from riskad.detectors.base import Detector, RandomState, refuse_non_finite
+from riskad.detectors.description import DetectorTags, say_settings
+from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside, standardised
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
-from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.engine import Threads, usable_cpus
-from riskad.rows.linear import sparse_to_dense
+from riskad.rows.arrays import to_dense
+from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
 from riskad.storage.fields import (
     COUNT,
     SEED,
@@ -81,8 +79,8 @@ class PretrainedRAD(Detector):
         Number of unlabelled rows that the network reads. Time grows with it.
     weights : {"tables-3"}, default="tables-3"
         Which weights of the network to use: this version has one set.
-    random_state : int, optional
-        Seed for sampling the rows to read. None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed for sampling the rows to read.
 
     Attributes
     ----------
@@ -111,8 +109,6 @@ class PretrainedRAD(Detector):
     >>> PretrainedRAD().fit(X, y).predict([[0.0, 0.0], [9.0, 0.0], [0.0, -9.0]])
     array([ 1, -1, -1])
     """
-
-    slow_to_score: ClassVar[bool] = True
 
     _state_fields: ClassVar[Fields] = {
         "prior": SHARE,
@@ -143,23 +139,26 @@ class PretrainedRAD(Detector):
         require(state["context_"].shape[1] == seen, "context_: of other columns")
         require(len(state["context_"]) > 0, "context_: no rows")
 
-    def lighter(self) -> Self:
+    def __riskad_tags__(self) -> DetectorTags:
+        return replace(super().__riskad_tags__(), slow_to_score=True)
+
+    def _clone_for_fold(self) -> Self:
         """Return an unfitted copy that reads half as many unlabelled rows."""
         return clone(self).set_params(unlabelled=self.unlabelled // 2)
 
-    def needs_rows(self) -> bool:
+    def _needs_rows(self) -> bool:
         """Return True: the network reads training rows whenever it scores rows."""
         return True
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return the number of rows that the network reads."""
         return len(self.context_)
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the threshold and the number of rows that the network reads."""
-        return super().describe() | {"rows_read": len(self.context_)}
+        return super()._describe() | {"rows_read": len(self.context_)}
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return which network scores rows, and how many rows it reads."""
         return [
             say_settings("network trained on real and synthetic tables", self),
@@ -172,7 +171,7 @@ class PretrainedRAD(Detector):
         prior: float = 0.8,
         unlabelled: int = 300,
         weights: str = _DEFAULT,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.prior = prior
         self.unlabelled = unlabelled
@@ -216,7 +215,7 @@ class PretrainedRAD(Detector):
         return self
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
-        X = sparse_to_dense(super()._check_rows(X, reset))
+        X = to_dense(super()._check_rows(X, reset))
         if np.isinf(X).any():
             refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=True)
         return X
@@ -275,18 +274,18 @@ class PretrainedRAD(Detector):
             return -np.concatenate(list(parts)).astype(float)
 
     @property
-    def graph_tolerance(self) -> float:
+    def _graph_tolerance(self) -> float:
         """Even in NumPy, single precision differs from double by 2e-5 to 3e-4, row by row."""
         return 3e-4
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the network, with what it reads of the context as constants."""
         Z = graph.cast(self._graph_columns(graph, rows), np.float32)
         network = TableNetwork.load(self.weights_)
         said = network_scores(graph, Z, network, self.context_, self.states_)
         return str(graph.node("Neg", said))
 
-    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows."""
         X = np.zeros((n_rows, self.n_features_in_))
         drawn = rng.standard_normal((n_rows, len(self.kept_)))

@@ -64,7 +64,7 @@ OURS = {
     "Calibration": "riskad.decisions.calibration",
     "Capacity": "riskad.decisions.thresholds",
     "ColumnProducts": "riskad.detectors.linear.feature_maps",
-    "ColumnScale": "riskad.detectors.features.scaling",
+    "ColumnScale": "riskad.detectors.features.maps",
     "CompressedRAD": "riskad.detectors.compressed",
     "Cost": "riskad.decisions.thresholds",
     "DeepRAD": "riskad.deep.risk_detectors",
@@ -89,14 +89,13 @@ OURS = {
     "RandomWaves": "riskad.detectors.linear.feature_maps",
     "RateEstimate": "riskad.decisions.anomaly_rate",
     "RiskZero": "riskad.decisions.thresholds",
-    "Selection": "riskad.metrics.linear_search",
     "ShallowRAD": "riskad.detectors.shallow",
     "ShareByGroup": "riskad.tables.groups",
     "Shifts": "riskad.tables.shifts",
     "SincePrevious": "riskad.tables.kinds.derived",
     "SingularVectors": "riskad.rows.encoding",
     "SmoothScaler": "riskad.detectors.features",
-    "StreamSummary": "riskad.detectors.linear.stream_summary",
+    "StreamSummary": "riskad.detectors.linear.stream",
     "StreamingRAD": "riskad.detectors.streaming",
     "TablePreparer": "riskad.tables.preparation",
     "TableSchema": "riskad.rows.table",
@@ -164,6 +163,8 @@ class _Writer:
     def tree(self, value: Any, where: str) -> Any:
         if value is None or isinstance(value, (bool, str)):
             return value
+        if isinstance(value, np.random.RandomState):
+            return None  # a generator has no number; a further fit draws from NumPy's own
         if isinstance(value, np.generic):
             return self.tree(value.item(), where)
         if isinstance(value, int):

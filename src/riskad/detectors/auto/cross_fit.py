@@ -173,7 +173,8 @@ class CrossFitter:
             recipe = MEMBERS[name]
             # Settings of a tuned member were chosen by all labels: its fold starts from defaults.
             tuned = recipe.tune is not None
-            detector = recipe.build(labels, self.seed) if tuned else self.members[name].lighter()
+            member = self.members[name]
+            detector = recipe.build(labels, self.seed) if tuned else member._clone_for_fold()
             F = views.seen_by(recipe)
             rows.fit(detector, recipe, F, others)
             most = FOLD_SCORED if recipe.pretrained else COMPARED

@@ -17,7 +17,7 @@ from riskad.core.labels import ANOMALY, UNLABELLED, count_labels
 from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import check_label_source, given_rate
 from riskad.decisions.calibration import Calibration, quietly
-from riskad.decisions.thresholds import Likely, Threshold, zero_one_threshold
+from riskad.decisions.thresholds import Likely, zero_one_threshold
 from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, TrainingRows
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
@@ -41,14 +41,14 @@ from riskad.detectors.auto.views import (
     thinned,
     with_labelled,
 )
-from riskad.detectors.description import GRAPH_TOLERANCE
-from riskad.detectors.features.graph import beside, standardised
+from riskad.detectors.base import RandomState
+from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
 from riskad.detectors.features.learned import NativeColumns
+from riskad.detectors.features.maps import beside, standardised
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.metrics.folds import as_groups
-from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
-from riskad.rows.engine import usable_cpus
+from riskad.rows.engine import one_blas_thread, usable_cpus
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.storage import fields
 from riskad.storage.fields import Fields, State, require
@@ -71,7 +71,7 @@ class AutoRAD(FrameDetector):
     budget : float, default=60.0
         Seconds of work that a fit may take on one core of a typical machine, planned in advance:
         with a small budget rows are sampled, fewer labels are held out, and slow members left out.
-    anomaly_rate : float, optional
+    contamination : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
         (`riskad.decisions.anomaly_rate`).
     n_jobs : int, optional
@@ -80,8 +80,8 @@ class AutoRAD(FrameDetector):
         Called with a sentence at each step of a fit. It is not saved with the model.
     verbose : bool, default=False
         Whether to print each step.
-    random_state : int, optional
-        Seed. None means 0: the same data and budget give the same model.
+    random_state : int, RandomState or None, default=0
+        Seed. With a number, the same data and budget give the same model.
 
     Attributes
     ----------
@@ -119,14 +119,9 @@ class AutoRAD(FrameDetector):
     True
     """
 
-    slow_to_score: ClassVar[bool] = True
-    tells_progress: ClassVar[bool] = True
-    holds_out_groups: ClassVar[bool] = True
-    default_threshold: ClassVar[Threshold] = Likely()
-
     _state_fields: ClassVar[Fields] = {
         "budget": fields.POSITIVE,
-        "anomaly_rate": fields.Maybe(fields.SHARE),
+        "contamination": fields.Maybe(fields.SHARE),
         "verbose": fields.FLAG,
         "random_state": fields.SEED,
         "n_rows_": fields.COUNT,
@@ -180,14 +175,14 @@ class AutoRAD(FrameDetector):
         self,
         *,
         budget: float = 60.0,
-        anomaly_rate: float | None = None,
+        contamination: float | None = None,
         n_jobs: int | None = None,
         callback: Callable[[str], object] | None = None,
         verbose: bool = False,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.budget = budget
-        self.anomaly_rate = anomaly_rate
+        self.contamination = contamination
         self.n_jobs = n_jobs
         self.callback = callback
         self.verbose = verbose
@@ -250,8 +245,8 @@ class AutoRAD(FrameDetector):
         matrix, codes, weight = self._check_training(X, y, sample_weight)
         groups = None if groups is None else as_groups(groups, len(codes))
         source = check_label_source(label_source, len(codes))
-        if self.anomaly_rate is not None:
-            given_rate(self.anomaly_rate)
+        if self.contamination is not None:
+            given_rate(self.contamination)
         if weight is not None and not (weight > 0).all():
             present = np.flatnonzero(weight > 0)
             matrix, codes, weight = matrix[present], codes[present], weight[present]
@@ -388,7 +383,7 @@ class AutoRAD(FrameDetector):
         unseen, fitted, codes = unseen[rows], fitted[rows], codes[rows]
         source = label_source if isinstance(label_source, str) else label_source[rows]
         calibration = Calibration.of(
-            -unseen, codes, -fitted, 0.0, self.anomaly_rate, self._seed, source
+            -unseen, codes, -fitted, 0.0, self.contamination, self._seed, source
         )
         calibration = replace(calibration, n_unlabelled=n_unlabelled)
         if calibration.rate is None:  # all rows are labelled; neither 0 nor 1
@@ -405,7 +400,7 @@ class AutoRAD(FrameDetector):
             seen, risk = ~np.isnan(unseen), get_risk("rad", prior=self.prior_)
             self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
         self.calibration_ = replace(calibration, zero=-self.offset_)
-        self.set_threshold(self.default_threshold)
+        self.set_threshold(Likely())
 
     # --- scores, which do not change the detector: threads may share one ------------------
 
@@ -425,10 +420,15 @@ class AutoRAD(FrameDetector):
             total += self.weights_[name] * (scores - mean) / spread
         return total
 
-    @property
-    def tells_novelty(self) -> bool:  # type: ignore[override]  # it depends on the members
-        """Whether `novelty` is available: not if there was no time for it."""
-        return NOVELTY in getattr(self, "members_", {})
+    def __riskad_tags__(self) -> DetectorTags:
+        return replace(
+            super().__riskad_tags__(),
+            cross_fits=True,
+            reports_progress=True,
+            slow_to_score=True,
+            supports_novelty=NOVELTY in getattr(self, "members_", {}),  # if there was time for it
+            threshold=Likely(),
+        )
 
     def novelty(self, X: Any) -> np.ndarray:
         """Return how unlike all training rows each row is, labelled or not.
@@ -436,12 +436,12 @@ class AutoRAD(FrameDetector):
         It is 0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
         of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
         """
-        return self.anomaly_score_and_novelty(X)[1]
+        return self._anomaly_score_and_novelty(X)[1]
 
-    def anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return `anomaly_score` and `novelty`, in the time of one of them."""
         check_is_fitted(self)
-        if not self.tells_novelty:
+        if NOVELTY not in self.members_:
             raise InputError(
                 "This model had no time to learn novelty. Fit it again, with a larger budget."
             )
@@ -456,25 +456,25 @@ class AutoRAD(FrameDetector):
     # --- the same scores in an ONNX graph -------------------------------------------------
 
     @property
-    def graph_tolerance(self) -> float:
+    def _graph_tolerance(self) -> float:
         """More than usual if a member with much weight computes in single precision."""
         members = (
-            self.weights_[name] / self.scales_[name][1] * getattr(detector, "graph_tolerance", 0.0)
+            self.weights_[name] / self.scales_[name][1] * getattr(detector, "_graph_tolerance", 0.0)
             for name, detector in self.members_.items()
         )
         return max(GRAPH_TOLERANCE, sum(members))
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the weighted average of the members."""
-        return self._onnx_scores(graph, rows)[0]
+        return self._onnx_member_scores(graph, rows)[0]
 
-    def onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
+    def _onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
         """Return the weighted average of the members, and novelty, high for unusual rows."""
-        average, standard = self._onnx_scores(graph, rows)
+        average, standard = self._onnx_member_scores(graph, rows)
         place = np.array(list(self.members_).index(NOVELTY))
         return average, graph.node("Neg", graph.node("Gather", standard, place, axis=1))
 
-    def _onnx_scores(self, graph: Any, rows: str) -> tuple[str, str]:
+    def _onnx_member_scores(self, graph: Any, rows: str) -> tuple[str, str]:
         """The average, and the standardised scores of the members, a column each."""
         table = self._graph_rows(graph, rows)
         numbers = self.encoder_.onnx_rows(graph, table)
@@ -492,28 +492,28 @@ class AutoRAD(FrameDetector):
             key = (recipe.view, *parts)
             if key not in seen:
                 seen[key] = beside(graph, [views[recipe.view][part] for part in parts])
-            score = detector.onnx_scores(graph, seen[key], False)
+            score = detector._onnx_scores(graph, seen[key], False)
             scores.append(graph.node("Reshape", score, np.array([-1, 1])))
         mean, spread = np.array([self.scales_[name] for name in self.members_]).T
         standard = standardised(graph, beside(graph, scores), mean, spread)
         weights = np.array([self.weights_[name] for name in self.members_])
         return str(graph.node("MatMul", standard, weights)), standard
 
-    def trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         """Return random rows around the training rows, with a tenth of their cells blank."""
         return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)
 
     # --- summary --------------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return the members with their weights, the anomaly rate and how many rows took part."""
-        return super().describe() | {
+        return super()._describe() | {
             "leaderboard": self.leaderboard_,
             "prior": self.prior_,
             "rows": self.n_rows_,
         }
 
-    def describe_in_words(self) -> list[str]:
+    def _describe_in_words(self) -> list[str]:
         """Return the number of members, the basis of their weights, and which were left out."""
         learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
         left_out = self._left_out()
@@ -536,18 +536,18 @@ class AutoRAD(FrameDetector):
     def _left_out(self) -> str:
         return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
 
-    def evidence_in_words(self) -> str:
+    def _evidence_in_words(self) -> str:
         """Describe how the held-out rows were scored."""
         return "scored by members that were fitted, tuned and weighted without its label"
 
-    def needs_rows(self) -> bool:
+    def _needs_rows(self) -> bool:
         """Return True: outlier scores and kernels compare rows with training rows."""
         return True
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return the number of standardised training rows in the views and members."""
         views = sum(view.kept_rows() for view in self.views_.values())
-        return views + sum(member.kept_rows() for member in self.members_.values())
+        return views + sum(member._kept_rows() for member in self.members_.values())
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the callback, which is code."""

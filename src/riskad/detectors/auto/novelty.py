@@ -63,11 +63,11 @@ class Novelty(BaseEstimator):
         self.n_features_in_ = np.shape(X)[1]
         return self
 
-    def lighter(self) -> Novelty:
+    def _clone_for_fold(self) -> Novelty:
         """Return an unfitted copy."""
         return Novelty()
 
-    def kept_rows(self) -> int:
+    def _kept_rows(self) -> int:
         """Return 0: the scores are computed elsewhere."""
         return 0
 
@@ -76,7 +76,7 @@ class Novelty(BaseEstimator):
         first, others = np.split(np.asarray(X, dtype=float), [1], axis=1)
         return -(first[:, 0] + np.maximum(others, 0).sum(axis=1))
 
-    def onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""
         least = np.zeros(self.n_features_in_)
         least[0] = -np.inf  # the first score counts fully

@@ -1,6 +1,15 @@
 """Studies: what choices, decisions and labels are worth, and whether promises are kept."""
 
-from experiments.studies import choosing, decisions, labels, novelty, promises, tables, theory
+from experiments.studies import (
+    choosing,
+    decisions,
+    labels,
+    novelty,
+    promises,
+    student,
+    tables,
+    theory,
+)
 
 EXPERIMENTS = (
     *theory.EXPERIMENTS,
@@ -10,4 +19,5 @@ EXPERIMENTS = (
     *novelty.EXPERIMENTS,
     *labels.EXPERIMENTS,
     *tables.EXPERIMENTS,
+    *student.EXPERIMENTS,
 )

@@ -53,8 +53,8 @@ def make_contaminated_rows(
     anomalous = rng.random(n_rows) < anomaly_rate
     X = rng.standard_normal((n_rows, n_features)) + shift * anomalous[:, None]
     X = X * rng.uniform(0.5, 5, n_features) + rng.normal(0, 3, n_features)
-    truth = np.where(anomalous, -1, 1).astype(np.int8)
-    y = np.where(rng.random(n_rows) < labelled, truth, 0).astype(np.int8)
+    truth = np.where(anomalous, -1, 1).astype(np.int16)
+    y = np.where(rng.random(n_rows) < labelled, truth, 0).astype(np.int16)
     return X, y, truth
 
 

@@ -16,7 +16,7 @@ from riskad.core.labels import read_codes
 def make_mixture(rate, n_p=300, n_n=40, n_u=3000, *, d=4, distance=3.0, seed=0):
     """Labelled rows and unlabelled rows in which exactly the share `rate` is anomalous."""
     rng = np.random.default_rng(seed)
-    y = np.repeat(np.array([1, -1, 0], dtype=np.int8), [n_p, n_n, n_u])
+    y = np.repeat(np.array([1, -1, 0], dtype=np.int16), [n_p, n_n, n_u])
     anomalous = y == -1
     anomalous[n_p + n_n : n_p + n_n + round(rate * n_u)] = True
     X = rng.standard_normal((len(y), d)) + distance / np.sqrt(d) * anomalous[:, None]

@@ -27,7 +27,7 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted
 from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 from riskad.storage.codec import build, state_of
 
 QUICK = {"max_iter": 30}

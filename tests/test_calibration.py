@@ -202,7 +202,7 @@ def test_networks_keep_all_of_it(tmp_path, rows):
 def gaussian_calibration(rng, n=4000, m=1000, pi_n=0.05):
     """Scores N(0, 1) of normals and N(2, 1) of anomalies: log r(s) = 2 s - 2."""
     scores = np.concatenate([rng.normal(0, 1, n), rng.normal(2, 1, m)])
-    codes = np.repeat([1, -1], [n, m]).astype(np.int8)
+    codes = np.repeat([1, -1], [n, m]).astype(np.int16)
     unlabelled = np.sort(rng.normal(0, 1, 2000) + 2 * (rng.random(2000) < pi_n))
     return Calibration(scores, codes, unlabelled, 2000, 0.0, given_rate(pi_n))
 

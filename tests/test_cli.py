@@ -34,8 +34,7 @@ from riskad.core.risks import RISKS
 from riskad.detectors import registry
 from riskad.detectors.linear.feature_maps import FEATURE_MAPS
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES
-from riskad.detectors.registry import DETECTORS
-from riskad.detectors.settings import FEATURE_MAP, LAMBDA
+from riskad.detectors.registry import DETECTORS, FEATURE_MAP, LAMBDA
 from riskad.detectors.shallow import ShallowRAD
 
 OUT, F1 = ["-o", "out.csv"], ["--threshold", "f1"]
@@ -1011,7 +1010,7 @@ def test_score_says_beforehand_how_long_it_takes(capsys):
     now = iter([0.0, 1.0, 2.2, 5.0])
     shown = Progress(clock=lambda: next(now))
     shown.count_rows = lambda: 2_000_000
-    shown.hint = lambda: " A quicker model: riskad compress"
+    shown.hint = lambda seconds: " A quicker model: riskad compress"
     for done in (0, 512, 2_000, 4_000):
         shown.rows(done)
     said = capsys.readouterr()

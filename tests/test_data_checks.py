@@ -29,7 +29,7 @@ def amounts(n, seed=0, spread=0.4):
 
 
 def no_labels(n):
-    return np.zeros(n, dtype=np.int8)
+    return np.zeros(n, dtype=np.int16)
 
 
 def changes(n=1000, codes=None, **columns):
@@ -136,7 +136,7 @@ def test_walks_are_seldom_taken_for_changes():
 
 
 def test_rows_sorted_by_label_are_left_alone():
-    codes = np.repeat(np.array([1, -1], dtype=np.int8), 500)
+    codes = np.repeat(np.array([1, -1], dtype=np.int16), 500)
     x = rng_of().normal(size=1000) + 5 * (codes == -1)
     assert changes(codes=codes, x=x, y=rng_of(1).normal(size=1000)) == []
     assert len(changes(x=x, y=rng_of(1).normal(size=1000))) == 1
@@ -156,7 +156,7 @@ def test_columns_that_change_with_others_are_left_alone():
 
 def labelled(n=400, anomalies=20):
     counts = [anomalies, n - anomalies - 100, 100]
-    return np.repeat(np.array([-1, 1, 0], dtype=np.int8), counts)
+    return np.repeat(np.array([-1, 1, 0], dtype=np.int16), counts)
 
 
 def leaks(codes, **columns):
@@ -178,7 +178,7 @@ def test_a_column_that_tells_the_labels_is_named():
 def test_what_is_no_leak_is_left_alone():
     codes = labelled()
     far = 9.0 * (codes == -1)
-    few = np.where(np.cumsum(codes == -1) > 3, 0, codes).astype(np.int8)
+    few = np.where(np.cumsum(codes == -1) > 3, 0, codes).astype(np.int16)
     noise = rng_of().normal(size=400)
     assert leaks(codes, x=far + noise, y=far + rng_of(1).random(400)) == []  # easy to tell
     assert leaks(codes, x=2.0 * (codes == -1) + noise) == []

@@ -28,7 +28,7 @@ from riskad.detectors.linear.lambda_search import held_out_folds
 from riskad.metrics.search import evaluate_nested, out_of_fold_scores
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 
 rng = np.random.default_rng(0)
 

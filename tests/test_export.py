@@ -14,7 +14,7 @@ from riskad.app.onnx import Graph, export, feeds, to_onnx
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
 from riskad.detectors.description import GRAPH_TOLERANCE
-from riskad.detectors.tree_conversion import from_hist_gradient_boosting, from_lightgbm
+from riskad.detectors.tree_growth import from_hist_gradient_boosting, from_lightgbm
 from riskad.tables.preparation import TablePreparer
 
 onnx = pytest.importorskip("onnx")

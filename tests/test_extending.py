@@ -39,11 +39,10 @@ from riskad.decisions.thresholds import (
 )
 from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
-from riskad.detectors.registry import Entry, register_detector
-from riskad.detectors.settings import Setting
+from riskad.detectors.registry import Entry, Setting, register_detector
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
-from riskad.rows.source import Block
+from riskad.rows.sources import Block
 from riskad.storage.fields import SEED, Array, Number
 from riskad.storage.records import about, from_plain, json_schema, to_plain
 from riskad.tables.kinds.base import Column, Feature, register_kind
@@ -289,7 +288,7 @@ class Generated:
 
     def blocks(self):
         X, y, _ = make_contaminated_rows(self.n_rows, 3, seed=self.seed)
-        codes = np.asarray(y, dtype=np.int8)
+        codes = np.asarray(y, dtype=np.int16)
         yield Block(X, codes, None, places_of(codes))
 
 

@@ -18,7 +18,6 @@ from support.labelling import Client, make_payments
 import riskad
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
-from riskad.core.labels import LabelCodes
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.labelling.fitting import History, Ranking, Worker
 from riskad.labelling.session import Conflict, Options, Session
@@ -441,7 +440,7 @@ def test_the_hint_says_when_one_could_stop(moved, labels, stop):
 def test_the_unsupervised_ranking_learns_from_no_label():
     table, fraud = make_payments()
     X = table.select("amount", "age").to_numpy()
-    nothing = LabelCodes.of(np.zeros(len(X), dtype=np.int8))
+    nothing = np.zeros(len(X), dtype=np.int16)
     some = np.where(fraud, -1, 1)
     scores = OutlierMean().fit(X, nothing).anomaly_score(X)
     assert np.array_equal(scores, OutlierMean().fit(X, some).anomaly_score(X))
@@ -452,7 +451,7 @@ def test_the_unsupervised_ranking_learns_from_no_label():
 def test_the_unsupervised_ranking_takes_gaps_texts_and_files(tmp_path):
     table, _ = make_payments()
     rows = table.drop("card").with_columns(pl.Series("age", [None, *table["age"][1:].to_list()]))
-    y = LabelCodes.of(np.zeros(300, dtype=np.int8))
+    y = np.zeros(300, dtype=np.int16)
     model = OutlierMean().fit(rows, y)
     riskad.save(model, tmp_path / "m.riskad")
     again = riskad.load(tmp_path / "m.riskad")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from riskad.core import label_parsing, labels
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_labels
-from riskad.core.label_values import comparable_text
 from riskad.core.labels import (
     ANOMALY,
     NORMAL,
@@ -21,6 +20,7 @@ from riskad.core.labels import (
     LabelCounts,
     ambiguity_hint,
     check_codes,
+    comparable_text,
     count_labels,
     read_codes,
 )
@@ -45,7 +45,7 @@ CONTAINERS = {
 
 
 def assert_codes(got, expected):
-    assert got.dtype == np.int8
+    assert got.dtype == np.int16
     assert got.tolist() == list(expected)
 
 
@@ -332,9 +332,9 @@ def test_codes_pass_in_any_container(y):
 
 
 def test_int8_codes_pass_without_a_copy():
-    y = np.array([1, 0, -1], dtype=np.int8)
+    y = np.array([1, 0, -1], dtype=np.int16)
     assert np.shares_memory(check_codes(y), y)
-    assert_codes(check_codes(np.array([], dtype=np.int8)), [])
+    assert_codes(check_codes(np.array([], dtype=np.int16)), [])
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_int8_codes_pass_without_a_copy():
         (pl.Series([-1, None]), "missing (1 row)", "parse_labels(y, anomaly=-1)"),
         ([0, 1, 2], "2 (1 row)", "cross_val_predict"),
         ([1, 257], "257 (1 row)", "parse_labels"),
-        (np.array([1, -128], dtype=np.int8), "-128 (1 row)", "parse_labels"),
+        (np.array([1, -128], dtype=np.int16), "-128 (1 row)", "parse_labels"),
         ([1, 0.5], "0.5 (1 row)", "parse_labels"),
         ([1, np.inf], "'inf' (1 row)", "parse_labels"),
         ([None, None], "missing (2 rows)", "No row is labelled"),
@@ -393,7 +393,7 @@ def test_following_the_remedy_for_missing_values_works():
 
 
 def test_the_hint_shows_three_readings_of_zeros_and_ones():
-    hint = ambiguity_hint(np.array([0, 1, 1], dtype=np.int8))
+    hint = ambiguity_hint(np.array([0, 1, 1], dtype=np.int16))
     assert "0 (1 row) and 1 (2 rows)" in hint
     for call in ("parse_labels(y, normal=1, unlabelled=0)", "from_deepod(y)", "from_pyod(y)"):
         assert call in hint
@@ -401,12 +401,12 @@ def test_the_hint_shows_three_readings_of_zeros_and_ones():
 
 @pytest.mark.parametrize("codes", [[0, 1, -1], [1, -1], [0, -1], [1, 1], [0], []], ids=repr)
 def test_no_hint_where_nothing_is_ambiguous(codes):
-    assert ambiguity_hint(np.array(codes, dtype=np.int8)) == ""
+    assert ambiguity_hint(np.array(codes, dtype=np.int16)) == ""
 
 
 @given(st.lists(kinds))
 def test_counts_add_up(codes):
-    counts = count_labels(np.array(codes, dtype=np.int8))
+    counts = count_labels(np.array(codes, dtype=np.int16))
     assert counts == LabelCounts(codes.count(1), codes.count(-1), codes.count(0))
 
 

@@ -8,7 +8,7 @@ from scipy import sparse
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
 from riskad.rows.linear import LinearModel, RowSpace, WideModel, column_statistics
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 
 LAYOUTS = {
     "C order": np.ascontiguousarray,
@@ -29,7 +29,7 @@ def make_table(n_rows=60, n_features=4, seed=0):
     X *= 4.0 ** np.arange(n_features)
     y = np.concatenate([[1, 1, -1, -1, 0, 0], rng.integers(-1, 2, n_rows - 6)])
     weight = rng.uniform(0.5, 2, n_rows)
-    return X.astype(np.float32).astype(np.float64), rng.permutation(y).astype(np.int8), weight
+    return X.astype(np.float32).astype(np.float64), rng.permutation(y).astype(np.int16), weight
 
 
 def make_rows(X, y, weight=None, layout="C order", block_rows=13):
@@ -39,7 +39,7 @@ def make_rows(X, y, weight=None, layout="C order", block_rows=13):
 
 
 def statistics(X, y=None, weight=None, layout="C order", second_moments=False):
-    y = np.zeros(len(X), dtype=np.int8) if y is None else y
+    y = np.zeros(len(X), dtype=np.int16) if y is None else y
     rows = make_rows(X, y, weight, layout)
     return column_statistics(rows, second_moments)
 
@@ -355,7 +355,7 @@ def make_wide(n_rows=40, n_features=90, rank=25, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, rank)) @ rng.normal(size=(rank, n_features)) + 3
     X[:, 7] = 5.0
-    y = rng.permutation(np.repeat([1, -1, 0], [12, 8, 20])).astype(np.int8)
+    y = rng.permutation(np.repeat([1, -1, 0], [12, 8, 20])).astype(np.int16)
     return X, y
 
 

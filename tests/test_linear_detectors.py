@@ -25,18 +25,17 @@ from riskad.detectors.linear.lambda_search import (
     held_out_aucs,
     held_out_folds,
 )
+from riskad.detectors.linear.scores import report_fit, summarise_unlabelled
 from riskad.detectors.linear.settings import SolverSettings, bound_risk, check_lambda
-from riskad.detectors.linear.solution import report_fit, summarise_unlabelled
-from riskad.detectors.linear.training_rows import (
+from riskad.detectors.shallow import (
     are_codes,
     check_tensor,
     checked_statistics,
     linear_model,
-    sample_in_memory,
     tensor_rows,
 )
 from riskad.rows.linear import LinearModel, WideModel, column_statistics
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks, sample_in_memory
 from riskad.solvers import Problem
 
 
@@ -196,7 +195,7 @@ def test_tensors_become_rows_of_floats_with_codes_on_their_device():
     assert not are_codes(torch.tensor([1, 0, 2]), 3)
     assert not are_codes(np.array([1, 0, -1]), 3)
     rows = tensor_rows(X.double(), np.array([1, 0, -1]), np.array([1.0, 2.0, 3.0]))
-    assert (rows.y.dtype, rows.sample_weight.dtype) == (torch.int8, torch.float64)
+    assert (rows.y.dtype, rows.sample_weight.dtype) == (torch.int16, torch.float64)
     np.testing.assert_array_equal(rows.totals(), [2, 1, 3])
     with pytest.raises(InputError, match=r"got a tensor of shape \(6,\)"):
         check_tensor(X.flatten())

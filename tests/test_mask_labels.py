@@ -28,7 +28,7 @@ def one_error(call, *args, **kwargs):
 
 
 def make_truth(n_normal, n_anomalies, seed=0):
-    truth = np.array([1] * n_normal + [-1] * n_anomalies, dtype=np.int8)
+    truth = np.array([1] * n_normal + [-1] * n_anomalies, dtype=np.int16)
     return np.random.default_rng(seed).permutation(truth)
 
 
@@ -53,7 +53,7 @@ def test_the_right_number_of_true_labels_with_both_kinds_is_kept(
         assert np.count_nonzero(mask_labels(truth, advised)) == 2
         return
     y = mask_labels(truth, fraction, random_state=seed)
-    assert y.dtype == np.int8
+    assert y.dtype == np.int16
     assert y.shape == truth.shape
     assert np.count_nonzero(y) == k
     assert set(y.tolist()) >= {-1, 1}
@@ -120,7 +120,7 @@ def test_the_number_of_anomalies_has_the_restricted_hypergeometric_distribution(
 @pytest.mark.parametrize("rare", [1, -1])
 def test_one_rare_row_is_found_at_once(rare):
     # Choosing anew would take some 50,000 draws of 100,000 rows.
-    truth = np.full(100_000, -rare, dtype=np.int8)
+    truth = np.full(100_000, -rare, dtype=np.int16)
     truth[777] = rare
     others = set()
     for seed in range(5):

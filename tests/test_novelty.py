@@ -16,7 +16,6 @@ from riskad.app.model_files import load, save
 from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.core.labels import LabelCodes
 from riskad.detectors.auto.cross_fit import member_weights
 from riskad.detectors.auto.novelty import CHOICES, KindScores, Novelty, UnseenKinds, split_kinds
 from riskad.detectors.description import detector_tags
@@ -29,10 +28,10 @@ def two_kinds(n_rows=500, seed=0):
     X = rng.normal(0, 1, (n_rows, 4))
     X[kind == 1, 0] += 6
     X[kind == 2] += np.array([-2.0, 6.0, 0.0, 0.0])
-    y = np.zeros(n_rows, dtype=np.int8)
+    y = np.zeros(n_rows, dtype=np.int16)
     y[np.flatnonzero(kind == 0)[:40]] = 1
     y[np.flatnonzero(kind == 1)[:8]] = -1
-    return X, LabelCodes.of(y), kind
+    return X, y, kind
 
 
 def auc(scores, kind, which):

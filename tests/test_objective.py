@@ -34,7 +34,7 @@ def draw(seed, n_rows=20, spread=2.0):
     y = rng.permutation(np.concatenate([[1, 1, -1, -1, 0, 0], rng.integers(-1, 2, n_rows - 6)]))
     f = spread * rng.standard_normal(n_rows)
     f += np.where(np.abs(np.abs(f) - 1) < 1e-3, 0.01, 0)
-    return f, y.astype(np.int8), rng.uniform(0.5, 2, n_rows)
+    return f, y.astype(np.int16), rng.uniform(0.5, 2, n_rows)
 
 
 def make(name, loss, a, y, weight=None, prior=0.7):

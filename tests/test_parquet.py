@@ -222,7 +222,7 @@ def test_a_file_that_goes_between_two_passes(folder):
 def test_labels_that_change_between_two_passes(folder, table):
     X, _ = table
     rows = ParquetRows(folder, label="label")
-    write(folder / "2.parquet", X[2000:], np.full(1000, 7, dtype=np.int8))
+    write(folder / "2.parquet", X[2000:], np.full(1000, 7, dtype=np.int16))
     with pytest.raises(InputError, match="changed while it was read"):
         ShallowRAD(lam=0.1).fit(rows)
 

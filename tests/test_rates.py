@@ -369,7 +369,7 @@ def test_a_known_rate_reaches_every_model():
         settings = make_detector_of(FitSpec(model=name, anomaly_rate=0.03)).get_params()
         takes = {setting.name for setting in entry.settings}
         if name == "auto":
-            assert settings["anomaly_rate"] == 0.03
+            assert settings["contamination"] == 0.03
         elif "prior" in takes:
             assert settings["prior"] == 0.97
     spec = FitSpec(model="shallow", anomaly_rate=0.03, settings={"prior": 0.5})
@@ -432,13 +432,13 @@ def test_a_person_is_told_that_labels_are_no_random_sample():
 
 def test_a_given_rate_is_what_auto_goes_by():
     X, y, _ = late_flights(n=250)
-    model = AutoRAD(budget=600, anomaly_rate=0.3).fit(X, y, label_source="random")
+    model = AutoRAD(budget=600, contamination=0.3).fit(X, y, label_source="random")
     assert model.calibration_.rate == RateEstimate(0.3, 0.3, 0.3, "given")
     assert model.prior_ == pytest.approx(0.7)
     assert model.anomaly_probability(X[y == 0]).mean() == pytest.approx(0.3, abs=0.02)
     assert model.calibration_.label_source == "random"
     with pytest.raises(InputError, match="the anomaly rate"):
-        AutoRAD(anomaly_rate=30).fit(X, y)
+        AutoRAD(contamination=30).fit(X, y)
 
 
 def test_the_list_is_shorter_where_the_rate_may_be_lower():

@@ -11,9 +11,9 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from riskad.detectors.shallow import ShallowRAD
-from riskad.rows import block_sizes, engine
-from riskad.rows.blas_threads import _release_blas, one_blas_thread, one_thread
-from riskad.rows.memory import RowBlocks
+from riskad.rows import engine, sources
+from riskad.rows.engine import _release_blas, one_blas_thread, one_thread
+from riskad.rows.sources import RowBlocks
 
 LAYOUTS = {
     "C order": np.ascontiguousarray,
@@ -35,7 +35,7 @@ def make_rows(n_rows=50, n_features=3, layout="C order", weighted=True, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.6)
     X = X.astype(np.float32).astype(np.float64)  # so that float32 holds the same numbers
-    y = rng.integers(-1, 2, n_rows).astype(np.int8)
+    y = rng.integers(-1, 2, n_rows).astype(np.int16)
     weight = rng.uniform(0.5, 2, n_rows) if weighted else None
     return RowBlocks(LAYOUTS[layout](X), y, weight), X
 
@@ -111,18 +111,18 @@ def test_the_table_is_left_as_it_was(layout):
 
 
 def test_the_number_of_rows_follows_the_width_of_the_table(monkeypatch):
-    monkeypatch.setattr(block_sizes, "_BLOCK_BYTES", 8000)
-    monkeypatch.setattr(block_sizes, "MIN_BLOCK_ROWS", 4)
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", 8000)
+    monkeypatch.setattr(sources, "MIN_BLOCK_ROWS", 4)
     assert make_rows(n_features=1)[0].block_rows == 1000
     assert make_rows(n_features=10)[0].block_rows == 100
     assert make_rows(n_features=1000)[0].block_rows == 4
     empty = sparse.csr_array((50, 1000))
-    assert RowBlocks(empty, np.zeros(50, dtype=np.int8)).block_rows > 100
+    assert RowBlocks(empty, np.zeros(50, dtype=np.int16)).block_rows > 100
 
 
 @every_layout
 def test_blocks_small_enough_to_be_made_dense_hold_the_same_rows(monkeypatch, layout):
-    monkeypatch.setattr(block_sizes, "_BLOCK_BYTES", 8 * 8 * 3)
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", 8 * 8 * 3)
     rows, X = make_rows(layout=layout)
     small = rows.dense_sized()
     assert max(len(block.y) for block in small) == 8
@@ -134,7 +134,7 @@ def test_blocks_small_enough_to_be_made_dense_hold_the_same_rows(monkeypatch, la
 
 
 def test_totals_are_found_by_label_code():
-    X, y = np.zeros((6, 1)), np.array([0, 1, 1, -1, 0, 0], dtype=np.int8)
+    X, y = np.zeros((6, 1)), np.array([0, 1, 1, -1, 0, 0], dtype=np.int16)
     plain, weighted = RowBlocks(X, y).totals(), RowBlocks(X, y, np.arange(6.0)).totals()
     assert [plain[code] for code in (0, 1, -1)] == [3, 2, 1]
     assert [weighted[code] for code in (0, 1, -1)] == [9, 3, 3]
@@ -170,7 +170,7 @@ def stacked(blocks):
 
 def numbered(n_unlabelled, n_normal, n_anomaly):
     """Rows whose one column is their number."""
-    y = np.repeat([0, 1, -1], [n_unlabelled, n_normal, n_anomaly]).astype(np.int8)
+    y = np.repeat([0, 1, -1], [n_unlabelled, n_normal, n_anomaly]).astype(np.int16)
     y = np.random.default_rng(0).permutation(y)
     return RowBlocks(np.arange(len(y), dtype=float)[:, None], y)
 

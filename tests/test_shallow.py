@@ -298,7 +298,7 @@ def test_sparse_rows_are_never_made_dense(monkeypatch):
         return to_dense(self, *args, **kwargs)
 
     monkeypatch.setattr(sparse.csr_array, "toarray", spy)
-    monkeypatch.setattr(lambda_search, "sparse_to_dense", lambda X: to_dense(X))
+    monkeypatch.setattr(lambda_search, "to_dense", lambda X: to_dense(X))
     ShallowRAD().fit(X, y)
     # d x d products, and the sample of the unlabelled rows that is summed up for later comparison
     assert max(largest) <= max(400, rows_to_sum_up(400)) < 3000

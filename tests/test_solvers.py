@@ -18,7 +18,7 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.shallow import ShallowRAD
 from riskad.rows.linear import LinearModel, column_statistics
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 from riskad.solvers import SOLVERS, Problem, choose_solver, solve
 from riskad.solvers import _dc as dc_module
 from riskad.solvers import _smooth as smooth_module

@@ -18,9 +18,9 @@ from riskad.core.checks import InputError
 from riskad.core.labels import read_codes
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
-from riskad.detectors.linear import stream_summary
-from riskad.detectors.linear.stream_summary import StreamSummary
-from riskad.rows.memory import RowBlocks
+from riskad.detectors.linear import stream
+from riskad.detectors.linear.stream import StreamSummary
+from riskad.rows.sources import RowBlocks
 
 LOSSES = ("squared", "modified_huber", "logistic")
 
@@ -90,7 +90,7 @@ def test_other_settings_are_exact_as_well(settings):
 @pytest.fixture
 def small_sample(monkeypatch):
     """A sample of 40 rows of each kind, so that most rows leave it."""
-    monkeypatch.setattr(stream_summary, "KEPT", 40)
+    monkeypatch.setattr(stream, "KEPT", 40)
 
 
 @pytest.mark.parametrize("lam", ["tight", 1e-3])
@@ -224,7 +224,7 @@ def test_other_losses_come_close_when_rows_leave_the_sample(small_sample, loss):
 def test_sample_estimates_the_threshold(monkeypatch):
     X, y = make_rows(6000)
     fitted = ShallowRAD("squared", lam="tight").fit(X, y)
-    monkeypatch.setattr(stream_summary, "KEPT", 400)
+    monkeypatch.setattr(stream, "KEPT", 400)
     streamed = stream_over(StreamingRAD("squared", lam="tight"), X, y, 10)
     flagged = [(model.predict(X) == -1).mean() for model in (streamed, fitted)]
     assert flagged[0] == pytest.approx(flagged[1], abs=0.05)
@@ -235,75 +235,11 @@ def test_sample_weights_stand_for_all_rows(small_sample):
     weight = rng.uniform(0.1, 5, 2000)
     X, totals = rng.normal(size=(2000, 1)), []
     for seed in range(200):
-        found = StreamSummary.empty(1).added(X, np.zeros(2000, dtype=np.int8), weight, seed)
+        found = StreamSummary.empty(1).added(X, np.zeros(2000, dtype=np.int16), weight, seed)
         found = found.thinned(lambda rows: np.zeros(len(rows)), get_risk("rad").loss)
         totals.append(found.sample_weights() @ (found.X[:, 0] > 0))
     truth = weight @ (X[:, 0] > 0)
     assert abs(np.mean(totals) - truth) < 4 * np.std(totals) / np.sqrt(200)
-
-
-# --- removal -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kept", [40, 5000])
-def test_removed_rows_leave_no_trace(monkeypatch, kept):
-    monkeypatch.setattr(stream_summary, "KEPT", kept)
-    X, y = make_rows(900)
-    gone = np.random.default_rng(0).random(900) < 0.3
-    fitted = ShallowRAD("squared", lam="tight").fit(X[~gone], y[~gone])
-    streamed = stream_over(StreamingRAD("squared", lam="tight"), X, y).remove(X[gone], y[gone])
-    np.testing.assert_allclose(streamed.coef_, fitted.coef_, rtol=1e-7)
-    assert streamed.objective_ == pytest.approx(fitted.objective_, rel=1e-8)
-    if kept == 5000:
-        assert_same(streamed, fitted, X)
-    streamed.partial_fit(X[gone], y[gone])
-    everything = ShallowRAD("squared", lam="tight").fit(X, y)
-    np.testing.assert_allclose(streamed.coef_, everything.coef_, rtol=1e-7)
-
-
-def test_parts_of_a_weight_can_be_removed():
-    X, y = make_rows(300)
-    twice = StreamingRAD("squared").partial_fit(X, y, np.full(300, 2.0)).remove(X, y)
-    assert_same(twice, ShallowRAD("squared").fit(X, y), X)
-
-
-def test_rows_that_were_never_added_cannot_be_removed():
-    X, y = make_rows(300)
-    model = stream_over(StreamingRAD("squared"), X, y, 2)
-    before = model.coef_.copy()
-    with pytest.raises(InputError, match="row 1 of those to be removed is not there"):
-        model.remove(np.stack([X[0], X[1] + 1]), y[:2])
-    other = np.where(y[:1] == 1, 0, 1)
-    with pytest.raises(InputError, match="not there as"):
-        model.remove(X[:1], other)
-    with pytest.raises(InputError, match="not there"):
-        model.remove(X[[0, 0]], y[[0, 0]])
-    np.testing.assert_array_equal(model.coef_, before)
-    np.testing.assert_array_equal(model._summary.totals.sum(), 300)
-
-
-def test_removing_more_than_there_is_is_noticed_in_the_sums(small_sample):
-    X, y = make_rows(600)
-    model = stream_over(StreamingRAD("squared"), X, y, 2)
-    with pytest.raises(InputError, match="never added"):
-        model.remove(X + 100, y)
-
-
-def test_removing_the_last_anomaly_leaves_no_model():
-    X, y = make_rows(300)
-    model = StreamingRAD("squared").partial_fit(X, y).remove(X[y == -1], y[y == -1])
-    with pytest.raises(NotFittedError, match="anomaly rows as well"):
-        model.predict(X)
-    model.partial_fit(X[y == -1], y[y == -1])
-    assert_same(model, ShallowRAD("squared").fit(X, y), X)
-
-
-def test_removal_is_for_squared_loss_and_rows_that_were_added():
-    X, y = make_rows(300)
-    with pytest.raises(InputError, match="squared"):
-        StreamingRAD().partial_fit(X, y).remove(X[:1], y[:1])
-    with pytest.raises(InputError, match="partial_fit has added"):
-        StreamingRAD("squared").remove(X[:1], y[:1])
 
 
 # --- what a stream may meet ----------------------------------------------------------------
@@ -373,7 +309,6 @@ def test_a_fit_needs_all_kinds_of_row_at_once():
 
 def test_only_the_streaming_detector_can_be_added_to():
     assert not hasattr(ShallowRAD(), "partial_fit")
-    assert not hasattr(ShallowRAD(), "remove")
 
 
 def test_sources_are_taken_batch_by_batch():
@@ -469,7 +404,7 @@ def test_real_rows_in_batches(monkeypatch, data_folder):
         order = np.random.default_rng(0).permutation(len(data["y"]))
         X, truth = data["X"][order], np.where(data["y"][order] == 1, -1, 1)
     y = mask_labels(truth, fraction=0.05, random_state=0)
-    monkeypatch.setattr(stream_summary, "KEPT", 500)
+    monkeypatch.setattr(stream, "KEPT", 500)
     streamed = stream_over(StreamingRAD(lam="tight"), X, y, 50)
     fitted = ShallowRAD(lam="tight").fit(X, y)
     aucs = [roc_auc_score(truth, model.score_samples(X)) for model in (streamed, fitted)]

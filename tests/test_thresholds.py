@@ -86,7 +86,7 @@ def make_calibration(n_p=200, n_n=40, n_u=1000, pi_n=0.1, seed=0):
     anomalous = rng.random(n_u) < pi_n
     unlabelled = rng.normal(0, 1, n_u) + 2.5 * anomalous
     scores = np.concatenate([rng.normal(0, 1, n_p), rng.normal(2.5, 1, n_n)])
-    codes = np.repeat([1, -1], [n_p, n_n]).astype(np.int8)
+    codes = np.repeat([1, -1], [n_p, n_n]).astype(np.int16)
     calibration = Calibration(scores, codes, np.sort(unlabelled), n_u, 1.1, given_rate(pi_n))
     return calibration, unlabelled, anomalous
 

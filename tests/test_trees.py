@@ -23,13 +23,13 @@ from sklearn.ensemble import (
 import riskad
 from riskad.core.checks import InputError
 from riskad.detectors import tree_ensemble
-from riskad.detectors.tree_conversion import (
+from riskad.detectors.tree_ensemble import Trees
+from riskad.detectors.tree_growth import (
     _single_not_above,
     from_hist_gradient_boosting,
     from_lightgbm,
     from_sklearn,
 )
-from riskad.detectors.tree_ensemble import Trees
 from riskad.storage.codec import build, from_members, to_members
 
 

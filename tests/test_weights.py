@@ -12,7 +12,7 @@ from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD, StreamingRAD
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.linear.lambda_search import held_out_folds
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 
 LINEAR = [
     *(ShallowRAD(loss, lam=lam, tol=1e-8) for loss in LOSSES for lam in ("theorem", "tight", 0.01)),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from experiments.datasets.tables import Dataset, load_adbench
 from experiments.runner import seed_of
 from riskad import mask_labels
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCodes
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
 
 _TEST_SHARE = 0.3  # of the rows are held back
 
@@ -87,13 +87,13 @@ def label_anomalies(
 
     If there are fewer anomalies than `count`, all of them are labelled.
 
-    >>> truth = np.array([1] * 90 + [-1] * 10, dtype=np.int8)
+    >>> truth = np.array([1] * 90 + [-1] * 10, dtype=np.int16)
     >>> np.unique_counts(label_anomalies(truth, 5, random_state=0)).counts.tolist()
     [5, 95]
     """
     anomalous = np.flatnonzero(truth == ANOMALY)
     kept = np.random.default_rng(random_state).permutation(anomalous)[:count]
-    masked = LabelCodes.of(np.full(len(truth), UNLABELLED, dtype=np.int8))
+    masked = np.full(len(truth), UNLABELLED, dtype=np.int16)
     masked[kept] = ANOMALY
     return masked
 
@@ -151,7 +151,7 @@ def one_class_split(
     rows = np.concatenate(
         [rng.permutation(normal)[:n_p], rng.choice(others, n - n_p, replace=False)]
     )
-    truth, y_rad, y_pu = LabelCodes.of(np.zeros((3, n), dtype=np.int8))
+    truth, y_rad, y_pu = np.zeros((3, n), dtype=np.int16)
     truth[:n_p], truth[n_p:] = NORMAL, ANOMALY
     # Rows are in random order within each kind, so the first ones are a random sample.
     y_pu[:k_pu] = NORMAL

@@ -105,7 +105,7 @@ def _parse(content: bytes) -> tuple[NDArray[np.float64], Codes]:
 
 def _truth(y: NDArray[Any]) -> Codes:
     """From 1 for an anomaly and 0 for a normal row."""
-    return np.where(y == 1, ANOMALY, NORMAL).astype(np.int8)
+    return np.where(y == 1, ANOMALY, NORMAL).astype(np.int16)
 
 
 # --- collected tables --------------------------------------------------------------------

@@ -21,7 +21,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 
 from experiments.runner import Skipped
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.rows.blas_threads import one_thread
+from riskad.rows.engine import one_thread
 
 # DeepOD asks for a torch of 2022, but runs with today's.
 _INSTALL = {"deepod": "pip install tqdm && pip install --no-deps deepod==0.4.1"}

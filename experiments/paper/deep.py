@@ -88,8 +88,8 @@ class Task(NamedTuple):
     cell: Cell
     detector: Any
     rows: NDArray[np.int64]
-    labels: NDArray[np.int8]
-    truth_test: NDArray[np.int8]
+    labels: NDArray[np.int16]
+    truth_test: NDArray[np.int16]
 
 
 @functools.lru_cache(maxsize=3)
@@ -112,7 +112,7 @@ def make_task(cell: Cell, device: str) -> Task:
     split = image_split(dataset, trial, cell["anomaly_rate"], cell["budget"])
     labels = split.y_pu if cell["method"] == "nnpu" else split.y_rad
     normal = image_set(dataset).y_test == trial % N_CLASSES
-    truth = np.where(normal, NORMAL, ANOMALY).astype(np.int8)
+    truth = np.where(normal, NORMAL, ANOMALY).astype(np.int16)
     return Task(cell, make_detector(cell, device), split.rows, labels, truth)
 
 

@@ -38,7 +38,7 @@ def make_rows(n: int = 1_000_000, d: int = 50) -> tuple[np.ndarray, np.ndarray]:
     X *= rng.uniform(0.5, 20, d)
     X += 10 * rng.standard_normal(d)
     truth = np.where(anomalous, -1, 1)
-    return X, np.where(rng.random(n) < 0.05, truth, 0).astype(np.int8)
+    return X, np.where(rng.random(n) < 0.05, truth, 0).astype(np.int16)
 
 
 def _ratio(ours: float, theirs: float, speed_up: bool) -> dict[str, float]:
@@ -72,7 +72,7 @@ def make_sparse_rows() -> tuple[Any, np.ndarray]:
     X = sparse.random_array((n, d), density=0.01, format="csr", **values)
     scores = X @ rng.standard_normal(d)
     truth = np.where(scores < np.quantile(scores, 0.05), -1, 1)
-    return X, np.where(rng.random(n) < 0.05, truth, 0).astype(np.int8)
+    return X, np.where(rng.random(n) < 0.05, truth, 0).astype(np.int16)
 
 
 def fit_sparse(loss: str, lam: Any) -> dict[str, Any]:

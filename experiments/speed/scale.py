@@ -37,7 +37,7 @@ def make_rows(n: int, d: int, seed: int, dtype: Any = np.float32) -> tuple[np.nd
     X += 0.5 * rng.standard_normal((n, 1), dtype=np.float32)
     odd = rng.random(n) < 0.1
     X[odd] += 0.4
-    y = np.zeros(n, dtype=np.int8)
+    y = np.zeros(n, dtype=np.int16)
     few = max(250, n // 20_000)
     y[rng.choice(np.flatnonzero(odd), few, replace=False)] = -1
     y[rng.choice(np.flatnonzero(~odd), few, replace=False)] = 1

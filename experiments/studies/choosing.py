@@ -37,7 +37,7 @@ from experiments.summaries import (
     rounded,
 )
 from riskad import BoostedRAD, ForestRAD, ShallowRAD
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
 
 # --- a, the prior and lambda, all at once ----------------------------------------------------
 
@@ -143,17 +143,17 @@ def run_rules(cell: Cell) -> dict[str, float]:
     }
 
 
-def _some_labels(truth: np.ndarray, budget: str, rng: np.random.Generator) -> LabelCodes:
+def _some_labels(truth: np.ndarray, budget: str, rng: np.random.Generator) -> Codes:
     """Codes of the training rows, with at least two labelled rows of each kind."""
     if budget != "5 %":
         n_anomalies, n_normals = map(int, budget.split(" + "))
         order = rng.permutation(len(truth))
-        codes = LabelCodes.of(np.zeros(len(truth), dtype=np.int8))
+        codes = np.zeros(len(truth), dtype=np.int16)
         for kind, count in ((ANOMALY, n_anomalies), (NORMAL, n_normals)):
             codes[order[truth[order] == kind][:count]] = kind
         return codes
     while True:
-        codes = LabelCodes.of(np.where(rng.random(len(truth)) < 0.05, truth, 0).astype(np.int8))
+        codes = np.where(rng.random(len(truth)) < 0.05, truth, 0).astype(np.int16)
         if min((codes == ANOMALY).sum(), (codes == NORMAL).sum()) >= 2:
             return codes
 

@@ -23,7 +23,7 @@ from experiments.datasets import PAPER_SETS, make_split
 from experiments.runner import Cell, Experiment, seed_of
 from experiments.summaries import DATA, Row, difference, group, json_page, ok_rows, rounded
 from riskad import ShallowRAD, suggest_rows
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 
 _BATCH, _ROUNDS, _MOST_ROWS = 10, 9, 2_000
 _START = {NORMAL: 8, ANOMALY: 2}
@@ -76,7 +76,7 @@ def run_suggesting(cell: Cell) -> dict[str, Any]:
     rng = np.random.default_rng(seed_of(*place, "start"))
     kept = rng.permutation(np.flatnonzero(split.y_train))[:_MOST_ROWS]
     X, truth = split.X_train[kept], split.y_train[kept]
-    y = LabelCodes.of(np.zeros(len(truth), dtype=np.int8))
+    y = np.zeros(len(truth), dtype=np.int16)
     for kind, n in _START.items():
         y[rng.choice(np.flatnonzero(truth == kind), n, replace=False)] = kind
     seed = seed_of(*place, "method")

@@ -41,7 +41,7 @@ from experiments.summaries import (
     rounded,
 )
 from riskad import AutoRAD
-from riskad.core.labels import ANOMALY, NORMAL, LabelCodes
+from riskad.core.labels import ANOMALY, NORMAL
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.features import SmoothScaler
 
@@ -71,7 +71,7 @@ def run_unseen(cell: Cell) -> dict[str, Any]:
     train, test = order[: min(_MOST_ROWS, len(X) // 2)], order[len(X) // 2 :]
     codes = draw_labels(labels, anomalous[train], kinds[train], rng)
     seed = seed_of(0, cell["dataset"], 0, "method")
-    model = AutoRAD(random_state=seed).fit(X[train], LabelCodes.of(codes))
+    model = AutoRAD(random_state=seed).fit(X[train], codes)
     score, novelty = model._anomaly_score_and_novelty(X[test])
     weight = model.weights_[NOVELTY]
     forest = IsolationForest(random_state=seed % 2**32).fit(X[train])
@@ -97,7 +97,7 @@ def draw_labels(
     labels: str, anomalous: np.ndarray, kinds: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return codes of the training rows."""
-    codes = np.zeros(len(anomalous), dtype=np.int8)
+    codes = np.zeros(len(anomalous), dtype=np.int16)
     picked = rng.permutation(len(codes))[: max(_FEWEST_PICKED, int(_PICKED * len(codes)))]
     codes[picked[~anomalous[picked]]] = NORMAL
     if labels == "random":

@@ -177,7 +177,7 @@ def run_looking(cell: Cell) -> dict[str, Any]:
     """Return the anomalies that were promised and those counted, by rows looked at."""
     shape, rate = cell["shape"], cell["rate"]
     scores, truth, labelled = draw_scores(shape, rate, seed_of(0, shape, str(rate), cell["trial"]))
-    codes = np.where(labelled, np.where(truth, ANOMALY, NORMAL), 0).astype(np.int8)
+    codes = np.where(labelled, np.where(truth, ANOMALY, NORMAL), 0).astype(np.int16)
     calibration = Calibration.of(scores, codes, scores, 0.0, label_source="random")
     review = review_rows(calibration, calibration.unlabelled)
     if review is None:

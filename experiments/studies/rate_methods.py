@@ -267,7 +267,7 @@ def _from_one_kind(X: np.ndarray, codes: Codes, method: str) -> tuple[float, tup
     """The rate from normal and unlabelled rows ("pu"), or anomalies and unlabelled rows ("nu")."""
     kind = NORMAL if method == "pu" else ANOMALY
     rows = np.flatnonzero((codes == kind) | (codes == UNLABELLED))
-    stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int8)
+    stand_in = np.where(codes[rows] == kind, kind, -kind).astype(np.int16)
     scorer = ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
     likeness, own = -kind * _cross_fit(X[rows], stand_in, scorer), stand_in == kind
     shares, _ = _largest_share(likeness[own], likeness[~own], 0.95)

@@ -28,7 +28,7 @@ from experiments.summaries import Row, commits, grid, group, json_page, mean, ro
 from riskad import AutoRAD, fit_table, mask_labels
 from riskad.app.spec import FitSpec
 from riskad.core.checks import DataWarning
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.tables.groups import GroupComparison, GroupCounts
 from tests.support.payments import draw_payments
 from tests.support.raw_tables import DRAWN, RawTable
@@ -59,7 +59,7 @@ def make_trial(dataset: str, trial: int) -> Trial:
     order = np.random.default_rng(seed_of(*place, "split")).permutation(n)
     test, train = np.split(order, [round(0.5 * n)])
     train.sort()  # rows of a table come in an order
-    truth = LabelCodes.of(np.where(table.anomalous[train], ANOMALY, NORMAL).astype(np.int8))
+    truth = np.where(table.anomalous[train], ANOMALY, NORMAL).astype(np.int16)
     codes = mask_labels(truth, table.labelled, random_state=seed_of(*place, "labels"))
     return Trial(table, train, np.asarray(codes), test, seed_of(*place, "method"))
 

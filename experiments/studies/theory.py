@@ -31,7 +31,7 @@ from experiments.studies.rate_methods import METHODS, estimate_by
 from experiments.summaries import DATA, Row, commits, grid, group, json_page, mean, rounded
 from riskad import InputError
 from riskad.core.bounds import deviation, estimation_error
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes, LabelCounts
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
 from riskad.core.losses import LOSSES
 from riskad.core.risks import Risk, get_risk
 from riskad.core.score_classes import LinearClass
@@ -146,10 +146,10 @@ _N_COLUMNS, _DISTANCE = 5, 3.0
 _RATES = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
-def draw_mixture(rate: float, seed: int) -> tuple[np.ndarray, LabelCodes]:
+def draw_mixture(rate: float, seed: int) -> tuple[np.ndarray, Codes]:
     """Return rows and labels, the unlabelled rows anomalous with probability `rate`."""
     rng = np.random.default_rng(seed)
-    y = LabelCodes.of(np.repeat(np.array([*_SIZES], dtype=np.int8), [*_SIZES.values()]))
+    y = np.repeat(np.array([*_SIZES], dtype=np.int16), [*_SIZES.values()])
     anomalous = np.asarray((y == ANOMALY) | ((y == UNLABELLED) & (rng.random(len(y)) < rate)))
     shift = _DISTANCE / np.sqrt(_N_COLUMNS)
     return rng.standard_normal((len(y), _N_COLUMNS)) + shift * anomalous[:, None], y

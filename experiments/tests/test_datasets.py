@@ -216,7 +216,7 @@ def test_the_published_images_have_their_sizes(name, n):
 @pytest.fixture(scope="module")
 def wine():
     rng = np.random.default_rng(0)
-    y = np.where(rng.random(300) < 0.2, -1, 1).astype(np.int8)
+    y = np.where(rng.random(300) < 0.2, -1, 1).astype(np.int16)
     return Dataset("wine", rng.normal(size=(300, 3)), y)
 
 

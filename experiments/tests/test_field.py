@@ -33,9 +33,9 @@ FOREST = "sklearn.ensemble.RandomForestClassifier"
 def make_rows(n_rows=300, shift=3.0, seed=0):
     """Gaussian rows with shifted anomalies, some of them labelled: X, codes, truth."""
     rng = np.random.default_rng(seed)
-    truth = np.where(rng.random(n_rows) < 0.2, -1, 1).astype(np.int8)
+    truth = np.where(rng.random(n_rows) < 0.2, -1, 1).astype(np.int16)
     X = rng.standard_normal((n_rows, 4)) + shift * (truth == -1)[:, None]
-    return X, np.where(rng.random(n_rows) < 0.3, truth, 0).astype(np.int8), truth
+    return X, np.where(rng.random(n_rows) < 0.3, truth, 0).astype(np.int16), truth
 
 
 # --- records and pages -------------------------------------------------------------------

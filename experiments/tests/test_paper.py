@@ -238,7 +238,7 @@ def rows():
     rng = np.random.default_rng(0)
     truth = np.where(rng.random(200) < 0.2, -1, 1)
     X = rng.normal(size=(200, 4)) + 0.7 * (truth[:, None] == -1)
-    y = np.where(rng.random(200) < 0.4, truth, 0).astype(np.int8)
+    y = np.where(rng.random(200) < 0.4, truth, 0).astype(np.int16)
     return X * [1, 3, 0.2, 1], y
 
 

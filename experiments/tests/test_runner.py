@@ -368,7 +368,7 @@ def test_a_room_whose_packages_are_missing_says_so(monkeypatch, capsys):
 
 def test_the_experiment_of_the_readme_runs(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    truth = np.where(rng.random(300) < 0.2, -1, 1).astype(np.int8)
+    truth = np.where(rng.random(300) < 0.2, -1, 1).astype(np.int16)
     data = Dataset("cardio", rng.normal(size=(300, 3)) + (truth[:, None] == -1), truth)
     monkeypatch.setattr(splits, "_load", lambda name: data)
     text = (REPOSITORY / "experiments" / "README.md").read_text("utf-8")

@@ -69,7 +69,7 @@ def few_rows(n=1_500, d=5):
     rng = np.random.default_rng(0)
     odd = rng.random(n) < 0.1
     X = rng.normal(size=(n, d)) + 2 * odd[:, None]
-    return X, np.where(rng.random(n) < 0.2, np.where(odd, -1, 1), 0).astype(np.int8)
+    return X, np.where(rng.random(n) < 0.2, np.where(odd, -1, 1), 0).astype(np.int16)
 
 
 @pytest.mark.parametrize(

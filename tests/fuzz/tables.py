@@ -202,7 +202,7 @@ def _column(rng):
             ([{"k": 1.0}], pa.map_(pa.string(), pa.float64())),
             (list(LABELS), pa.string()),
             (list(NUMBERS), pa.string()),
-            ([1, -1, 0, None], pa.int8()),
+            ([1, -1, 0, None], pa.int16()),
         )
     )
     pairs = [[tuple(v.items())] if pa.types.is_map(kind) else [v] for v in values]

@@ -13,7 +13,7 @@ def draw_payments(seed: int) -> tuple[pl.DataFrame, pl.Series, np.ndarray]:
     rng = np.random.default_rng(seed)
     weights = rng.gamma(2.0, size=_CUSTOMERS)  # some pay often, some hardly ever
     customer = rng.choice(_CUSTOMERS, _ROWS, p=weights / weights.sum())
-    truth = np.where(rng.random(_ROWS) < _RATE, ANOMALY, NORMAL).astype(np.int8)
+    truth = np.where(rng.random(_ROWS) < _RATE, ANOMALY, NORMAL).astype(np.int16)
     another = (customer + rng.integers(1, _CUSTOMERS, _ROWS)) % _CUSTOMERS
     payer = np.where(truth == ANOMALY, another, customer)
     level, hour = rng.normal(3.5, 1.0, _CUSTOMERS), rng.uniform(6, 22, _CUSTOMERS)

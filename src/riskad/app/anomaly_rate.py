@@ -74,7 +74,7 @@ def estimate_prior(
     elif labels.anomaly >= FEWEST:
         # Separates anomalies from all other rows; Theorem 1 gives no lambda here.
         estimator = estimator or ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
-        learned = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int8)
+        learned = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int16)
     else:
         estimator = None  # labels are only counted
     if estimator is not None:

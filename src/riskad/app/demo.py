@@ -108,7 +108,7 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
         model, read_table(folder / "new.csv"), id="sample", source="new.csv", progress=progress
     )
     write_table(scored, folder / "scored.csv")
-    codes = np.where(truth.to_numpy() == "malignant", ANOMALY, NORMAL).astype(np.int8)
+    codes = np.where(truth.to_numpy() == "malignant", ANOMALY, NORMAL).astype(np.int16)
     progress("Comparing with an isolation forest")
     preparer = model[0]
     rows, new_rows = (preparer.matrix(preparer.parse(each)) for each in (table, new))
@@ -132,7 +132,7 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
 
 
 def _judge(
-    codes: NDArray[np.int8], scores: NDArray[np.float64], flagged: NDArray[np.bool_]
+    codes: NDArray[np.int16], scores: NDArray[np.float64], flagged: NDArray[np.bool_]
 ) -> Quality:
     anomalous = codes == ANOMALY
     top = np.argsort(-scores, kind="stable")[:TOP]

@@ -191,7 +191,7 @@ def _by_folds(
     evidence = Evidence(calibration, None if why_no_auc else auc, why_no_auc, held_out=held_out)
     if evidence.auc is None or not calibration.seems_chosen:
         return evidence
-    return _allow_for_choice(evidence, preparer, rows, detector.random_state or 0)
+    return _allow_for_choice(evidence, preparer, rows, detector._seed or 0)
 
 
 def _score_folds(
@@ -216,9 +216,7 @@ def _calibrate(
     own = getattr(detector, "calibration_", None)
     zero = detector._anomaly_threshold if own is None else own.zero
     counted = np.where(rows.repeats, np.nan, held_out)
-    return Calibration.of(
-        counted, rows.codes, scores, zero, anomaly_rate, detector.random_state, sampling
-    )
+    return Calibration.of(counted, rows.codes, scores, zero, anomaly_rate, detector._seed, sampling)
 
 
 def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.float64]) -> Auc:
@@ -317,9 +315,7 @@ def _score_later_rows(
     template, later = make_pipeline(model[0].refit(), detector), np.full(len(rows.codes), np.nan)
     for split in forward_splits(rows.periods):
         try:
-            part = cross_scores(
-                template, rows.parsed, rows.codes, scores, [split], detector.random_state
-            )
+            part = cross_scores(template, rows.parsed, rows.codes, scores, [split], detector._seed)
         except InputError:
             continue  # the earlier rows lack a kind of label, for instance
         later = np.where(np.isnan(part), later, part)

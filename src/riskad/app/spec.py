@@ -133,6 +133,8 @@ class FitSpec:
         How rows were chosen for labelling, which decides how the anomaly rate is estimated
         (`riskad.decisions.anomaly_rate`): "random", "chosen" or "unknown". Or the name of a column
         with one of these words for each row, in which any other word means chosen.
+    quick
+        Whether the model also learns quick scores (`AutoRAD.compress`); only "auto" does.
     forget_rows
         Whether the model must contain no training row. Detectors that need some, such as "auto",
         are refused before any work.
@@ -235,6 +237,11 @@ class FitSpec:
         shown_default="auto",
     )
     settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
+    quick: bool = _option(
+        False,
+        "Also learn quick scores, for `riskad score --quick`; of auto.",
+        heading="Model",
+    )
     forget_rows: bool = _option(
         False,
         "Write a model that contains no row of DATA; not possible with auto and pretrained.",

@@ -1,7 +1,7 @@
 """Translation of labels, in any spelling or another library's convention, into label codes.
 
 `parse_labels` translates a column whose values the user names; the `from_*` functions translate the
-conventions of other libraries. The top of `riskad.core.label_values` explains how two values
+conventions of other libraries. The top of `riskad.core.labels` explains how two values
 compare, in `y` and in the given spellings.
 """
 
@@ -12,16 +12,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from riskad.core.checks import InputError, check_choice
-from riskad.core.label_values import (
+from riskad.core.labels import (
+    ANOMALY,
     MAX_SHOWN,
+    NORMAL,
+    UNLABELLED,
+    Codes,
     LabelColumn,
     as_label_column,
     comparable_text,
     nearest_spelling,
+    read_codes,
     show_counts,
     show_value,
 )
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes, read_codes
 
 __all__ = [
     "from_anomatools",
@@ -103,7 +107,7 @@ def parse_labels(
     unlabelled: object = None,
     others: str = "raise",
     name: str = "y",
-) -> LabelCodes:
+) -> Codes:
     """Translate labels in any spelling into +1 normal, -1 anomaly, 0 unlabelled.
 
     Parameters
@@ -113,7 +117,7 @@ def parse_labels(
     normal, anomaly, unlabelled
         The value, or a collection of the values, with this meaning. Give at least one of `normal`
         and `anomaly`; it must occur in `y`, since a misspelling would otherwise go unnoticed.
-        Missing values are always unlabelled. The top of `riskad.core.label_values` explains how
+        Missing values are always unlabelled. The top of `riskad.core.labels` explains how
         values compare.
     others : {"raise", "unlabelled"}
         What to do with any other value. With "unlabelled", *every* spelling of `normal` and
@@ -123,17 +127,17 @@ def parse_labels(
 
     Returns
     -------
-    `LabelCodes`, an int8 array with the codes of the rows. Estimators accept it directly, even if
-    it holds only 0 and 1.
+    An int16 array with the codes of the rows. Estimators accept it directly, even if it holds only
+    0 and 1.
 
     Examples
     --------
     >>> parse_labels(["ok", "fraud", "", None, "ok"], normal="ok", anomaly="fraud")
-    LabelCodes([ 1, -1,  0,  0,  1], dtype=int8)
+    array([ 1, -1,  0,  0,  1], dtype=int16)
     >>> parse_labels([0, 1, 1, 9], normal=0, anomaly=1, unlabelled=[8, 9])
-    LabelCodes([ 1, -1, -1,  0], dtype=int8)
+    array([ 1, -1, -1,  0], dtype=int16)
     >>> parse_labels(["fraud", "open", "held"], anomaly="fraud", others="unlabelled")
-    LabelCodes([-1,  0,  0], dtype=int8)
+    array([-1,  0,  0], dtype=int16)
     >>> parse_labels(["ok", "fruad"], normal="ok", anomaly="fraud")
     Traceback (most recent call last):
         ...
@@ -144,7 +148,7 @@ no row is labelled so.
     column = LabelColumn.read(as_label_column(y, name))
     given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
     meaning = _read_meanings(column.counts(), given, others, name)
-    return LabelCodes.of(column.translate(meaning, otherwise=UNLABELLED))
+    return column.translate(meaning, otherwise=UNLABELLED)
 
 
 def parse_distinct(
@@ -216,7 +220,7 @@ def _read_meanings(
     return meaning
 
 
-def _from_convention(y: Any, library: str, **spelled: list[str]) -> LabelCodes:
+def _from_convention(y: Any, library: str, **spelled: list[str]) -> Codes:
     """Translate by a fixed convention, in which a kind of label may be absent."""
     column = LabelColumn.read(as_label_column(y, "y"))
     meaning = _meanings(spelled)
@@ -228,63 +232,63 @@ def _from_convention(y: Any, library: str, **spelled: list[str]) -> LabelCodes:
         f"In {library}, {listed}. For other values use riskad.parse_labels(y, normal=..., "
         "anomaly=...).",
     )
-    return LabelCodes.of(column.translate(meaning, otherwise=UNLABELLED))
+    return column.translate(meaning, otherwise=UNLABELLED)
 
 
-def from_pyod(y: Any) -> LabelCodes:
+def from_pyod(y: Any) -> Codes:
     """Translate PyOD's labels (XGBOD, DevNet): 1 or True is anomaly, 0 or False is normal.
 
     >>> from_pyod([0, 0, 1])
-    LabelCodes([ 1,  1, -1], dtype=int8)
+    array([ 1,  1, -1], dtype=int16)
     """
     return _from_convention(y, "PyOD", anomaly=["1", "True"], normal=["0", "False"])
 
 
-def from_deepod(y: Any) -> LabelCodes:
+def from_deepod(y: Any) -> Codes:
     """Translate the labels of DeepOD and ADBench: 1 or True is anomaly, 0 or False unlabelled.
 
     >>> from_deepod([0, 0, 1])
-    LabelCodes([ 0,  0, -1], dtype=int8)
+    array([ 0,  0, -1], dtype=int16)
     """
     return _from_convention(y, "DeepOD", anomaly=["1", "True"], unlabelled=["0", "False"])
 
 
-def from_sklearn(y: Any, *, normal: object = None, anomaly: object = None) -> LabelCodes:
+def from_sklearn(y: Any, *, normal: object = None, anomaly: object = None) -> Codes:
     """Translate labels of `sklearn.semi_supervised`: -1 is unlabelled, you name the classes.
 
     >>> from_sklearn([0, 1, -1, -1], normal=0, anomaly=1)
-    LabelCodes([ 1, -1,  0,  0], dtype=int8)
+    array([ 1, -1,  0,  0], dtype=int16)
     """
     return parse_labels(y, normal=normal, anomaly=anomaly, unlabelled=-1)
 
 
-def from_deepsad(y: Any) -> LabelCodes:
+def from_deepsad(y: Any) -> Codes:
     """Check Deep SAD's labels, which are our own: 1 normal, -1 anomaly, 0 unlabelled.
 
     >>> from_deepsad([1, -1, 0])
-    LabelCodes([ 1, -1,  0], dtype=int8)
+    array([ 1, -1,  0], dtype=int16)
     """
     return read_codes(y)
 
 
-def from_anomatools(y: Any) -> LabelCodes:
+def from_anomatools(y: Any) -> Codes:
     """Translate the labels of anomatools: 1 is anomaly, -1 is normal, 0 is unlabelled.
 
     >>> from_anomatools([1, -1, 0])
-    LabelCodes([-1,  1,  0], dtype=int8)
+    array([-1,  1,  0], dtype=int16)
     """
     return _from_convention(y, "anomatools", anomaly=["1"], normal=["-1"], unlabelled=["0"])
 
 
-def from_pulearn(y: Any, *, positive: str) -> LabelCodes:
+def from_pulearn(y: Any, *, positive: str) -> Codes:
     """Translate the labels of pulearn: 1 or True is a labelled positive; 0, -1, False unlabelled.
 
     State in `positive` whether a positive is a normal row or an anomaly: this depends on the task.
 
     >>> from_pulearn([1, 0, -1], positive="anomaly")
-    LabelCodes([-1,  0,  0], dtype=int8)
+    array([-1,  0,  0], dtype=int16)
     >>> from_pulearn([True, False], positive="normal")
-    LabelCodes([1, 0], dtype=int8)
+    array([1, 0], dtype=int16)
     """
     kind = check_choice("positive", positive, ("normal", "anomaly"))
     spelled = {kind: ["1", "True"], "unlabelled": ["0", "-1", "False"]}

@@ -1,6 +1,6 @@
-"""Label codes: the three codes, and the check that accepts nothing else.
+"""Label codes: the three codes, the check that accepts nothing else, and how label values compare.
 
-Inside the package a label is one of three int8 codes:
+Inside the package a label is one of three int16 codes:
 
 ==========  ====  ========================================
 NORMAL       +1   a person or a test said the row is normal
@@ -11,38 +11,35 @@ UNLABELLED    0   nobody said
 Other libraries use the same numbers for other things, and data files use words. So the user always
 states what a value means; it is never guessed. `riskad.core.label_parsing` translates labels, and
 `check_codes` accepts only the three codes. A `y` that holds only 0 and 1 can be read in several
-ways and is refused, unless it comes from one of the translations: they return `LabelCodes`, an
-array that records that its meaning is known.
+ways and is refused, unless its type is int16. The translations return that type, in which nobody
+else keeps labels; and slices, NumPy, pandas, polars and joblib keep it.
+
+Label values, before they are codes:
+
+- Values compare by their text, without surrounding blanks, and case matters.
+- A whole number is the same however it is written: `1`, `1.0`, `"1"`, `"1.0"`, `"+1"`.
+  `"01"` is not a number but a separate text.
+- A truth value is the same in any case: `True`, `"true"`, `"TRUE"`. It is not a number:
+  `True` does not match `1`.
+- `None`, NaN, NaT, pandas' NA, masked entries and blank text are missing. Missing always
+  means unlabelled. The *text* `"NA"` or `"nan"` is not missing; give `unlabelled="NA"`.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
+from types import NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError
-from riskad.core.label_values import LabelColumn, factorise, show_counts
-
-__all__ = [
-    "ANOMALY",
-    "KINDS",
-    "NORMAL",
-    "UNLABELLED",
-    "LabelCodes",
-    "LabelCounts",
-    "ambiguity_hint",
-    "check_codes",
-    "check_rows_match",
-    "count_labels",
-    "is_said",
-    "read_codes",
-    "refuse_ambiguous",
-]
-
 
 NORMAL = 1
 ANOMALY = -1
@@ -51,53 +48,43 @@ UNLABELLED = 0
 KINDS = (UNLABELLED, NORMAL, ANOMALY)
 """The kinds of label in the order of per-kind arrays: `array[code]` finds -1 at the end."""
 
-Codes: TypeAlias = NDArray[np.int8]
+Codes: TypeAlias = NDArray[np.int16]
+
+MAX_SHOWN = 8
+_WHOLE_NUMBER = re.compile(r"([+-]?)(0|[1-9][0-9]*)(\.0*)?")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
+_MISSING_TEXT = ("None", "nan", "NaN", "NaT", "<NA>")
 
 
-class LabelCodes(np.ndarray[tuple[Any, ...], np.dtype[np.int8]]):
-    """int8 codes whose meaning is known; otherwise a usual array.
-
-    Slices of it are `LabelCodes`, too. Arrays computed from it are plain arrays.
-
-    >>> codes = LabelCodes.of(np.array([1, 0, 0], dtype=np.int8))
-    >>> codes[1:], codes == 1
-    (LabelCodes([0, 0], dtype=int8), array([ True, False, False]))
-    """
-
-    @classmethod
-    def of(cls, codes: NDArray[np.int8]) -> LabelCodes:
-        """The same codes, not copied, marked as codes whose meaning is known."""
-        return codes.view(cls)
-
-    def __array_wrap__(
-        self, array: NDArray[Any], context: Any = None, return_scalar: bool = False
-    ) -> Any:
-        return array[()] if return_scalar else np.asarray(array)
-
-
-def check_codes(y: Any) -> LabelCodes:
-    """Return `y` as int8 codes, or raise an error that shows how to translate it.
+def check_codes(y: Any) -> Codes:
+    """Return `y` as int16 codes, or raise an error that shows how to translate it.
 
     Accepts only the numbers +1 (normal), -1 (anomaly) and 0 (unlabelled), as integers or floats;
     text, truth values and missing values are refused. A `y` of only 0 and 1, which other libraries
-    read differently, is also refused, unless it is `LabelCodes`, the result of `parse_labels` and
-    the `from_*` functions. An int8 array is not copied.
+    read differently, is also refused, unless it is of type int16, as the results of `parse_labels`
+    and the `from_*` functions are. An int16 array is not copied.
 
     >>> check_codes([1.0, -1.0, 0.0])
-    LabelCodes([ 1, -1,  0], dtype=int8)
+    array([ 1, -1,  0], dtype=int16)
     >>> check_codes(["ok", "fraud"])
     Traceback (most recent call last):
         ...
     riskad.core.checks.InputError: y must hold only +1 (normal), -1 (anomaly) and 0 (unlabelled), \
 got 'ok' (1 row), 'fraud' (1 row). Say what the values mean: riskad.parse_labels(y, normal=..., \
 anomaly=...).
-    >>> check_codes(LabelCodes.of(np.array([0, 1], dtype=np.int8)))
-    LabelCodes([0, 1], dtype=int8)
+    >>> check_codes(np.array([0, 1], dtype=np.int16))
+    array([0, 1], dtype=int16)
     """
+    y = _one_column(y)
     codes = read_codes(y)
-    if not is_said(y):
+    if not has_code_type(y):
         refuse_ambiguous(count_labels(codes))
     return codes
+
+
+def has_code_type(y: Any) -> bool:
+    """Whether an array, tensor or column of any library has the type of codes, int16."""
+    return str(getattr(y, "dtype", "")).rsplit(".", 1)[-1].lower() == "int16"
 
 
 def check_rows_match(X: Any, codes: Codes) -> None:
@@ -110,37 +97,35 @@ def check_rows_match(X: Any, codes: Codes) -> None:
         )
 
 
-def is_said(y: Any) -> bool:
-    """Whether `y` comes from a translation, so that its 0 and 1 have one meaning."""
-    return isinstance(y, LabelCodes) and y.dtype == np.int8
-
-
-def read_codes(y: Any) -> LabelCodes:
+def read_codes(y: Any) -> Codes:
     """The codes of `y` as `check_codes` reads them, but a `y` of only 0 and 1 is accepted."""
     from sklearn.utils import column_or_1d  # here, so that importing this module stays light
 
-    y = _on_host(y)
     try:
-        values = column_or_1d(y)
+        values = column_or_1d(_on_host(y))
     except (ValueError, TypeError) as error:
         raise InputError(f"y must hold one label for each row: {error}") from error
     codes = _as_codes(values)
     if codes is None:
         raise InputError(_refusal(values))
-    return LabelCodes.of(codes)
+    return codes
 
 
 def _on_host(y: Any) -> Any:
     """A torch tensor as an array; a frame of one column as that column."""
     if hasattr(y, "detach") and hasattr(y, "cpu"):  # by its methods, without importing torch
         return y.detach().cpu().numpy()
-    if hasattr(y, "columns") and len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
-        return y[y.columns[0]]
-    return y
+    return _one_column(y)
+
+
+def _one_column(y: Any) -> Any:
+    """The column of a frame of one column; anything else as it is."""
+    frame = hasattr(y, "columns") and len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1
+    return y[y.columns[0]] if frame else y
 
 
 def _as_codes(values: NDArray[Any]) -> Codes | None:
-    """Return `values` as int8 if all are codes, otherwise None."""
+    """Return `values` as int16 if all are codes, otherwise None."""
     if values.dtype == object:
         distinct, _ = factorise(values)
         if any(isinstance(v, (bool, np.bool_)) or not isinstance(v, Real) for v in distinct):
@@ -148,8 +133,8 @@ def _as_codes(values: NDArray[Any]) -> Codes | None:
         values = values.astype(np.float64)
     if values.dtype.kind not in "iuf":
         return None
-    with np.errstate(invalid="ignore"):  # NaN becomes some int8, which does not equal it
-        codes: Codes = values.astype(np.int8, copy=False)
+    with np.errstate(invalid="ignore"):  # NaN becomes some int16, which does not equal it
+        codes: Codes = values.astype(np.int16, copy=False)
     if not codes.size:
         return codes
     exact = codes is values or bool((codes == values).all())
@@ -204,13 +189,13 @@ def ambiguity_hint(codes: Codes | LabelCounts) -> str:
     By our codes this `y` means normal and unlabelled; users of another library may mean something
     else.
 
-    >>> print(ambiguity_hint(np.array([0, 1, 0], dtype=np.int8)))
+    >>> print(ambiguity_hint(np.array([0, 1, 0], dtype=np.int16)))
     y holds only 0 (2 rows) and 1 (1 row), which can mean several things. Say which, with one of \
 these in place of y:
       1 normal, 0 unlabelled:                     riskad.parse_labels(y, normal=1, unlabelled=0)
       1 anomaly, 0 normal (PyOD):                 riskad.core.label_parsing.from_pyod(y)
       1 anomaly, 0 unlabelled (DeepOD, ADBench):  riskad.core.label_parsing.from_deepod(y)
-    >>> ambiguity_hint(np.array([0, 1, -1], dtype=np.int8))
+    >>> ambiguity_hint(np.array([0, 1, -1], dtype=np.int16))
     ''
     """
     seen = codes if isinstance(codes, LabelCounts) else count_labels(codes)
@@ -252,8 +237,124 @@ class LabelCounts:
 def count_labels(codes: Codes) -> LabelCounts:
     """Count the rows of each kind.
 
-    >>> count_labels(np.array([1, 0, 0, -1], dtype=np.int8))
+    >>> count_labels(np.array([1, 0, 0, -1], dtype=np.int16))
     LabelCounts(normal=1, anomaly=1, unlabelled=2)
     """
     normal, anomaly = (int(np.count_nonzero(codes == code)) for code in (NORMAL, ANOMALY))
     return LabelCounts(normal, anomaly, len(codes) - normal - anomaly)
+
+
+# --- label values --------------------------------------------------------------------------
+
+
+def comparable_text(value: object) -> str | None:
+    """Return the text by which `value` is compared, or None if it is missing.
+
+    >>> [comparable_text(value) for value in (1, 1.0, "+1.0", True, " ok ", "01", float("nan"), "")]
+    ['1', '1', '1', 'True', 'ok', '01', None, None]
+    """
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    text = str(value).strip()
+    # Recognise a missing value by its text, without importing the library it came from.
+    if not text or (not isinstance(value, str) and text in _MISSING_TEXT):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.capitalize()
+    whole = _WHOLE_NUMBER.fullmatch(text)
+    return str(int(whole[1] + whole[2])) if whole else text
+
+
+def as_label_column(y: Any, name: str) -> NDArray[Any]:
+    """Return `y` as a one-dimensional array, without turning mixed lists into text."""
+    if isinstance(y, np.ma.MaskedArray):
+        y = np.where(np.ma.getmaskarray(y), np.array(None), y.data)
+    values = np.asarray(y, dtype=object if isinstance(y, (list, tuple)) else None)
+    if values.ndim == 2 and values.shape[1] == 1:
+        return values[:, 0]
+    if values.ndim != 1:
+        raise InputError(f"{name} must hold one label for each row, got shape {values.shape}.")
+    return values
+
+
+def factorise(values: NDArray[Any]) -> tuple[list[object], NDArray[np.intp]]:
+    """Return the distinct values and, for each row, the position of its value among them."""
+    if values.dtype.kind in "biuf":
+        distinct, places = np.unique(values, return_inverse=True)
+        return distinct.tolist(), places
+    rows = values.tolist()
+    keys = rows
+    if not set(map(type, rows)) <= {str, NoneType}:
+        # The key is type and text: values would fail, since True == 1 and nan != nan.
+        keys = list(zip(map(type, rows), map(str, rows), strict=True))
+    examples = dict(zip(keys, rows, strict=True))
+    place_of = {key: place for place, key in enumerate(examples)}
+    places = np.fromiter(map(place_of.__getitem__, keys), dtype=np.intp, count=len(keys))
+    return list(examples.values()), places
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A label column as distinct texts (None if missing), and each row's position among them."""
+
+    texts: list[str | None]
+    places: NDArray[np.intp]
+
+    @classmethod
+    def read(cls, values: NDArray[Any]) -> LabelColumn:
+        """Read a one-dimensional array of any type."""
+        distinct, places = factorise(values)
+        return cls([comparable_text(value) for value in distinct], places)
+
+    def counts(self) -> dict[str | None, int]:
+        """Return the number of rows of each text, the most frequent first."""
+        per_place = np.bincount(self.places, minlength=len(self.texts))
+        total: Counter[str | None] = Counter()
+        for text, count in zip(self.texts, per_place.tolist(), strict=True):
+            total[text] += count
+        return dict(total.most_common())
+
+    def translate(self, meaning: Mapping[str | None, int], otherwise: int) -> NDArray[np.int16]:
+        """Return each row's code; `otherwise` if its text has no meaning."""
+        code_of_place = [meaning.get(text, otherwise) for text in self.texts]
+        return np.array(code_of_place, dtype=np.int16)[self.places]
+
+
+def show_value(text: str | None) -> str:
+    """Quote a text, but show a number or a truth value without quotes.
+
+    >>> [show_value(text) for text in ("ok", "-2.5", "True", None)]
+    ["'ok'", '-2.5', 'True', 'missing']
+    """
+    if text is None:
+        return "missing"
+    bare = text in ("True", "False") or _NUMBER.fullmatch(text)
+    return text if bare else repr(text)
+
+
+def show_counts(counts: Mapping[str | None, int]) -> str:
+    """List values with the number of rows of each.
+
+    >>> show_counts({"ok": 1200, "fraud": 1})
+    "'ok' (1,200 rows), 'fraud' (1 row)"
+    """
+    if not counts:
+        return "no values at all"
+    shown = [
+        f"{show_value(text)} ({count:,} row{'' if count == 1 else 's'})"
+        for text, count in list(counts.items())[:MAX_SHOWN]
+    ]
+    hidden = len(counts) - len(shown)
+    return ", ".join(shown) + (f" and {hidden:,} more values" if hidden else "")
+
+
+def nearest_spelling(text: str, candidates: Iterable[str | None]) -> str | None:
+    """Return the candidate of which `text` may be a misspelling.
+
+    >>> nearest_spelling("Fruad", ["ok", "fraud"]), nearest_spelling("1", ["-1"])
+    ('fraud', None)
+    """
+    # -1 is not a misspelling of 1: only texts with letters are compared.
+    by_lower = {c.lower(): c for c in candidates if c and any(map(str.isalpha, c))}
+    close = difflib.get_close_matches(text.lower(), by_lower, n=1)
+    return by_lower[close[0]] if close else None

@@ -14,7 +14,6 @@ from riskad.core.labels import (
     NORMAL,
     UNLABELLED,
     Codes,
-    LabelCodes,
     count_labels,
     read_codes,
 )
@@ -58,7 +57,7 @@ def mask_labels(
 
     Returns
     -------
-    int8 array: the truth of the chosen rows, 0 (unlabelled) for all others.
+    int16 array: the truth of the chosen rows, 0 (unlabelled) for all others.
 
     Examples
     --------
@@ -79,7 +78,7 @@ one of each kind. Give at least fraction=0.67.
     normal, anomalous = np.flatnonzero(codes == NORMAL), np.flatnonzero(codes == ANOMALY)
     counts, probabilities = _anomaly_counts(len(normal), len(anomalous), k)
     a = int(rng.choice(counts, p=probabilities))
-    masked = LabelCodes.of(np.full(len(codes), UNLABELLED, dtype=np.int8))
+    masked = np.full(len(codes), UNLABELLED, dtype=np.int16)
     masked[rng.choice(anomalous, a, replace=False)] = ANOMALY
     masked[rng.choice(normal, k - a, replace=False)] = NORMAL
     return masked

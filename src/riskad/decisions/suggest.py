@@ -126,7 +126,7 @@ def suggest_rows(
         raise InputError(
             f"A {type(detector).__name__} has no threshold (offset_), so that no row is borderline."
         )
-    codes = np.zeros(len(scores), dtype=np.int8) if y is None else check_codes(y)
+    codes = np.zeros(len(scores), dtype=np.int16) if y is None else check_codes(y)
     check_rows_match(scores, codes)
     labelled, free = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not free.size:

@@ -54,7 +54,6 @@ class DeepDetector(Detector):
     scale: bool
     warm_start: bool
     device: str
-    random_state: int | None
     verbose: bool
     callback: Callback | None
     shape_: tuple[int, ...]
@@ -118,10 +117,6 @@ class DeepDetector(Detector):
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the scores of a named architecture."""
         return network_scores(graph, rows, self, self._network())
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
 
     def _settings(self, **others: Any) -> Settings:
         """How to train; `others` are settings that not all detectors have."""

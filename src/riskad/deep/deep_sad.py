@@ -20,6 +20,7 @@ from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools
 from riskad.deep.criteria import SADCriterion, mean_square
 from riskad.deep.nets import build_decoder, build_network, find_architecture
 from riskad.deep.trainer import evaluate, train
+from riskad.detectors.base import RandomState
 from riskad.storage.fields import COUNT, SHARE, Array, Fields, Number, State, require
 
 CENTRE_MARGIN = 0.1  # of its coordinates from 0, so that zero weights cannot reach them
@@ -94,7 +95,7 @@ device, random_state, verbose, callback :
         learning_rate: float = 1e-3, weight_decay: float = 1e-6, schedule: str = "constant",
         n_steps: int = 500, batch: tuple[int, int, int] = (32, 32, 128), scale: bool = True,
         check_every: int = 10, warm_start: bool = False, device: str = "auto",
-        random_state: int | None = None, verbose: bool = False, callback: Callback | None = None,
+        random_state: RandomState = 0, verbose: bool = False, callback: Callback | None = None,
     ):  # fmt: skip
         self.module, self.hidden = module, hidden
         self.eta, self.eps, self.prior, self.pretrain_steps = eta, eps, prior, pretrain_steps

@@ -19,6 +19,7 @@ from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, hold_out
 from riskad.deep.criteria import GUARDS, RiskCriterion
 from riskad.deep.nets import Module, build_network
 from riskad.deep.trainer import Validation, train
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.storage.fields import SHARE, SIZE, Fields, Number, Text
 
@@ -143,8 +144,8 @@ class DeepRAD(_RiskDetector):
         starts anew.
     device : str, default="auto"
         A torch device; "auto" is the GPU if there is one. A GPU trains in bfloat16.
-    random_state : int, default=None
-        Seed for weights, batches and held-out rows. None means 0: the same data gives the same
+    random_state : int, RandomState or None, default=0
+        Seed for weights, batches and held-out rows. With a number, the same data give the same
         model on the same device.
     verbose, callback : bool and callable, default=False and None
         Whether to show a progress bar; called with a `riskad.deep.trainer.Progress` at each check.
@@ -183,7 +184,7 @@ class DeepRAD(_RiskDetector):
         learning_rate: float = 1e-3, weight_decay: float = 5e-4, schedule: str = "constant",
         n_steps: int = 100, batch: tuple[int, int, int] = (64, 32, 128), scale: bool = True,
         validation: float = 0.0, patience: int = 10, check_every: int = 10,
-        warm_start: bool = False, device: str = "auto", random_state: int | None = None,
+        warm_start: bool = False, device: str = "auto", random_state: RandomState = 0,
         verbose: bool = False, callback: Callback | None = None,
     ):  # fmt: skip
         self.module, self.hidden = module, hidden
@@ -255,7 +256,7 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
         learning_rate: float = 1e-3, weight_decay: float = 5e-4, schedule: str = "constant",
         n_steps: int = 100, batch: tuple[int, int] = (64, 160), scale: bool = True,
         validation: float = 0.0, patience: int = 10, check_every: int = 10,
-        warm_start: bool = False, device: str = "auto", random_state: int | None = None,
+        warm_start: bool = False, device: str = "auto", random_state: RandomState = 0,
         verbose: bool = False, callback: Callback | None = None,
     ):  # fmt: skip
         self.module, self.hidden = module, hidden

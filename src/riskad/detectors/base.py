@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -21,10 +23,8 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import (
     ANOMALY,
     NORMAL,
-    LabelCodes,
     check_codes,
     check_rows_match,
-    refuse_ambiguous,
 )
 from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
@@ -34,7 +34,6 @@ from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, pa
 from riskad.detectors.description import SelfDescribing
 from riskad.metrics.search import labelled_auc
 from riskad.rows.arrays import on_host_array, to_numpy
-from riskad.rows.source import RowSource
 from riskad.rows.sources import as_rows, sampled, unpacked
 from riskad.rows.table import check_numbers
 from riskad.storage.fields import (
@@ -49,7 +48,8 @@ from riskad.storage.fields import (
     require,
 )
 
-__all__ = ["MOST_SAMPLED", "Detector"]
+RandomState: TypeAlias = int | np.random.RandomState | None
+"""As in scikit-learn; the default, 0, gives the same model for the same data."""
 
 MOST_SAMPLED = 200_000
 """Rows of a source that are sampled for detectors that need their rows in memory."""
@@ -64,6 +64,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     rows with `unlabelled_`. A new fit removes both.
     """
 
+    random_state: RandomState
     offset_: float
     calibration_: Calibration
     unlabelled_: UnlabelledSummary | None
@@ -237,8 +238,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         source = as_rows(X, y, sample_weight)
         if source is not None:
             rows = sampled(source, MOST_SAMPLED, seed=0)
-            check_said(source)
-            X, y, sample_weight = rows.X, LabelCodes.of(rows.y), rows.sample_weight
+            X, y, sample_weight = rows.X, rows.y, rows.sample_weight
         X = self._check_rows(X, reset=True)
         codes, weight = self._check_labels(X, y, sample_weight)
         if source is not None:
@@ -262,8 +262,17 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     def _forget_decisions(self) -> None:
         """Remove the results of an earlier fit."""
-        for name in ("calibration_", "threshold_", "unlabelled_"):
+        for name in ("calibration_", "threshold_", "unlabelled_", "_drawn_seed"):
             self.__dict__.pop(name, None)
+
+    @property
+    def _seed(self) -> int:
+        """`random_state` as a number; None or a generator draws one for each fit."""
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        if not hasattr(self, "_drawn_seed"):
+            self._drawn_seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return self._drawn_seed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -297,12 +306,6 @@ def _relative(weight: np.ndarray | None) -> np.ndarray | None:
     if weight is None or not (weight > 0).any():
         return weight
     return None if (weight == weight[0]).all() else weight / weight[weight > 0].mean()
-
-
-def check_said(rows: RowSource) -> None:
-    """Refuse a source whose labels are only 0 and 1, unless their meaning is known."""
-    if not rows.labels_said:
-        refuse_ambiguous(rows.counts())
 
 
 def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -> None:

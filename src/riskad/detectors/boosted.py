@@ -50,14 +50,15 @@ from riskad.core.labels import NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import LOSSES, Loss, Pointwise
 from riskad.core.objective import Objective, RowSum
 from riskad.core.risks import RISKS, Risk, get_risk
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
-from riskad.detectors.tree_conversion import from_lightgbm
 from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_growth import from_lightgbm
 from riskad.metrics.folds import PNUStratifiedKFold, count_independent
 from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows
-from riskad.rows.memory import RowBlocks
+from riskad.rows.sources import RowBlocks
 from riskad.storage import fields
 
 __all__ = ["BoostedRAD", "LabelledTrees"]
@@ -128,8 +129,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     min_samples_leaf : float >= 0.001, default=1.0
         Minimum weight of a leaf, where a labelled row weighs 1 on average. The risk sets the total
         weight of the unlabelled rows: with a = 0.1, about a tenth of all.
-    random_state : int, default=None
-        Seed for folds and splits. None means 0: the same data gives the same model.
+    random_state : int, RandomState or None, default=0
+        Seed for folds and splits. With a number, the same data give the same model.
     n_jobs : int, default=1
         Threads of LightGBM in `fit`. More help from about 100,000 rows on, if cores are free.
 
@@ -207,7 +208,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         learning_rate: float = 0.1,
         max_leaf_nodes: int = 8,
         min_samples_leaf: float = 1.0,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
         n_jobs: int = 1,
     ):
         self.loss = loss

@@ -15,11 +15,13 @@ of a fit or at any time later, without a table.
 
 One stored row in five is held out. On these the two are compared (`Fidelity`), and the student's
 scores get the spread of the teacher's: trees pull scores towards the mean. Thresholds,
-probabilities and p-values of the teacher then keep their meaning, and are copied.
+probabilities and p-values of the teacher then keep their meaning, and are copied
+when it is used (`CompressedRAD.deciding_as`).
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -32,11 +34,12 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError
 from riskad.detectors.auto.detector import AutoRAD
 from riskad.detectors.auto.views import Views
+from riskad.detectors.base import RandomState
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.detectors.tree_conversion import from_hist_gradient_boosting
 from riskad.detectors.tree_ensemble import TREES
-from riskad.rows.blas_threads import one_blas_thread
+from riskad.detectors.tree_growth import from_hist_gradient_boosting
 from riskad.rows.encoding import OneHotImputer
+from riskad.rows.engine import one_blas_thread
 from riskad.storage import fields
 
 _MIN_ROWS = 50
@@ -45,7 +48,8 @@ _HELD_OUT = 5  # one stored row in so many
 _MOST_ANOMALOUS = 0.2  # share of rows from which half of the made ones start
 _NEIGHBOURS, _NEIGHBOUR_CELLS, _NOISE = 5, 0.3, 0.5
 _MANY_VALUES = 10  # from here, a number may take values that no row has
-_COPIED = ("calibration_", "threshold_", "unlabelled_", "feature_names_in_", "evidence_")
+_DECISIONS = ("offset_", "calibration_", "threshold_", "unlabelled_")
+_SHARED = ("n_features_in_", "feature_names_in_", "schema_", "evidence_", "encoder_", "offset_")
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,8 @@ class CompressedRAD(FrameDetector):
     ----------
     max_iter : int, default=600
         Number of trees.
-    random_state : int, optional
-        Seed; None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed.
 
     Attributes
     ----------
@@ -147,22 +151,21 @@ class CompressedRAD(FrameDetector):
         of_these = state["trees_"].n_features == check_encoder(state)
         fields.require(of_these, "trees_: of other columns")
 
-    def __init__(self, *, max_iter: int = 600, random_state: int | None = None):
+    def __init__(self, *, max_iter: int = 600, random_state: RandomState = 0):
         self.max_iter = max_iter
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CompressedRAD:
         """Fit an `AutoRAD` to rows X with labels y, +1, -1 or 0, and learn its scores."""
-        teacher = AutoRAD(random_state=self.random_state)
-        return self.learn(teacher.fit(X, y, sample_weight=sample_weight))
+        teacher = AutoRAD(random_state=self._seed).fit(X, y, sample_weight=sample_weight)
+        self._forget_decisions()
+        self.__dict__ |= self.learn(teacher).deciding_as(teacher).__dict__
+        return self
 
     def learn(self, teacher: AutoRAD) -> CompressedRAD:
-        """Learn the scores of a fitted `AutoRAD`, whose thresholds and probabilities are copied."""
+        """Learn the scores of a fitted `AutoRAD`."""
         check_is_fitted(teacher)
-        self._forget_decisions()
-        self.n_features_in_, self.schema_ = teacher.n_features_in_, teacher.schema_
-        self.encoder_, self.offset_ = teacher.encoder_, float(teacher.offset_)
-        for name in _COPIED:
+        for name in _SHARED:
             if hasattr(teacher, name):
                 setattr(self, name, getattr(teacher, name))
         rng = np.random.default_rng(self._seed)
@@ -191,6 +194,14 @@ class CompressedRAD(FrameDetector):
         after = self.trees_.predict(held_out)
         self.fidelity_ = Fidelity.of(before, after, self.offset_)
         return self
+
+    def deciding_as(self, teacher: AutoRAD) -> CompressedRAD:
+        """Return a copy with the present thresholds and probabilities of the teacher."""
+        student = copy(self)
+        for name in _DECISIONS:
+            if hasattr(teacher, name):
+                setattr(student, name, getattr(teacher, name))
+        return student
 
     def _stretch(self, before: np.ndarray, after: np.ndarray) -> None:
         """Give scores of trees the mean and the spread of the teacher's on held-out rows."""
@@ -229,7 +240,7 @@ def _stored_rows(teacher: AutoRAD) -> np.ndarray:
     view = teacher.views_["plain"]
     rows = np.tile(view.scaler_.mean, (len(view.maps_["outliers"].rows), 1))
     rows[:, view.kept_] += view.scaler_.scale[view.kept_] * view.maps_["outliers"].rows
-    if teacher.evidence_.places:
+    if isinstance(teacher.encoder_, OneHotImputer) and teacher.evidence_.places:
         # Evidence on levels was cross-fitted for training rows. New rows get that of all labels.
         table = _decoded(teacher.encoder_, rows)[:, : -len(teacher.evidence_.places)]
         rows = teacher.encoder_.transform(teacher.evidence_.transform(table))

@@ -26,13 +26,13 @@ from sklearn.base import clone
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.risks import RISKS, Risk, get_risk
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import DetectorTags, MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
-from riskad.detectors.tree_conversion import from_sklearn
 from riskad.detectors.tree_ensemble import TREES, Trees
-from riskad.detectors.tree_growth import grow
-from riskad.rows.linear import sparse_to_dense
-from riskad.rows.memory import RowBlocks
+from riskad.detectors.tree_growth import from_sklearn, grow
+from riskad.rows.arrays import to_dense
+from riskad.rows.sources import RowBlocks
 from riskad.storage import fields
 
 __all__ = ["ForestRAD", "class_weights"]
@@ -72,8 +72,8 @@ class ForestRAD(MinimisesRisk, FrameDetector):
     min_samples_leaf : float, default=0.5
         Minimum weight of a leaf, where a labelled row weighs 1 on average. Without it every
         unlabelled row would get a leaf of its own and be classified as normal.
-    random_state : int, default=None
-        Seed. None means 0: the same data gives the same model.
+    random_state : int, RandomState or None, default=0
+        Seed. With a number, the same data give the same model.
     n_jobs : int, default=1
         Trees grown at a time, with more than 2,000 rows or missing values. With fewer rows all
         trees are grown at once (`riskad.detectors.tree_growth`).
@@ -129,7 +129,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         risk: str = "rad",
         n_estimators: int = 300,
         min_samples_leaf: float = 0.5,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
         n_jobs: int = 1,
     ):
         self.a = a
@@ -186,7 +186,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         share = weight[labelled].sum() / counts.sum() / weight.sum()
         least = min(float(self.min_samples_leaf) * share, 0.5) * weight.sum()
         few = rows.n_rows <= _FEW_ROWS and rows.n_rows * rows.n_features <= _FEW_CELLS
-        X = sparse_to_dense(rows.X) if few else rows.X  # the same rows are the same model
+        X = to_dense(rows.X) if few else rows.X  # the same rows are the same model
         if few and not np.isnan(X).any():
             grown = grow(
                 X,

@@ -48,7 +48,6 @@ class FrameDetector(Detector):
     category, for detectors that learn it.
     """
 
-    random_state: int | None
     schema_: TableSchema
     evidence_: AnomalyRateEncoder
 
@@ -68,10 +67,6 @@ class FrameDetector(Detector):
             levels = schema.levels.get(place)
             right = levels is not None and len(values) == len(levels) + 1
             require(right, "evidence_: of other levels")
-
-    @property
-    def _seed(self) -> int:
-        return 0 if self.random_state is None else int(self.random_state)
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; texts of a frame as codes, dates as seconds."""

@@ -9,11 +9,12 @@ import numpy as np
 
 from riskad.core.labels import LabelCounts
 from riskad.detectors.auto.views import rows_around
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import DetectorTags
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
+from riskad.rows.engine import one_blas_thread
 from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
 
 _FLAGGED = 0.05  # of the training rows
@@ -29,8 +30,8 @@ class OutlierMean(FrameDetector):
 
     Parameters
     ----------
-    random_state : int, optional
-        Seed; None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class OutlierMean(FrameDetector):
         require(features.n_features_in_ == d, "features_: of other columns")
         require("outliers" in features.slices_, "features_: without outlier scores")
 
-    def __init__(self, *, random_state: int | None = None):
+    def __init__(self, *, random_state: RandomState = 0):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> OutlierMean:

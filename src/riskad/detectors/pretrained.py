@@ -25,16 +25,13 @@ from sklearn.decomposition import PCA
 
 from riskad.core.checks import InputError, MissingLibrary, check_in_interval, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.detectors.base import Detector, refuse_non_finite
+from riskad.detectors.base import Detector, RandomState, refuse_non_finite
 from riskad.detectors.description import DetectorTags, say_settings
-from riskad.detectors.features.graph import beside, standardised
-from riskad.detectors.features.maps import PrincipalComponents
-from riskad.detectors.features.scaling import ColumnScale
+from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside, standardised
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
-from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.engine import Threads, usable_cpus
-from riskad.rows.linear import sparse_to_dense
+from riskad.rows.arrays import to_dense
+from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
 from riskad.storage.fields import (
     COUNT,
     SEED,
@@ -85,8 +82,8 @@ class PretrainedRAD(Detector):
     device : str, optional
         Where torch computes the network, such as "cuda"; torch must be installed. None computes it
         on processors, without torch. Scores agree to about 1e-5. Not stored in model files.
-    random_state : int, optional
-        Seed for sampling the rows to read. None means 0.
+    random_state : int, RandomState or None, default=0
+        Seed for sampling the rows to read.
 
     Attributes
     ----------
@@ -178,7 +175,7 @@ class PretrainedRAD(Detector):
         unlabelled: int = 300,
         weights: str = _DEFAULT,
         device: str | None = None,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.prior = prior
         self.unlabelled = unlabelled
@@ -223,7 +220,7 @@ class PretrainedRAD(Detector):
         return self
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
-        X = sparse_to_dense(super()._check_rows(X, reset))
+        X = to_dense(super()._check_rows(X, reset))
         if np.isinf(X).any():
             refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=True)
         return X

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import is_torch_array
+from array_api_compat import array_namespace, is_torch_array
 
-from riskad.core.checks import check_choice
+from riskad.core.checks import DataWarning, InputError, check_choice, enumerate_names
+from riskad.core.labels import has_code_type, refuse_ambiguous
 from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import Risk
-from riskad.detectors.base import Detector, check_weight
+from riskad.detectors.base import Detector, RandomState, check_weight, refuse_non_finite
+from riskad.detectors.description import check_kinds_present
 from riskad.detectors.linear.candidates import SELECT_RULES, check_select, select_candidate
-from riskad.detectors.linear.description import HasLinearScores
-from riskad.detectors.linear.feature_maps import fit_features
+from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES, find_lambda
+from riskad.detectors.linear.scores import (
+    FITTED_FIELDS,
+    HasLinearScores,
+    report_fit,
+    summarise_unlabelled,
+)
 from riskad.detectors.linear.settings import (
     SETTING_FIELDS,
     SolverSettings,
@@ -24,29 +32,17 @@ from riskad.detectors.linear.settings import (
     check_lambda,
     check_numeric,
 )
-from riskad.detectors.linear.solution import (
-    FITTED_FIELDS,
-    report_fit,
-    summarise_unlabelled,
-)
-from riskad.detectors.linear.training_rows import (
-    are_codes,
-    check_labels_suffice,
-    check_tensor,
-    checked_statistics,
-    linear_model,
-    tensor_rows,
-)
 from riskad.metrics.linear_search import Selection
-from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.linear import LinearModel
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import RowSource
-from riskad.rows.sources import as_rows, unpacked
+from riskad.rows.engine import one_blas_thread
+from riskad.rows.linear import ColumnStatistics, LinearModel, WideModel, column_statistics
+from riskad.rows.sources import RowBlocks, RowSource, as_rows, refuse_non_finite_rows, unpacked
 from riskad.solvers import SOLVERS, Problem
 from riskad.storage.fields import Either, Fields, Maybe, Number, Record, Text
 
 __all__ = ["ShallowRAD"]
+
+# Second moments of each kind cost d x d numbers; above this, quadratic losses take one more pass.
+_MAX_MOMENT_COLUMNS = 500
 
 
 class ShallowRAD(HasLinearScores, Detector):
@@ -112,9 +108,9 @@ class ShallowRAD(HasLinearScores, Detector):
         smallest possible one is enough, and `criterion_` reports it.
     max_iter : int, default=100
         Maximum number of iterations of the solver.
-    random_state : int, default=None
-        Seed for feature maps, folds and the starts of non-convex problems. None means 0: the same
-        data gives the same model.
+    random_state : int, RandomState or None, default=0
+        Seed for feature maps, folds and the starts of non-convex problems. With a number, the same
+        data give the same model.
 
     Attributes
     ----------
@@ -197,7 +193,7 @@ class ShallowRAD(HasLinearScores, Detector):
         select: str | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.loss = loss
         self.a = a
@@ -240,11 +236,11 @@ class ShallowRAD(HasLinearScores, Detector):
             rows = self._training_rows(X, y, sample_weight)
             risk = self._check_settings()
             if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
-                check_labels_suffice(risk, rows, self._remedy_setting)
+                check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             names = getattr(self, "feature_names_in_", None)
             closed_form = risk.loss.quadratic and not risk.guarded and self.penalty == "l2"
             statistics = checked_statistics(rows, names, closed_form and self.feature_map is None)
-            check_labels_suffice(risk, rows, self._remedy_setting)
+            check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
             model = linear_model(rows, features, self._constant, self.penalty)
             risk = self._choose(model, risk)
@@ -289,13 +285,12 @@ class ShallowRAD(HasLinearScores, Detector):
         X = self._check_rows(X, reset=True)
         if is_torch_array(X) and are_codes(y, len(X)):
             self._forget_decisions()
-            return tensor_rows(X, y, check_weight(X, sample_weight))
+            rows = tensor_rows(X, y, check_weight(X, sample_weight))
+            if not has_code_type(y):
+                refuse_ambiguous(rows.counts())
+            return rows
         codes, weight = self._check_labels(X, y, sample_weight)
-        if not is_torch_array(X):
-            return RowBlocks(X, codes, weight)
-        rows = tensor_rows(X, codes, weight)
-        rows.labels_said = True
-        return rows
+        return (tensor_rows if is_torch_array(X) else RowBlocks)(X, codes, weight)
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """As for all detectors; a tensor stays one, on its device."""
@@ -313,3 +308,92 @@ class ShallowRAD(HasLinearScores, Detector):
     @property
     def _solver_settings(self) -> SolverSettings:
         return SolverSettings(self.solver, self.tol, self.max_iter, self._seed)
+
+
+# --- the rows of a fit --------------------------------------------------------------------
+
+
+def check_tensor(X: Any) -> Any:
+    """A tensor of rows in single or double precision, the smallest that holds its numbers.
+
+    It stays on its device.
+    """
+    if X.ndim != 2 or not len(X):
+        raise InputError(f"X must have rows and columns, got a tensor of shape {tuple(X.shape)}.")
+    X = X.detach()
+    if X.dtype.is_complex:
+        raise InputError("Complex data not supported: X must hold real numbers.")
+    if X.dtype.is_floating_point:
+        return X if X.element_size() >= 4 else X.float()
+    return X.float() if X.element_size() < 4 else X.double()
+
+
+def are_codes(y: Any, n_rows: int) -> bool:
+    """Whether y is a tensor with one code for each row, checked on its device."""
+    return is_torch_array(y) and tuple(y.shape) == (n_rows,) and bool((y == y.sign()).all())
+
+
+def tensor_rows(X: Any, codes: Any, weight: np.ndarray | None) -> RowBlocks:
+    """RowSource, codes and weights together on the device of the rows."""
+    xp = array_namespace(X)
+    if is_torch_array(codes):
+        codes = codes.to(X.device, xp.int16)
+    else:
+        codes = xp.asarray(codes, dtype=xp.int16, device=X.device)
+    if weight is not None:
+        weight = xp.asarray(weight, dtype=X.dtype, device=X.device)
+    return RowBlocks(X, codes, weight)
+
+
+def checked_statistics(
+    rows: RowSource, names: np.ndarray | None, products: bool
+) -> ColumnStatistics:
+    """Means and spreads; refuses non-finite values and warns of columns that do not vary.
+
+    Parameters
+    ----------
+    rows : RowSource
+        The rows of a fit.
+    names : array of str, optional
+        Names of the columns, for messages.
+    products : bool
+        Whether a solver would use sums of products of columns. They are computed if rows are dense
+        and there are few enough columns.
+
+    Returns
+    -------
+    ColumnStatistics
+        Statistics from `riskad.rows.linear`.
+    """
+    few = not rows.sparse and rows.n_features <= _MAX_MOMENT_COLUMNS
+    statistics = column_statistics(rows, second_moments=products and few)
+    if not statistics.finite:
+        if isinstance(rows, RowBlocks) and not is_torch_array(rows.X):
+            refuse_non_finite(rows.X, names)
+        refuse_non_finite_rows(rows, names)
+    if statistics.constant.any():
+        columns = np.flatnonzero(statistics.constant)
+        warnings.warn(
+            f"{len(columns)} column(s) hold a single value and cannot tell rows apart: "
+            f"{enumerate_names(columns.tolist() if names is None else names[columns])}. "
+            "Drop them.",
+            DataWarning,
+            stacklevel=4,
+        )
+    return statistics
+
+
+def linear_model(rows: RowSource, features: Features, constant: float, penalty: str) -> LinearModel:
+    """Scores <w, phi(x)> + b of rows as a function of theta = (w, b / constant).
+
+    Without a feature map columns are standardised by algebra, and a table with more columns than
+    rows is rotated into the space of its rows, which does not change an l2 penalty.
+    """
+    if features.feature_map is not None:
+        mapped = features.of_rows(rows)
+        q = mapped.n_features
+        return LinearModel(mapped, np.zeros(q), np.ones(q), constant)
+    wide = rows.n_rows < rows.n_features and not rows.sparse and penalty == "l2"
+    if wide and isinstance(rows, RowBlocks) and isinstance(rows.X, np.ndarray):
+        return WideModel(rows, features.mean, features.scale, constant)
+    return LinearModel(rows, features.mean, features.scale, constant)

@@ -13,28 +13,26 @@ from riskad.core.labels import ANOMALY, read_codes
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, Risk
-from riskad.detectors.base import Detector
+from riskad.detectors.base import Detector, RandomState
 from riskad.detectors.description import DetectorTags, check_kinds_present
-from riskad.detectors.linear.description import HasLinearScores
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
+from riskad.detectors.linear.scores import (
+    FITTED_FIELDS,
+    HasLinearScores,
+    summarise_unlabelled,
+)
 from riskad.detectors.linear.settings import (
     SETTING_FIELDS,
     bound_risk,
     check_lambda,
     check_numeric,
 )
-from riskad.detectors.linear.solution import (
-    FITTED_FIELDS,
-    summarise_unlabelled,
-)
-from riskad.detectors.linear.stream_problem import StreamProblem
-from riskad.detectors.linear.stream_summary import StreamSummary
-from riskad.rows.arrays import on_host_array
-from riskad.rows.blas_threads import one_blas_thread
-from riskad.rows.linear import column_statistics, sparse_to_dense
-from riskad.rows.memory import RowBlocks
-from riskad.rows.sources import as_rows, unpacked
+from riskad.detectors.linear.stream import StreamProblem, StreamSummary
+from riskad.rows.arrays import on_host_array, to_dense
+from riskad.rows.engine import one_blas_thread
+from riskad.rows.linear import column_statistics
+from riskad.rows.sources import RowBlocks, as_rows, unpacked
 from riskad.solvers import warn_not_converged
 from riskad.storage.fields import Either, Fields, Number, Optional, Record, State, Text, require
 
@@ -63,7 +61,7 @@ class StreamingRAD(HasLinearScores, Detector):
     where R is an unguarded risk of `riskad.core.risks` over these rows. With squared loss this is
     the model of `ShallowRAD` on the same rows. With modified_huber and logistic it is the same
     model up to 5,000 rows of each kind, and close to it beyond: the loss of a row that leaves the
-    sample is replaced by the parabola that touches it (`riskad.detectors.linear.stream_summary`
+    sample is replaced by the parabola that touches it (`riskad.detectors.linear.stream`
     explains how, `results/scale` shows how close). The threshold is found on the sample.
 
     The model keeps sums of products of columns and a sample of 5,000 rows of each kind. Both are
@@ -95,8 +93,8 @@ class StreamingRAD(HasLinearScores, Detector):
         Tolerance of Newton's method on the relative gradient norm.
     max_iter : int, default=100
         Maximum number of iterations of Newton's method for a batch.
-    random_state : int, default=None
-        Seed for feature maps and the sample. None means 0: the same batches give the same model.
+    random_state : int, RandomState or None, default=0
+        Seed for feature maps and the sample. With a number, the same batches give the same model.
 
     Attributes
     ----------
@@ -119,9 +117,6 @@ class StreamingRAD(HasLinearScores, Detector):
     >>> for batch in np.array_split(rng.permutation(1000), 10):
     ...     model = model.partial_fit(X[batch], y[batch])
     >>> bool(np.allclose(model.coef_, ShallowRAD("squared").fit(X, y).coef_, rtol=1e-10))
-    True
-    >>> model = model.remove(X[:20], y[:20])  # as if these rows had never been there
-    >>> bool(np.allclose(model.coef_, ShallowRAD("squared").fit(X[20:], y[20:]).coef_))
     True
     """
 
@@ -162,7 +157,7 @@ class StreamingRAD(HasLinearScores, Detector):
         scale: bool = True,
         tol: float = 1e-6,
         max_iter: int = 100,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.loss = loss
         self.a = a
@@ -260,43 +255,6 @@ class StreamingRAD(HasLinearScores, Detector):
         """Drop the sums and samples: the model scores as before, but takes no further batches."""
         super()._forget_rows()
         self.__dict__.pop("_summary", None)
-        return self
-
-    def remove(self, X: Any, y: Any = None, sample_weight: Any = None) -> StreamingRAD:
-        """Remove rows, given with the labels with which they were added.
-
-        Exact, for squared loss without a feature map. With other losses, how much a row has changed
-        the model is no longer known. A row counts with its current weight: a row that was added
-        with weight 1 and of which a tenth was forgotten twice has 0.81, to be given as
-        `sample_weight`. A row that was never added is refused if this can be detected: always up to
-        5,000 rows of its kind, and beyond if the remainder could not be sums over rows.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `fit`.
-
-        Returns
-        -------
-        StreamingRAD
-            The detector without these rows.
-        """
-        if not hasattr(self, "_summary"):
-            raise InputError("remove takes out rows that fit or partial_fit has added: none yet.")
-        with one_blas_thread():
-            risk = self._check_settings()
-            self._check_loss(risk)
-            if not risk.loss.quadratic or self.feature_map is not None:
-                raise InputError(
-                    "remove needs loss='squared' and feature_map=None, got "
-                    f"loss={risk.loss.name!r} and feature_map={self.feature_map!r}. Fit again "
-                    "without these rows."
-                )
-            if y is not None:
-                y = read_codes(y)
-            X, codes, weight = self._check_batch(X, y, sample_weight, first=False)
-            Z = _as_features(self._features, X)
-            self._refit(self._summary.removed(Z, codes, weight, risk.loss), risk, self._features)
         return self
 
     # --- checks ---------------------------------------------------------------------------
@@ -407,7 +365,7 @@ def _as_features(features: Features, X: Any) -> np.ndarray:
             f"StreamingRAD keeps sums of products of columns, of {_MAX_COLUMNS} columns at most, "
             f"got {Z.shape[1]:,}. Leave columns out, or fit a ShallowRAD to all rows."
         )
-    return sparse_to_dense(Z)
+    return to_dense(Z)
 
 
 def _needs_all_rows(setting: str, choices: list[str]) -> InputError:

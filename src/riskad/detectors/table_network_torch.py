@@ -75,7 +75,7 @@ def _among_cells(x: Tensor, attention: list[Tensor], last: bool) -> Tensor:
     z = _by_spread(x)
     q = z[:, first:] @ asks + asks_shift
     k, v = (z @ knows).chunk(2, dim=-1)
-    q, k, v = (each.unflatten(-1, (-1, HEAD)).transpose(1, 2) for each in (q, k, v))
+    q, k, v = (each.reshape(*each.shape[:2], -1, HEAD).transpose(1, 2) for each in (q, k, v))
     found = scaled_dot_product_attention(q, k, v, scale=1.0).transpose(1, 2).flatten(2)
     return x[:, first:] + found @ out + out_shift
 
@@ -85,7 +85,7 @@ def _change(
 ) -> Tensor:
     asks, asks_shift, _, out, out_shift = attention
     up, up_shift, down, down_shift = alone
-    q = (_by_spread(x) @ asks + asks_shift).flatten(1).unflatten(1, (-1, HEAD)).transpose(0, 1)
+    q = (_by_spread(x) @ asks + asks_shift).reshape(len(x), -1, HEAD).transpose(0, 1)
     found = scaled_dot_product_attention(q[None], known[0][None], known[1][None], scale=1.0)[0]
     x = x + found.transpose(0, 1).reshape(x.shape) @ out + out_shift
     hidden = gelu(_by_spread(x) @ up + up_shift, approximate="tanh")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from riskad.core.labels import Codes, LabelCodes
+from riskad.core.labels import Codes
 from riskad.labelling.journal import Journal, Located
 from riskad.storage.files import check_input_file
 from riskad.tables.cells import check_columns, to_text
@@ -148,7 +148,7 @@ def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
 
 def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes, str | None]:
     """Return the labels that a table has, and their column, which may be missing."""
-    nothing = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
+    nothing = np.zeros(frame.height, dtype=np.int16)
     if labels is None:
         return nothing, None
     if labels.column not in frame.columns:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, MissingLibrary
-from riskad.core.labels import LabelCodes
+from riskad.core.labels import Codes
 from riskad.labelling.applying import Applied, apply_labels
 from riskad.labelling.session import Options, Session
 from riskad.tables.frames import as_polars, is_frame
@@ -45,19 +45,19 @@ class Labelling:
         """A new address of the page, which works once."""
         return self._server.invite()
 
-    def labels(self) -> LabelCodes:
+    def labels(self) -> Codes:
         """Return the labels so far: +1 normal, -1 anomaly, 0 unlabelled, one for each row."""
-        codes = np.zeros(self._session.frame.height, dtype=np.int8)
+        codes = np.zeros(self._session.frame.height, dtype=np.int16)
         for row, word in self._session.labels().items():
             codes[row - 1] = _CODES[word]
-        return LabelCodes.of(codes)
+        return codes
 
     def applied(self) -> Applied:
         """Return the table with its labels, and how each row was chosen for labelling."""
         session = self._session
         return apply_labels(session.whole, session.journal, session.options.labels)
 
-    def stop(self) -> LabelCodes:
+    def stop(self) -> Codes:
         """Stop serving, and return the labels."""
         self._server.stop()
         self._thread.join()

@@ -20,7 +20,7 @@ from riskad.app.model_files import load
 from riskad.app.results import earlier_results, pick_features, steps_of
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
 from riskad.labelling.applying import apply_labels, table_codes
 from riskad.labelling.cards import Card, Cards
 from riskad.labelling.fitting import History, Ranking, Worker
@@ -175,10 +175,10 @@ class Session:
             found.pop(row, None)
         return found
 
-    def _codes_of(self, rows: NDArray[np.int64]) -> LabelCodes:
+    def _codes_of(self, rows: NDArray[np.int64]) -> Codes:
         labels = self.labels()
         codes = [_CODES.get(labels.get(int(row), ""), UNLABELLED) for row in rows]
-        return LabelCodes.of(np.array(codes, dtype=np.int8))
+        return np.array(codes, dtype=np.int16)
 
     def counts(self) -> dict[str, int]:
         """Return how many rows have each label, how many people were unsure of, and the rest."""

@@ -31,7 +31,7 @@ from riskad.app.noticed import no_warnings
 from riskad.app.reasons import Reason, explain_rows, show_value
 from riskad.app.results import knows_probabilities, steps_of
 from riskad.core.checks import InputError
-from riskad.core.labels import LabelCodes
+from riskad.core.labels import Codes
 from riskad.decisions.suggest import suggest_rows
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.preparation import TablePreparer
@@ -88,12 +88,12 @@ def unsupervised(
         parsed = preparer.fit_parse(frame)
         rows = preparer.features(parsed, training=True)
         detector = OutlierMean(random_state=seed)
-        detector.fit(rows, LabelCodes.of(np.zeros(parsed.height, dtype=np.int8)))
+        detector.fit(rows, np.zeros(parsed.height, dtype=np.int16))
     return Pipeline([("prepare", preparer), ("detect", detector)]), parsed
 
 
 def suggested(
-    model: Pipeline, frame: pl.DataFrame, codes: LabelCodes, n: int, seed: int
+    model: Pipeline, frame: pl.DataFrame, codes: Codes, n: int, seed: int
 ) -> tuple[Any, np.ndarray]:
     """Return the rows to judge next, and the anomaly scores of all."""
     preparer, detector = steps_of(model)
@@ -128,7 +128,7 @@ class _Worker:
         self.folder, self.say = folder, say
         self.task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
         self.frame = pl.read_ipc(folder / "rows.ipc")
-        self.codes = LabelCodes.of(np.array(self.task.codes, dtype=np.int8))
+        self.codes = np.array(self.task.codes, dtype=np.int16)
         self.asked: queue.Queue[int | None] = queue.Queue()
         self.start = perf_counter()
 

@@ -12,8 +12,8 @@ __all__ = ["on_device", "on_host_array", "places_of", "row_slice", "to_dense", "
 
 
 def to_dense(X: Any) -> np.ndarray:
-    """A table or a CSR matrix as a dense array in double precision."""
-    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+    """A dense copy of a few rows in double precision, on the host."""
+    return np.asarray(X.toarray() if sparse.issparse(X) else on_host_array(X), dtype=np.float64)
 
 
 def on_host_array(values: Any) -> Any:

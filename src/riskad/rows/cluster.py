@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.core.labels import UNLABELLED, is_said, read_codes
-from riskad.rows.memory import RowBlocks
+from riskad.core.labels import UNLABELLED, has_code_type, read_codes
 from riskad.rows.parted import PartedRows
+from riskad.rows.sources import RowBlocks
 
 __all__ = ["ClusterError", "DaskEngine", "DaskRows", "dask_engine"]
 
@@ -72,7 +72,6 @@ class DaskRows(PartedRows):
         engine = DaskEngine(_client())
         parts = engine.keep(made)
         super().__init__(parts, self.array.shape[1], engine=engine, n_rows=int(sum(chunks)))
-        self.labels_said = y is None or is_said(y)
         self.feature_names = names
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
@@ -146,7 +145,9 @@ def _cluster_errors(address: str | None) -> Iterator[None]:
 def _part(X: Any, y: Any, weight: Any) -> RowBlocks:
     """A partition as rows in the memory of a worker."""
     X = np.ascontiguousarray(X)
-    codes = np.full(len(X), UNLABELLED, dtype=np.int8) if y is None else np.asarray(read_codes(y))
+    codes = np.full(len(X), UNLABELLED, dtype=np.int16) if y is None else read_codes(y)
+    if y is not None and not has_code_type(y):
+        codes = codes.astype(int)  # 0 and 1 of another type are refused when all labels are known
     weight = None if weight is None else np.asarray(weight, dtype=np.float64)
     return RowBlocks(X, codes, weight)
 

@@ -19,8 +19,7 @@ from riskad.core.labels import ANOMALY, KINDS, NORMAL
 from riskad.core.losses import namespace
 from riskad.core.objective import RowSum
 from riskad.rows.arrays import places_of, to_numpy
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import Block, RowSource
+from riskad.rows.sources import Block, RowBlocks, RowSource
 
 __all__ = [
     "ColumnStatistics",
@@ -433,8 +432,3 @@ def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
 def _sparse_products(X: Any, D: np.ndarray) -> tuple[Any, ...]:
     weighted = X.multiply(D[:, None]).tocsr()
     return (X.T @ weighted).toarray(), X.T @ D, D.sum()
-
-
-def sparse_to_dense(X: Any) -> np.ndarray:
-    """A dense copy of a few rows, on the host."""
-    return X.toarray() if sparse.issparse(X) else to_numpy(X)

@@ -38,7 +38,7 @@ from riskad.rows.parquet_files import (
     record_batches,
 )
 from riskad.rows.parted import PartedRows
-from riskad.rows.source import Block
+from riskad.rows.sources import Block
 
 __all__ = ["ParquetRows", "count_values"]
 
@@ -129,7 +129,6 @@ class ParquetRows(PartedRows):
         ]
         first = next(block for part in parts for block in part.blocks()).X
         super().__init__(parts, first.shape[1], sparse.issparse(first), engine)
-        self.labels_said = True  # parse_distinct has seen all labels
         self.feature_names = self.columns if prepare is None else feature_names
 
     def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> ParquetRows:
@@ -156,7 +155,7 @@ class _Reader:
 
     def block(self, batch: Any, path: Path, place: np.ndarray) -> Block:
         """The rows of a record batch; numbers are written to `place`."""
-        y = np.full(batch.num_rows, UNLABELLED, dtype=np.int8)
+        y = np.full(batch.num_rows, UNLABELLED, dtype=np.int16)
         if self.label is not None:
             y = self._codes(batch.column(self.label), path)
         weight = None
@@ -185,7 +184,7 @@ class _Reader:
         encoded = column.dictionary_encode(null_encoding="encode")
         values = encoded.dictionary.to_pylist()
         try:
-            table = np.array([self.codes[value] for value in values], dtype=np.int8)
+            table = np.array([self.codes[value] for value in values], dtype=np.int16)
         except KeyError as error:
             raise InputError(
                 f"{path} changed while it was read: label {error} was not there before."

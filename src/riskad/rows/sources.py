@@ -1,27 +1,434 @@
-"""What detectors take other than a table in memory: sources of rows, Dask collections."""
+"""Where rows come from: one primitive, "sum f(block) over row blocks".
+
+Solvers never see a whole table. They pass a function of one block to `RowSource.sum` and get back
+the sum over all blocks. So memory stays bounded, and the same solver runs on any source that can do
+this one thing:
+
+==============  ==================================================================================
+source          rows
+==============  ==================================================================================
+`RowBlocks`     in memory: arrays, CSR matrices, memory-mapped arrays, torch tensors on a device
+`PartedRows`    in parts, read again in each pass (`riskad.rows.parted`): Parquet files
+                (`riskad.rows.parquet`), or the partitions of a Dask collection
+                (`riskad.rows.cluster`)
+`MappedRows`    any of these behind a feature map, which is applied block by block
+==============  ==================================================================================
+
+Steps that need single rows, such as a first guess, a threshold, or the reach of the anomalies, use
+the labelled rows and a random sample of the unlabelled ones: both are in memory after the first
+pass.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import is_torch_array
+from scipy import sparse
 
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
-from riskad.rows.arrays import to_numpy
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import RowSource
+from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, LabelCounts
+from riskad.core.losses import namespace
+from riskad.rows.arrays import on_device, places_of, row_slice, to_dense, to_numpy
+from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
 
-__all__ = [
-    "as_rows",
-    "at_most",
-    "in_memory",
-    "on_host",
-    "refuse_non_finite_rows",
-    "sampled",
-    "unpacked",
-]
+# Small enough to stay in cache, large enough that Python's cost per block is negligible.
+_BLOCK_BYTES = 1 << 23
+MIN_BLOCK_ROWS = 256
+# On a device a block is added up in its own precision, and may be copied: a few million rows.
+_DEVICE_BLOCK_ROWS = 1 << 22
+_MIN_BLOCKS_PER_WORKER = 4
+# On a device a sample need not grow with the rows, and a pass costs no more than its request.
+_DEVICE_SAMPLE_ROWS = 1 << 17
+_DEVICE_FEW_ROWS = 1 << 19
+
+
+class Block(NamedTuple):
+    """Some rows, their label codes, their weights (None: all 1), and which of them are labelled."""
+
+    X: Any
+    y: Any
+    weight: Any
+    labelled: Any
+
+    @property
+    def marks(self) -> tuple[Any, Any, Any]:
+        """Everything but the rows themselves, in the order of `RowSum`'s arguments."""
+        return self.y, self.weight, self.labelled
+
+    def take(self, places: Any) -> Block:
+        """These rows of the block."""
+        y = self.y[places]
+        weight = None if self.weight is None else self.weight[places]
+        return Block(self.X[places], y, weight, places_of(y))
+
+    def only_labelled(self) -> Block:
+        """Its labelled rows; unlike `take` this does not wait for a device."""
+        places = self.labelled
+        weight = None if self.weight is None else self.weight[places]
+        every = namespace(places).arange(len(places), device=places.device)
+        return Block(self.X[places], self.y[places], weight, every)
+
+
+class RowSource(ABC):
+    """Rows with their labels and weights, wherever they are.
+
+    Each has `n_rows`, `n_features`, `sparse` (whether blocks are CSR), and the names of columns if
+    they have any. `eps` is the rounding of a block's numbers. `costly` means that a pass over the
+    rows takes much longer than one over a sample of them, however few they are; `few` is the number
+    of rows up to which a sample saves nothing.
+    """
+
+    n_rows: int
+    n_features: int
+    sparse: bool = False
+    feature_names: Sequence[str] | None = None
+    costly: bool = False
+    few: int = 0
+    eps: float = float(np.finfo(np.float64).eps)
+
+    @abstractmethod
+    def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Add up the tuples `f(block)`, entry by entry: one pass over the rows."""
+
+    @abstractmethod
+    def totals(self) -> np.ndarray:
+        """Total weight of each kind, indexed by label code."""
+
+    @abstractmethod
+    def counts(self) -> LabelCounts:
+        """Number of rows of each kind, regardless of weight."""
+
+    @abstractmethod
+    def first(self) -> Any:
+        """The rows of the first block."""
+
+    @abstractmethod
+    def each(self, g: Callable[[Any], np.ndarray]) -> Any:
+        """Apply `g` to the rows of each block, a number for each row; results joined in order."""
+
+    @abstractmethod
+    def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
+        """About `n_rows` rows, divided among the label kinds by `shares` (indexed by code).
+
+        Risks average within each kind, so a risk of the sample estimates the risk of all rows
+        however unevenly the kinds were sampled. What a rare kind cannot use goes to the others;
+        each kind that has a share and rows is in the sample.
+        """
+
+    @abstractmethod
+    def only_labelled(self) -> RowSource:
+        """The same rows for sums in which the unlabelled rows do not count: without it, if that is
+        cheap.
+        """
+
+    @abstractmethod
+    def blocks_of(self, kind: int) -> Iterator[Block]:
+        """Blocks of the rows labelled `kind` that have weight, small enough to be made dense."""
+
+    def behind(self, transform: Callable[[Any], Any], n_features: int) -> MappedRows:
+        """The features transform(x) of the rows, computed again in each pass."""
+        return MappedRows(self, transform, n_features)
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """The rows of all blocks in one."""
+    stack = sparse.vstack if sparse.issparse(blocks[0].X) else np.concatenate
+    y = np.concatenate([block.y for block in blocks])
+    weighted = blocks[0].weight is not None
+    weight = np.concatenate([block.weight for block in blocks]) if weighted else None
+    X: Any = stack([block.X for block in blocks])
+    return Block(X.tocsr() if sparse.issparse(X) else X, y, weight, places_of(y))
+
+
+def cut(block: Block, size: int) -> Iterator[Block]:
+    """The block in pieces of at most `size` rows."""
+    for start in range(0, len(block.y), size):
+        yield block.take(slice(start, start + size))
+
+
+def add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Sums of the entries; the empty tuple, from what has no rows, adds nothing."""
+    total: list[Any] = []
+    for part in parts:
+        if not total:
+            # The first part may be a view of the rows themselves: it is not added to in place.
+            total = [entry.copy() if isinstance(entry, np.ndarray) else entry for entry in part]
+        else:
+            for i, entry in enumerate(part):
+                total[i] += entry
+    return tuple(total)
+
+
+def dense_rows(n_features: int) -> int:
+    """Rows of a block that fits the cache when it is dense."""
+    return max(1, _BLOCK_BYTES // (8 * n_features))
+
+
+def rows_per_block(X: Any) -> int:
+    """Rows of X in a block: as many as fit the cache."""
+    if on_device(X):
+        return _DEVICE_BLOCK_ROWS
+    row_bytes = 8 * X.shape[1]
+    if sparse.issparse(X):
+        row_bytes = 12 * max(1, X.nnz // max(1, X.shape[0]))
+    return max(MIN_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes))
+
+
+class RowBlocks(RowSource):
+    """Rows in memory with their labels and weights.
+
+    Parameters
+    ----------
+    X : ndarray, CSR matrix or torch tensor of shape (n_rows, n_features)
+        Blocks of it are views; float32 rows of an array are widened block by block, those of a
+        tensor are unchanged.
+    y : int16 array or tensor of shape (n_rows,)
+        Codes +1 normal, -1 anomaly, 0 unlabelled.
+    sample_weight : float array or tensor of shape (n_rows,), optional
+        In totals and weighted sums a row of weight w counts as w rows.
+    block_rows : int, optional
+        Rows in a block; by default as many as fit the cache.
+
+    Examples
+    --------
+    >>> rows = RowBlocks(np.arange(6.0).reshape(3, 2), np.array([1, 0, -1], dtype=np.int16))
+    >>> rows.sum(lambda block: (block.X.sum(axis=0), float(len(block.y))))
+    (array([6., 9.]), 3.0)
+    """
+
+    def __init__(self, X: Any, y: Any, sample_weight: Any = None, block_rows: int | None = None):
+        self.X = X
+        self.y = y
+        self.sample_weight = sample_weight
+        self.n_rows, self.n_features = X.shape
+        self.block_rows = block_rows or rows_per_block(X)
+        if is_torch_array(X):  # arrays are widened
+            self.eps = float(namespace(X).finfo(X.dtype).eps)
+        if on_device(X):
+            self.few = _DEVICE_FEW_ROWS
+
+    @property
+    def sparse(self) -> bool:  # type: ignore[override]
+        """Whether blocks are CSR."""
+        return sparse.issparse(self.X)
+
+    def totals(self) -> np.ndarray:
+        """Total weight of each kind, indexed by label code."""
+        weights = self.sample_weight
+        if weights is None:
+            return np.array([self._counts[kind] for kind in KINDS], dtype=float)
+        return np.array([float(weights[self.y == kind].sum()) for kind in KINDS])
+
+    def counts(self) -> LabelCounts:
+        """Number of rows of each kind, regardless of weight."""
+        unlabelled, normal, anomaly = (self._counts[kind] for kind in KINDS)
+        return LabelCounts(normal, anomaly, unlabelled)
+
+    @cached_property
+    def _counts(self) -> dict[int, int]:
+        counts = {kind: len(places) for kind, places in self._places.items()}
+        return {UNLABELLED: self.n_rows - sum(counts.values()), **counts}
+
+    def first(self) -> Any:
+        """The rows of the first block."""
+        return next(iter(self)).X
+
+    def each(self, g: Callable[[Any], np.ndarray]) -> Any:
+        """Apply `g` to the rows of each block; results are joined in order."""
+        parts = [g(block.X) for block in self]
+        return namespace(parts[0]).concat(parts)
+
+    def __iter__(self) -> Iterator[Block]:
+        return self._run(0, len(self._labelled))
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks: rows in memory may be a part of more rows."""
+        return self._run(0, len(self._labelled), reuse=True)
+
+    def _run(self, first: int, last: int, reuse: bool = False) -> Iterator[Block]:
+        """Blocks number `first` to `last`, made one at a time.
+
+        With `reuse`, widened rows use the same memory in each block.
+        """
+        widened = isinstance(self.X, np.ndarray) and self.X.dtype != np.float64
+        place = np.empty((self.block_rows, self.n_features)) if reuse and widened else None
+        for i in range(first, last):
+            rows = slice(i * self.block_rows, min((i + 1) * self.block_rows, self.n_rows))
+            weight = None if self.sample_weight is None else self.sample_weight[rows]
+            if place is None:
+                X = row_slice(self.X, rows)
+            else:
+                X = place[: rows.stop - rows.start]
+                np.copyto(X, self.X[rows])
+            yield Block(X, self.y[rows], weight, self._labelled[i])
+
+    @cached_property
+    def _labelled(self) -> list[Any]:
+        """Positions of the labelled rows in each block: few, and needed in every pass."""
+        starts = range(0, self.n_rows, self.block_rows)
+        return [places_of(self.y[start : start + self.block_rows]) for start in starts]
+
+    @cached_property
+    def _places(self) -> dict[int, Any]:
+        """Positions of the normal rows, and of the anomalies, among all rows."""
+        starts = range(0, self.n_rows, self.block_rows)
+        parts = [start + part for start, part in zip(starts, self._labelled, strict=True)]
+        places = namespace(parts[0]).concat(parts)
+        kinds = self.y[places]
+        return {kind: places[kinds == kind] for kind in (NORMAL, ANOMALY)}
+
+    def _places_of(self, kind: int) -> Any:
+        return places_of(self.y == kind) if kind == UNLABELLED else self._places[kind]
+
+    def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Add up the tuples `f(block)`, entry by entry.
+
+        Cores work on runs of blocks, each with single-threaded BLAS: threads inside products of
+        this size gain nothing and wait for each other when cores are busy. The partial sums are
+        added in the order of the rows, so the result does not depend on which core finishes first.
+        """
+        with one_blas_thread():
+            if self._n_workers == 1:
+                return add_up(map(f, self.blocks()))
+            bounds = np.linspace(0, len(self._labelled), self._n_workers + 1).astype(int)
+            runs = [self._run(i, j, reuse=True) for i, j in itertools.pairwise(bounds)]
+            workers = Threads(self._n_workers)
+            return add_up(workers.map(lambda run, _: add_up(map(f, run)), runs))
+
+    @property
+    def _n_workers(self) -> int:
+        useful = len(self._labelled) // _MIN_BLOCKS_PER_WORKER
+        # `usable_cpus` reads files to find out, which small tables need not wait for.
+        return 1 if useful <= 1 or is_torch_array(self.X) else min(usable_cpus(), useful)
+
+    def take(self, rows: Any) -> RowBlocks:
+        """A copy of the rows with these indices."""
+        weight = None if self.sample_weight is None else self.sample_weight[rows]
+        return RowBlocks(self.X[rows], self.y[rows], weight)
+
+    def only_labelled(self) -> RowBlocks:
+        """The same rows: leaving out the unlabelled rows in each block costs almost nothing."""
+        return self
+
+    def blocks_of(self, kind: int) -> Iterator[Block]:
+        """Blocks of the rows labelled `kind` that have weight, small enough to be made dense."""
+        members = self.y == kind
+        if self.sample_weight is not None:
+            members = members & (self.sample_weight > 0)
+        return iter(self.take(places_of(members)).dense_sized())
+
+    def dense_sized(self) -> RowBlocks:
+        """The same rows in blocks small enough to be made dense, one at a time."""
+        return RowBlocks(self.X, self.y, self.sample_weight, dense_rows(self.n_features))
+
+    def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
+        """About `n_rows` rows, divided among the kinds by `shares`; see `RowSource.sample`."""
+        if is_torch_array(self.X):
+            n_rows = min(n_rows, _DEVICE_SAMPLE_ROWS)
+        counts = {kind: self._counts[kind] for kind in KINDS if shares[kind] > 0}
+        order = sorted(counts, key=lambda kind: counts[kind] / shares[kind])
+        chosen: list[Any] = []
+        left, open_share = n_rows, sum(shares[kind] for kind in order)
+        for kind in order:
+            quota = max(1, int(np.ceil(left * shares[kind] / open_share)))
+            pick = self._pick(kind, counts[kind], quota, rng)
+            chosen.append(pick)
+            left -= len(pick)
+            open_share -= shares[kind]
+        xp = namespace(chosen[0])
+        places = xp.concat(chosen)
+        # Neighbours in memory are read together; a device reads rows from anywhere.
+        return self.take(places if on_device(self.X) else xp.sort(places))
+
+    def _pick(self, kind: int, count: int, quota: int, rng: np.random.Generator) -> Any:
+        """Positions of all rows of a kind, or of `quota` at random."""
+        if count <= quota:
+            return self._places_of(kind)
+        if is_torch_array(self.X) and 20 * quota < count > self.n_rows // 2:
+            # A few out of most rows: positions are drawn and checked instead of listing all;
+            # occasionally one is drawn twice.
+            xp, device = namespace(self.X), self.X.device
+            source = xp.Generator(device).manual_seed(int(rng.integers(1 << 63)))
+            size = (quota * self.n_rows // count,)
+            drawn = xp.randint(self.n_rows, size, generator=source, device=device)
+            return drawn[self.y[drawn] == kind]
+        places = self._places_of(kind)
+        return places[rng.choice(count, quota, replace=False, shuffle=False)]
+
+
+class MappedRows(RowSource):
+    """The features phi(x) of rows, for too many rows to store their features.
+
+    >>> rows = RowBlocks(np.arange(4.0).reshape(2, 2), np.array([1, 0], dtype=np.int16))
+    >>> squares = rows.behind(lambda X: X**2, n_features=2)
+    >>> squares.sum(lambda block: (block.X.sum(axis=0),))
+    (array([ 4., 10.]),)
+    """
+
+    costly = True
+
+    def __init__(self, rows: RowSource, transform: Callable[[Any], Any], n_features: int):
+        self.rows = rows
+        self.transform = transform
+        self.n_rows = rows.n_rows
+        self.n_features = n_features
+
+    def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Add up the tuples `f(block)`, in blocks small enough for their features."""
+        transform, size = self.transform, dense_rows(self.n_features)
+        return self.rows.sum(
+            lambda block: add_up(f(_mapped(part, transform)) for part in cut(block, size))
+        )
+
+    def totals(self) -> np.ndarray:
+        """Total weight of each kind, indexed by label code."""
+        return self.rows.totals()
+
+    def counts(self) -> LabelCounts:
+        """Number of rows of each kind, regardless of weight."""
+        return self.rows.counts()
+
+    def each(self, g: Callable[[Any], np.ndarray]) -> Any:
+        """Apply `g` to the features of each block; results are joined in order."""
+        transform = self.transform
+        return self.rows.each(lambda X: g(to_dense(transform(X))))
+
+    def first(self) -> Any:
+        """Features of some of the first rows."""
+        return to_dense(self.transform(self.rows.first()[: dense_rows(self.n_features)]))
+
+    def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
+        """Features of a sample; see `RowSource.sample`."""
+        return self._materialised(self.rows.sample(n_rows, shares, rng))
+
+    def only_labelled(self) -> RowSource:
+        """Features of the labelled rows, if these are in memory."""
+        rows = self.rows.only_labelled()
+        return self if rows is self.rows else self._materialised(rows)
+
+    def blocks_of(self, kind: int) -> Iterator[Block]:
+        """Blocks of features of the rows labelled `kind` that have weight."""
+        for block in self.rows.blocks_of(kind):
+            for part in cut(block, dense_rows(self.n_features)):
+                yield _mapped(part, self.transform)
+
+    def _materialised(self, rows: Any) -> RowBlocks:
+        parts = [self.transform(block.X) for block in rows]
+        return RowBlocks(np.concatenate([to_dense(X) for X in parts]), rows.y, rows.sample_weight)
+
+
+def _mapped(block: Block, transform: Callable[[Any], Any]) -> Block:
+    return block._replace(X=to_dense(transform(block.X)))
+
+
+# --- what detectors take besides a table in memory -----------------------------------------------
 
 
 def unpacked(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -32,7 +439,7 @@ def unpacked(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any
     if not isinstance(X, RowBlocks):
         return X, y, sample_weight
     _refuse_more(X, y, sample_weight)
-    return X.X, LabelCodes.of(X.y) if X.labels_said else X.y, X.sample_weight
+    return X.X, X.y, X.sample_weight
 
 
 def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
@@ -75,7 +482,7 @@ def on_host(rows: RowBlocks) -> RowBlocks:
     if rows.sparse or isinstance(rows.X, np.ndarray):
         return rows
     weight = None if rows.sample_weight is None else to_numpy(rows.sample_weight)
-    return RowBlocks(to_numpy(rows.X), to_numpy(rows.y).astype(np.int8), weight)
+    return RowBlocks(to_numpy(rows.X), to_numpy(rows.y).astype(np.int16), weight)
 
 
 def sampled(rows: RowSource, most: int, seed: int) -> RowBlocks:
@@ -107,3 +514,19 @@ def refuse_non_finite_rows(rows: RowSource, names: Any) -> None:
 def _not_finite(X: Any) -> np.ndarray:
     X = X.toarray() if hasattr(X, "toarray") else to_numpy(X)
     return (~np.isfinite(X)).sum(axis=0)
+
+
+def sample_in_memory(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
+    """At most about `n_rows` rows on the host, divided among the kinds by `shares`.
+
+    Rows without weight are never among them.
+    """
+    if isinstance(rows, RowBlocks):
+        rows = _with_weight(rows)
+    return _with_weight(in_memory(rows, n_rows, shares, seed))
+
+
+def _with_weight(rows: RowBlocks) -> RowBlocks:
+    if rows.sample_weight is None or bool((rows.sample_weight > 0).all()):
+        return rows
+    return rows.take(places_of(rows.sample_weight > 0))

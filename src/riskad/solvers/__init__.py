@@ -10,7 +10,7 @@ proximal        smooth convex risks with an l1 penalty
 dc              anything else with an l2 penalty: kinks, non-convex losses, guarded risks
 ==============  ==================================================================================
 
-All are written over one primitive, a sum over row blocks (`riskad.rows.source`). To add a solver,
+All are written over one primitive, a sum over row blocks (`riskad.rows.sources`). To add a solver,
 write a function `(problem, theta, tol, max_iter) -> Solution` and add it to `SOLVERS` with its
 needs.
 """

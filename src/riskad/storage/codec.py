@@ -64,7 +64,7 @@ OURS = {
     "Calibration": "riskad.decisions.calibration",
     "Capacity": "riskad.decisions.thresholds",
     "ColumnProducts": "riskad.detectors.linear.feature_maps",
-    "ColumnScale": "riskad.detectors.features.scaling",
+    "ColumnScale": "riskad.detectors.features.maps",
     "CompressedRAD": "riskad.detectors.compressed",
     "Cost": "riskad.decisions.thresholds",
     "DeepRAD": "riskad.deep.risk_detectors",
@@ -96,7 +96,7 @@ OURS = {
     "SincePrevious": "riskad.tables.kinds.derived",
     "SingularVectors": "riskad.rows.encoding",
     "SmoothScaler": "riskad.detectors.features",
-    "StreamSummary": "riskad.detectors.linear.stream_summary",
+    "StreamSummary": "riskad.detectors.linear.stream",
     "StreamingRAD": "riskad.detectors.streaming",
     "TablePreparer": "riskad.tables.preparation",
     "TableSchema": "riskad.rows.table",
@@ -117,7 +117,7 @@ _HEADER_BYTES, _FEW_BYTES = 2, 100_000
 # Numbers can be chosen so that a dict of them takes quadratic time.
 _MOST_NUMBER_KEYS, _LARGEST_KEY = 10_000, 2**31
 # A function, and what belongs to a computer: a file neither runs code nor starts threads.
-_NOT_STORED = ("callback", "n_jobs")
+_NOT_STORED = ("callback", "device", "n_jobs")
 _NUMBERS = {"bool", "float16", "float32", "float64"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -128,7 +128,7 @@ def register(cls: type) -> type:
 
     The class has `_state_fields`, a `riskad.storage.fields.Field` for each attribute, and may have
     a static method `_check_state(state)` that raises an `InputError` if individually valid values
-    are inconsistent. Its parameters `callback` and `n_jobs`, if it has them, are not stored and
+    are inconsistent. Its parameters `callback`, `device` and `n_jobs`, if it has them, are not stored and
     have no field. A file can only contain it if it has been registered.
     """
     name = cls.__name__
@@ -164,6 +164,8 @@ class _Writer:
     def tree(self, value: Any, where: str) -> Any:
         if value is None or isinstance(value, (bool, str)):
             return value
+        if isinstance(value, np.random.RandomState):
+            return None  # a generator has no number; a further fit draws from NumPy's own
         if isinstance(value, np.generic):
             return self.tree(value.item(), where)
         if isinstance(value, int):

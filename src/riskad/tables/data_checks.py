@@ -58,7 +58,7 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
     The columns are typed, null if a cell is blank; `codes` are the labels, None if there are none;
     `kinds` are those of the columns that are learned from.
     """
-    codes = np.zeros(parsed.height, dtype=np.int8) if codes is None else np.asarray(codes)
+    codes = np.zeros(parsed.height, dtype=np.int16) if codes is None else np.asarray(codes)
     rows = parsed.select(list(kinds))
     in_words = [name for name, kind in kinds.items() if kind in ("text", "list")]
     compared = rows.drop(in_words, cs.temporal()).cast({pl.Boolean: pl.Float64})
@@ -124,7 +124,7 @@ def find_placeholders(column: pl.Series) -> Iterator[Finding]:
 # --- leaks ----------------------------------------------------------------------------------------
 
 
-def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> Iterator[Finding]:
+def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> Iterator[Finding]:
     """Look for a column that separates anomalies from normal rows nearly perfectly.
 
     Numbers are ranked, blanks below them all, and have an AUC on the labelled rows; so has whether
@@ -180,7 +180,7 @@ _MOVED, _MANY = 0.15, 0.25  # other columns: how far, and how many of them
 _LEAST_SIDE = 0.1  # of the rows: a few odd ones at an end are no change of meaning
 
 
-def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int8]) -> list[Finding]:
+def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> list[Finding]:
     """Look for columns that change their meaning in some row.
 
     Rows are used in their order, in up to 64 blocks, and values in 32 classes: numbers by their

@@ -20,7 +20,6 @@ from riskad.core.labels import (
     NORMAL,
     UNLABELLED,
     Codes,
-    LabelCodes,
     LabelCounts,
     count_labels,
 )
@@ -169,7 +168,7 @@ class FrameTable(LabelledTable):
             raise InputError("The table has a header but no rows.")
         self.frame, self.n_rows, self.shown_columns = frame, frame.height, frame.columns
         if labels is None:
-            self.codes = LabelCodes.of(np.zeros(frame.height, dtype=np.int8))
+            self.codes = np.zeros(frame.height, dtype=np.int16)
             self.label = "label"
             while self.label in frame.columns:
                 self.label += "_"
@@ -312,11 +311,11 @@ class _Samples:
         )
 
     def kept(self) -> KeptRows:
-        codes = [np.full(s.rows.height, kind, dtype=np.int8) for kind, s in self.samples.items()]
+        codes = [np.full(s.rows.height, kind, dtype=np.int16) for kind, s in self.samples.items()]
         complete = all(sample.complete for sample in self.samples.values())
         return KeptRows(
             pl.concat([sample.rows for sample in self.samples.values()]),
-            LabelCodes.of(np.concatenate(codes)),
+            np.concatenate(codes),
             complete,
             "all rows" if complete else str(self),
         )

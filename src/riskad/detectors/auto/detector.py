@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils import ClassifierTags
@@ -17,7 +17,7 @@ from riskad.core.labels import ANOMALY, UNLABELLED, count_labels
 from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import check_label_source, given_rate
 from riskad.decisions.calibration import Calibration, quietly
-from riskad.decisions.thresholds import Likely, Threshold, zero_one_threshold
+from riskad.decisions.thresholds import Likely, zero_one_threshold
 from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, TrainingRows
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
@@ -42,14 +42,14 @@ from riskad.detectors.auto.views import (
     thinned,
     with_labelled,
 )
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
-from riskad.detectors.features.graph import beside, standardised
 from riskad.detectors.features.learned import NativeColumns
+from riskad.detectors.features.maps import beside, standardised
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.metrics.folds import as_groups
-from riskad.rows.blas_threads import one_blas_thread
 from riskad.rows.encoding import fit_encoder
-from riskad.rows.engine import usable_cpus
+from riskad.rows.engine import one_blas_thread, usable_cpus
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.storage import fields
 from riskad.storage.fields import Fields, State, require
@@ -75,7 +75,7 @@ class AutoRAD(FrameDetector):
     budget : float, default=60.0
         Seconds of work that a fit may take on one core of a typical machine, planned in advance:
         with a small budget rows are sampled, fewer labels are held out, and slow members left out.
-    anomaly_rate : float, optional
+    contamination : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
         (`riskad.decisions.anomaly_rate`).
     quick : bool, default=False
@@ -89,8 +89,8 @@ class AutoRAD(FrameDetector):
         Called with a sentence at each step of a fit. It is not saved with the model.
     verbose : bool, default=False
         Whether to print each step.
-    random_state : int, optional
-        Seed. None means 0: the same data and budget give the same model.
+    random_state : int, RandomState or None, default=0
+        Seed. With a number, the same data and budget give the same model.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class AutoRAD(FrameDetector):
 
     _state_fields: ClassVar[Fields] = {
         "budget": fields.POSITIVE,
-        "anomaly_rate": fields.Maybe(fields.SHARE),
+        "contamination": fields.Maybe(fields.SHARE),
         "verbose": fields.FLAG,
         "random_state": fields.SEED,
         "n_rows_": fields.COUNT,
@@ -191,16 +191,16 @@ class AutoRAD(FrameDetector):
         self,
         *,
         budget: float = 60.0,
-        anomaly_rate: float | None = None,
+        contamination: float | None = None,
         quick: bool = False,
         device: str | None = None,
         n_jobs: int | None = None,
         callback: Callable[[str], object] | None = None,
         verbose: bool = False,
-        random_state: int | None = None,
+        random_state: RandomState = 0,
     ):
         self.budget = budget
-        self.anomaly_rate = anomaly_rate
+        self.contamination = contamination
         self.quick = quick
         self.device = device
         self.n_jobs = n_jobs
@@ -272,8 +272,8 @@ class AutoRAD(FrameDetector):
         matrix, codes, weight = self._check_training(X, y, sample_weight)
         groups = None if groups is None else as_groups(groups, len(codes))
         source = check_label_source(label_source, len(codes))
-        if self.anomaly_rate is not None:
-            given_rate(self.anomaly_rate)
+        if self.contamination is not None:
+            given_rate(self.contamination)
         if weight is not None and not (weight > 0).all():
             present = np.flatnonzero(weight > 0)
             matrix, codes, weight = matrix[present], codes[present], weight[present]
@@ -410,7 +410,7 @@ class AutoRAD(FrameDetector):
         unseen, fitted, codes = unseen[rows], fitted[rows], codes[rows]
         source = label_source if isinstance(label_source, str) else label_source[rows]
         calibration = Calibration.of(
-            -unseen, codes, -fitted, 0.0, self.anomaly_rate, self._seed, source
+            -unseen, codes, -fitted, 0.0, self.contamination, self._seed, source
         )
         calibration = replace(calibration, n_unlabelled=n_unlabelled)
         if calibration.rate is None:  # all rows are labelled; neither 0 nor 1
@@ -485,26 +485,21 @@ class AutoRAD(FrameDetector):
     # --- a student, which scores rows at the speed of trees -------------------------------
 
     def compress(self) -> CompressedRAD:
-        """Let boosted trees learn the scores, from rows that the model stores and rows made of them.
+        """Let boosted trees learn the scores, from stored rows and rows made of them.
 
         Returns
         -------
         CompressedRAD
-            The student, also in `student_`: a detector with the same thresholds and probabilities,
-            without training rows and without novelty. Its `fidelity_` says what is lost.
+            The student, which the model keeps in `student_` and its file: a detector with the same
+            thresholds and probabilities, without training rows and without novelty. Its `fidelity_`
+            says what is lost.
         """
         from riskad.detectors.compressed import CompressedRAD
 
+        check_is_fitted(self)
         self._say("Learning a student")
-        self.student_ = CompressedRAD(random_state=self.random_state).learn(self)
-        return self.student_
-
-    def set_threshold(self, rule: Threshold | str) -> Self:
-        """Decide by another rule, as `Detector.set_threshold` does; a student does so as well."""
-        super().set_threshold(rule)
-        if getattr(self, "student_", None) is not None:
-            self.student_.set_threshold(rule)
-        return self
+        self.student_ = CompressedRAD(random_state=self._seed).learn(self)
+        return self.student_.deciding_as(self)
 
     # --- the same scores in an ONNX graph -------------------------------------------------
 

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from riskad.core.labels import UNLABELLED
 from riskad.detectors.features.learned import Encoder, LearnedFeatures, NativeColumns
 from riskad.detectors.shallow import ShallowRAD
+from riskad.rows.arrays import to_dense
 from riskad.rows.encoding import OneHotImputer
-from riskad.rows.linear import sparse_to_dense
 
 if TYPE_CHECKING:
     from riskad.detectors.auto.members import Recipe
@@ -176,7 +176,7 @@ class Views:
 
 
 def _dense(encoder: Encoder, rows: Any) -> Any:
-    return sparse_to_dense(rows) if isinstance(encoder, OneHotImputer) else rows
+    return to_dense(rows) if isinstance(encoder, OneHotImputer) else rows
 
 
 def rows_around(

@@ -7,6 +7,6 @@ alike.
 """
 
 from riskad.detectors.features.learned import LearnedFeatures
-from riskad.detectors.features.scaling import SmoothScaler
+from riskad.detectors.features.maps import SmoothScaler
 
 __all__ = ["LearnedFeatures", "SmoothScaler"]

@@ -10,9 +10,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError, check_choice
-from riskad.detectors.features.graph import beside, clipped, standardised
-from riskad.detectors.features.maps import GaussianKernels, OutlierScores, PrincipalComponents
-from riskad.detectors.features.scaling import ColumnScale, FeatureMap, SmoothScaler
+from riskad.detectors.features.maps import (
+    ColumnScale,
+    FeatureMap,
+    GaussianKernels,
+    OutlierScores,
+    PrincipalComponents,
+    SmoothScaler,
+    beside,
+    clipped,
+    standardised,
+)
 from riskad.rows.encoding import OneHotImputer, SingularVectors, level_places
 from riskad.rows.table import check_numbers
 from riskad.storage import fields

@@ -9,9 +9,10 @@ import numpy as np
 from riskad.core.checks import InputError, check_choice
 from riskad.core.risks import Risk
 from riskad.detectors.linear.lambda_search import safe_lambda
-from riskad.detectors.linear.training_rows import sample_in_memory
 from riskad.metrics.linear_search import Candidate, Selection, choose
-from riskad.rows.linear import LinearModel, RowSpace, sparse_to_dense
+from riskad.rows.arrays import to_dense
+from riskad.rows.linear import LinearModel, RowSpace
+from riskad.rows.sources import sample_in_memory
 
 __all__ = ["SELECT_RULES", "candidates_around", "check_select", "select_candidate"]
 
@@ -74,7 +75,7 @@ def select_candidate(model: LinearModel, risk: Risk, seed: int) -> Selection:
     top, tight = (safe_lambda(model, risk, "l2", tight=tight) for tight in (False, True))
     n_rows = _ROWS if model.n_parameters <= _WIDE else _WIDE
     rows = sample_in_memory(model.rows, n_rows, np.ones(3), seed)
-    Z = (sparse_to_dense(rows.X) - model.mean) / model.scale
+    Z = (to_dense(rows.X) - model.mean) / model.scale
     if model.constant:
         Z = np.column_stack([Z, np.full(len(Z), model.constant)])
     if Z.shape[1] > len(Z):

@@ -11,11 +11,10 @@ from sklearn.base import clone
 
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors import features
-from riskad.detectors.features.graph import beside, kernels
-from riskad.rows.arrays import places_of
-from riskad.rows.linear import ColumnStatistics, sparse_to_dense
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import RowSource
+from riskad.detectors.features.maps import beside, kernels
+from riskad.rows.arrays import places_of, to_dense
+from riskad.rows.linear import ColumnStatistics
+from riskad.rows.sources import RowBlocks, RowSource
 from riskad.storage.fields import POSITIVE, SIZE, Array, Fields, Record
 
 __all__ = [
@@ -103,7 +102,7 @@ class KernelLandmarks:
 
         size, gamma = min(_N_COMPONENTS, Z.shape[0]), 1 / Z.shape[1]
         fitted = Nystroem(gamma=gamma, n_components=size, random_state=seed).fit(Z)
-        return cls(gamma, sparse_to_dense(fitted.components_), fitted.normalization_)
+        return cls(gamma, to_dense(fitted.components_), fitted.normalization_)
 
     @property
     def n_features_in_(self) -> int:
@@ -185,8 +184,8 @@ class Features:
     def __call__(self, X: Any) -> np.ndarray:
         """The features of a few rows, dense."""
         if self.feature_map is None:
-            return (sparse_to_dense(X) - self.mean) / self.scale
-        return sparse_to_dense(self.transform(X))
+            return (to_dense(X) - self.mean) / self.scale
+        return to_dense(self.transform(X))
 
     def transform(self, X: Any) -> Any:
         """The output of the feature map for some rows; sparse if the map gives sparse rows."""

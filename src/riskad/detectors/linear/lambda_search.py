@@ -14,13 +14,12 @@ from riskad.core.objective import Objective
 from riskad.core.regularization import Reach, measure_reach, theorem_lambda
 from riskad.core.risks import Risk
 from riskad.detectors.linear.settings import SolverSettings
-from riskad.detectors.linear.training_rows import sample_in_memory
 from riskad.metrics.folds import count_independent, labelled_folds, whole_groups
 from riskad.metrics.ranking import auc_value
-from riskad.rows.arrays import to_numpy
+from riskad.rows.arrays import to_dense, to_numpy
 from riskad.rows.equal_rows import group_equal_rows
-from riskad.rows.linear import LinearModel, sparse_to_dense
-from riskad.rows.memory import RowBlocks
+from riskad.rows.linear import LinearModel
+from riskad.rows.sources import RowBlocks, sample_in_memory
 from riskad.solvers import Problem, minimize_rounded
 
 __all__ = [
@@ -113,7 +112,7 @@ def safe_lambda(model: LinearModel, risk: Risk, penalty: str, tight: bool) -> fl
 def _reach(model: LinearModel, kind: int) -> Reach:
     """Reach of the labelled rows of a kind, standardised a block at a time."""
     blocks, again = itertools.tee(model.rows.blocks_of(kind))
-    features = ((sparse_to_dense(block.X) - model.mean) / model.scale for block in blocks)
+    features = ((to_dense(block.X) - model.mean) / model.scale for block in blocks)
     weights = (None if block.weight is None else to_numpy(block.weight) for block in again)
     return measure_reach(features, model.constant, weights)
 

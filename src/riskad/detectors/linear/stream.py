@@ -1,4 +1,4 @@
-r"""What is kept of rows that arrive in batches: sums over all of them, and a sample.
+r"""The risk of rows that arrive in batches, from sums over all of them and a sample.
 
 Every row contributes to the moments of its kind k, with z = (x - shift, 1),
 
@@ -11,9 +11,9 @@ its score f_i at that moment,
 
     l(f) ~ l(f_i) + l'(f_i) (f - f_i) + l''(f_i) (f - f_i)^2 / 2,
 
-and parabolas add up: three sums hold them all. `riskad.detectors.linear.stream_problem` minimises
-this risk. For a quadratic loss the parabola is the loss, and the fit equals that to all rows at
-once. For others it is exact until rows leave the sample, and then an approximation.
+and parabolas add up: three sums hold them all. `StreamProblem` minimises this risk. For a quadratic
+loss the parabola is the loss, and the fit equals that to all rows at once. For others it is exact
+until rows leave the sample, and then an approximation.
 
 The sample draws rows by weight. Row i has the key e_i / w_i, e_i exponential, and the smallest keys
 of a kind are kept; a row of weight w is then in the sample with probability 1 - exp(-w t), where t
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,17 +34,19 @@ import numpy as np
 from riskad.core.checks import InputError
 from riskad.core.labels import KINDS
 from riskad.core.losses import LOSSES, Loss, Pointwise
+from riskad.core.objective import Objective, RowSum
+from riskad.core.regularization import Reach
 from riskad.core.risks import KIND_NAMES, Risk
-from riskad.rows.memory import RowBlocks
-from riskad.rows.source import Block
+from riskad.decisions.thresholds import zero_one_threshold
+from riskad.detectors.linear.scores import LinearFit
+from riskad.rows.linear import LinearModel
+from riskad.rows.sources import Block, RowBlocks
+from riskad.solvers import SmoothTask, Solution, minimize_smooth
 from riskad.storage.fields import COUNT, Array, Fields, State, Text, require
-
-__all__ = ["KEPT", "StreamSummary"]
 
 KEPT = 5_000
 """Number of rows of each kind that are kept."""
 
-_ROUNDING = 1e-9  # of a weight: allowed error of sums of weights
 _EPS = float(np.finfo(float).eps)
 
 
@@ -115,7 +118,7 @@ class StreamSummary:
             slope=np.zeros((3, p)),
             level=np.zeros(3),
             X=np.zeros((0, d)),
-            y=np.zeros(0, dtype=np.int8),
+            y=np.zeros(0, dtype=np.int16),
             weight=np.zeros(0),
             key=np.zeros(0),
             cutoff=np.full(3, np.inf),
@@ -190,38 +193,6 @@ class StreamSummary:
         )
         return grown._centred()
 
-    def removed(
-        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, loss: Loss
-    ) -> StreamSummary:
-        """Without these rows, whose loss is quadratic; each must have been added.
-
-        If all rows of a kind are in the sample, every row is looked up. Otherwise, a row that is
-        not in the sample is subtracted from the sums, which must remain sums over some rows.
-        """
-        rest, not_found = _taken_out(self, X, y, weight)
-        gone = not_found > _ROUNDING * weight
-        for i in np.flatnonzero(gone & self.complete[y]):
-            raise InputError(
-                f"row {i} of those to be removed is not there as {KIND_NAMES[int(y[i])]} with "
-                f"weight {weight[i]:.6g}: it was never added with this label, was removed before, "
-                "or counts less since earlier rows were forgotten. Nothing was removed."
-            )
-        shrunk = replace(
-            self,
-            moments=self.moments - _moments(X, y, weight, self.shift),
-            weight=rest,
-        )
-        if gone.any():
-            zeros = np.zeros(gone.sum())  # a parabola is the same wherever it touches
-            lost = _parabolas(X[gone], y[gone], not_found[gone], zeros, loss, self.shift)
-            shrunk = shrunk._without_parabolas(*lost)
-            _check_sums(shrunk.curvature, self.curvature)
-        shrunk = shrunk._only(rest > 0)
-        # If all rows are available, the sums are computed again, without errors of subtraction.
-        anew = _moments(shrunk.X, shrunk.y, shrunk.weight, shrunk.shift)
-        moments = np.where(self.complete[:, None, None], anew, shrunk.moments)
-        return replace(shrunk, moments=moments)._centred()
-
     def thinned(self, score: Callable[[np.ndarray], np.ndarray], loss: Loss) -> StreamSummary:
         """The sample reduced to `KEPT` rows of each kind; `score` gives where parabolas touch."""
         stays = np.ones(len(self.y), dtype=bool)
@@ -263,16 +234,6 @@ class StreamSummary:
     def _only(self, rows: np.ndarray) -> StreamSummary:
         return replace(
             self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows], key=self.key[rows]
-        )
-
-    def _without_parabolas(
-        self, curvature: np.ndarray, slope: np.ndarray, level: np.ndarray
-    ) -> StreamSummary:
-        return replace(
-            self,
-            curvature=self.curvature - curvature,
-            slope=self.slope - slope,
-            level=self.level - level,
         )
 
     def _centred(self) -> StreamSummary:
@@ -326,33 +287,139 @@ def _with_one(X: np.ndarray) -> np.ndarray:
     return np.column_stack([X, np.ones(len(X))])
 
 
-def _taken_out(
-    summary: StreamSummary, X: np.ndarray, y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of the sample's rows without these, and how much of these was not in the sample."""
-    places: dict[tuple[int, bytes], list[int]] = {}
-    for i, name in enumerate(_row_names(summary.X, summary.y)):
-        places.setdefault(name, []).append(i)
-    rest, not_found = summary.weight.copy(), weight.copy()
-    for j, name in enumerate(_row_names(X, y)):
-        for i in places.get(name, ()):
-            taken = min(rest[i], not_found[j])
-            rest[i] -= taken
-            not_found[j] -= taken
-            if rest[i] <= _ROUNDING * summary.weight[i]:
-                rest[i] = 0.0
-    return rest, not_found
+class StreamProblem:
+    """Minimise the risk of all rows of a summary, plus lam ||theta||^2.
 
+    `mean`, `scale` and `constant` are those of `riskad.rows.linear.LinearModel`.
+    """
 
-def _row_names(X: np.ndarray, y: np.ndarray) -> list[tuple[int, bytes]]:
-    X = X + 0.0  # -0.0 and 0.0 have different bytes
-    return [(int(kind), row.tobytes()) for kind, row in zip(y, X, strict=True)]
+    def __init__(
+        self,
+        summary: StreamSummary,
+        risk: Risk,
+        mean: np.ndarray,
+        scale: np.ndarray,
+        constant: float,
+    ):
+        self.summary = summary.standardised(mean, scale)
+        self.risk = risk
+        plain = Objective(risk, summary.totals).plain
+        self.A, self.L = plain.A, plain.L
+        rows = RowBlocks(summary.X - summary.shift, summary.y, summary.weight)
+        self.model = LinearModel(rows, mean - summary.shift, scale, constant)
+        # (x - mean) / scale and B, from z
+        S = np.zeros((len(mean) + 1, len(mean) + 1))
+        S[np.diag_indices(len(mean))] = 1 / scale
+        S[:-1, -1] = (summary.shift - mean) / scale
+        S[-1, -1] = constant
+        self._S = S if constant else S[:-1]
 
+    @property
+    def loss(self) -> Loss:
+        """The loss of the risk."""
+        return self.risk.loss
 
-def _check_sums(left: np.ndarray, before: np.ndarray) -> None:
-    """Check that the remainder can be weights and squares of some rows: not negative."""
-    if (np.einsum("kii->ki", left) < -_ROUNDING * np.einsum("kii->ki", before)).any():
-        raise InputError(
-            "the rows to be removed weigh or spread more than all that were added with these "
-            "labels: some of them were never added. Nothing was removed."
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """The sums of w z of each kind, as theta sees it."""
+        return self.summary.moments[:, -1] @ self._S.T
+
+    def measure_reach(self, kind: int) -> Reach:
+        """The reach of the rows of a kind; for rows that have left the sample, a bound."""
+        summary, B = self.summary, self.model.constant
+        Z = (summary.X[summary.y == kind] - summary.mean) / summary.scale
+        largest = max(float(np.einsum("ij,ij->i", Z, Z).max(initial=0)), summary.reach[kind] ** 2)
+        squared = largest + B**2
+        mean_products = self._S @ summary.moments[kind] @ self._S.T / summary.totals[kind]
+        spectral = min(float(np.linalg.eigvalsh(mean_products)[-1]), squared)
+        return Reach(c=squared**0.5, c_inf=np.nan, spectral=spectral, column_mean=np.nan)
+
+    def solve(self, lam: float, tol: float, max_iter: int) -> Solution:
+        """Newton's method from zero; the first step is the solution if the loss is quadratic."""
+        summary, S = self.summary, self._S
+        task = _Task(
+            self.model,
+            [RowSum(self.loss, self.A, np.zeros(3), np.zeros(3))],
+            lam,
+            tilt=self.A @ (summary.slope @ S.T) + self.L @ self._sums,
+            curvature=S @ np.tensordot(self.A, summary.curvature, axes=1) @ S.T,
+            level=float(self.A @ summary.level),
         )
+        theta = np.zeros(self.model.n_parameters)
+        reference = _gradient_norm(task.value_and_gradient(theta)[1], self.model.constant) or 1.0
+        found = minimize_smooth(task, theta, tol * reference, max_iter)
+        return replace(found.as_solution(reference, tol), solver="newton")
+
+    def report(self, solution: Solution, kept: StreamSummary) -> LinearFit:
+        """The solution in the units of X; its threshold is found on the kept sample."""
+        theta = solution.theta
+        w, b = self.model.raw(theta)
+        scores = self.scores(theta, kept.X)
+        return LinearFit(
+            coef=w,
+            intercept=float(b - self.summary.shift @ w),
+            objective=solution.value,
+            weight_norm=float(np.linalg.norm(theta)),
+            solver=solution.solver,
+            n_iter=max(1, solution.n_iter),
+            criterion=solution.criterion,
+            optimality=solution.optimality,
+            converged=bool(solution.converged),
+            offset=zero_one_threshold(self.risk, scores, kept.y, kept.sample_weights()),
+            risk_parts=self.risk_parts(theta),
+        )
+
+    def scores(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """Scores of rows in the units of X."""
+        return self.model.scores(theta, X - self.summary.shift)
+
+    def risk_parts(self, theta: np.ndarray) -> dict[str, float]:
+        """What each term contributes, and "total"."""
+        summary, u = self.summary, self._S.T @ theta  # f = u . z
+        of_kind = [RowSum(self.loss, one, np.zeros(3), np.zeros(3)) for one in np.eye(3)]
+        quadratic = np.einsum("a,kab,b", u, summary.curvature, u)
+        parabolas = summary.level + summary.slope @ u + 0.5 * quadratic
+        as_normal = np.array(self.model.values(theta, of_kind)) + parabolas
+        # l(-f) = l(f) + c f
+        as_anomaly = as_normal + (self.loss.linear_odd or 0.0) * (self._sums @ theta)
+        parts = {
+            term.name: float(
+                term.weight
+                * (as_normal if term.sign > 0 else as_anomaly)[term.kind]
+                / summary.totals[term.kind]
+            )
+            for term in self.risk.terms()
+            if term.weight != 0
+        }
+        return parts | {"total": sum(parts.values())}
+
+    def thinned(self, theta: np.ndarray) -> StreamSummary:
+        """The summary to continue with."""
+        return self.summary.thinned(lambda X: self.scores(theta, X), self.loss)
+
+
+@dataclass(frozen=True)
+class _Task(SmoothTask):
+    """F plus the parabolas of rows that are no longer kept."""
+
+    curvature: np.ndarray = None  # type: ignore[assignment]
+    level: float = 0.0
+
+    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = super().value_and_gradient(theta)
+        pull = self.curvature @ theta
+        return value + self.level + 0.5 * float(theta @ pull), gradient + pull
+
+    def hessian(self, theta: np.ndarray) -> np.ndarray:
+        return super().hessian(theta) + self.curvature
+
+    def hessian_product(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        product = super().hessian_product(theta)
+        return lambda x: product(x) + self.curvature @ x
+
+
+def _gradient_norm(gradient: np.ndarray, constant: float) -> float:
+    """Its norm with B counted as 1, as in `Problem.reference`."""
+    if constant:
+        gradient = np.append(gradient[:-1], gradient[-1] / constant)
+    return float(np.linalg.norm(gradient))

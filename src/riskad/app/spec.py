@@ -134,7 +134,7 @@ class FitSpec:
         (`riskad.decisions.anomaly_rate`): "random", "chosen" or "unknown". Or the name of a column
         with one of these words for each row, in which any other word means chosen.
     quick
-        Whether the model also learns quick scores (`AutoRAD.compress`); only "auto" does.
+        Whether trees also learn the scores of "auto" (`AutoRAD.compress`); other models are quick.
     forget_rows
         Whether the model must contain no training row. Detectors that need some, such as "auto",
         are refused before any work.
@@ -239,7 +239,7 @@ class FitSpec:
     settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
     quick: bool = _option(
         False,
-        "Also learn quick scores, for `riskad score --quick`; of auto.",
+        "Also let trees learn the scores of auto, for `riskad score --quick`.",
         heading="Model",
     )
     forget_rows: bool = _option(

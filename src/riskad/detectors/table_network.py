@@ -337,12 +337,17 @@ def _folded(scale: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _by_spread(x: np.ndarray) -> np.ndarray:
     """Cells divided by their standard deviation; folded weights subtract the mean."""
     flat = x.reshape(-1, x.shape[-1])
-    means = flat @ np.full(flat.shape[1], 1 / flat.shape[1], np.float32)
+    means = flat @ _equal_shares(flat.shape[1])
     variances = np.einsum("ij,ij->i", flat, flat)
     variances /= np.float32(flat.shape[1])
     variances -= means * means
     variances += np.float32(EPSILON)
     return (flat / np.sqrt(variances)[:, None]).reshape(x.shape)
+
+
+@lru_cache
+def _equal_shares(width: int) -> np.ndarray:
+    return np.full(width, 1 / width, np.float32)
 
 
 def _normed(x: np.ndarray, scale_and_shift: np.ndarray) -> np.ndarray:

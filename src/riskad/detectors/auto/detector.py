@@ -564,26 +564,25 @@ class AutoRAD(FrameDetector):
     def _describe_in_words(self) -> list[str]:
         """Return the number of members, the basis of their weights, and which were left out."""
         learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
-        left_out = self._left_out()
-        no_time = f"left out for lack of time (budget={self.budget:g}): {left_out}"
         if len(learners) == 1:
-            only = f"one kind of detector ({learners[0]}); there was no time for others"
-            return [only, no_time] if left_out else [only]
-        weighted = "without held-out labels to weight them by"
-        if auc is not None:
-            weighted = "weighted by held-out labels"
-        sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
-        sentences += [no_time] if left_out else []
-        if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
-            sentences.append(
-                "new kinds of anomaly may rank low: labelled ones whose like no fit had seen have "
-                f"an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look at novelty, too"
-            )
-        sentences.append(f"learned from {self.n_rows_:,} rows")
+            sentences = [f"one kind of detector ({learners[0]}); there was no time for others"]
+        else:
+            weighted = "without held-out labels to weight them by"
+            if auc is not None:
+                weighted = "weighted by held-out labels"
+            sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
+        if left_out := self._left_out():
+            sentences.append(f"left out for lack of time (budget={self.budget:g}): {left_out}")
+        if len(learners) > 1:
+            if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
+                sentences.append(
+                    "new kinds of anomaly may rank low: labelled ones whose like no fit had seen "
+                    f"have an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look at "
+                    "novelty, too"
+                )
+            sentences.append(f"learned from {self.n_rows_:,} rows")
         if self.student_ is not None:
-            sentences.append(
-                f"has a student, for quick scores; {self.student_.fidelity_.in_words()}"
-            )
+            sentences.append(f"quick scores by trees, {self.student_.fidelity_.in_words()}")
         return sentences
 
     def _left_out(self) -> str:

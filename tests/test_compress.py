@@ -169,6 +169,10 @@ def folder(tmp_path, monkeypatch):
 LABELLED = ["--label", "status", "--normal", "ok", "--anomaly", "fraud"]
 
 
+def late(*_):
+    raise InputError("failed late")
+
+
 def run(*arguments):
     return CliRunner().invoke(cli, list(arguments))
 
@@ -184,7 +188,7 @@ def test_tables_with_gaps_and_words_are_scored_quickly():
     assert quick_model(quick) is quick
 
 
-def test_the_command_stores_a_student_and_score_uses_it(folder):
+def test_the_command_stores_a_student_and_score_uses_it(folder, monkeypatch):
     run("fit", "cards.csv", *LABELLED, "--budget", "2", "-o", "cards.riskad")
     refused = run("score", "cards.riskad", "cards.csv", "-o", "quick.csv", "--quick")
     assert refused.exit_code != 0
@@ -200,6 +204,11 @@ def test_the_command_stores_a_student_and_score_uses_it(folder):
     quick, slow = pl.read_csv("quick.csv"), pl.read_csv("slow.csv")
     assert set(slow.columns) - set(quick.columns) == {"novelty"}
     assert (quick["is_anomaly"] == slow["is_anomaly"]).mean() > 0.95
+    before = (folder / "cards.riskad").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("riskad.app.report.terminal.print_compress", late)
+        assert "failed late" in run("compress", "cards.riskad").output
+    assert (folder / "cards.riskad").read_bytes() == before
     alone = run("compress", "cards.riskad", "--alone", "-o", "small.riskad", "--json")
     assert json.loads(alone.output)["kept_rows"] == 0
     shown = " ".join(run("inspect", "small.riskad").output.split())

@@ -146,12 +146,11 @@ def _quick_hint(run: Run, seconds: float) -> str:
     """What would be quicker, if scoring takes so many seconds."""
     from riskad.app.compress import times_as_fast
     from riskad.app.results import steps_of
-    from riskad.detectors.description import detector_tags
 
     detector = steps_of(run.model)[1]
-    if not detector_tags(detector).slow_to_score:
+    if not hasattr(detector, "compress"):
         return ""
-    if getattr(detector, "student_", None) is not None:
+    if detector.student_ is not None:
         return f" With --quick: about {say_time(seconds / times_as_fast(detector))}."
     command = f"riskad compress {shlex.quote(str(run.model_file))}"
     return f" Some 30 times as fast: {command}, once, then score --quick."

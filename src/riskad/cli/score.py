@@ -129,7 +129,8 @@ def score(
             check_columns([id], next(iter(batches)).columns)
         if after is None:  # else only reading tells how many rows are new
             run.progress.count_rows = batches.about_rows
-        run.progress.hint = partial(_quick_hint, run)
+        if not quick:
+            run.progress.hint = partial(_quick_hint, run)
         options |= {"source": run.source, "progress": run.progress, "scored": run.progress.rows}
         model = quick_model(run.model) if quick else run.model
         if target is not None:

@@ -25,7 +25,7 @@ def lowest(pyproject):
     for requirement in wanted:
         if requirement.startswith("riskad["):
             continue
-        match = REQUIREMENT.fullmatch(requirement)
+        match = REQUIREMENT.fullmatch(requirement.split(";")[0])
         if match is None:
             raise SystemExit(f"{requirement!r} of pyproject.toml names no lowest version: add one.")
         name, extras, version = match.groups()
@@ -37,7 +37,7 @@ def lowest(pyproject):
 def text(root):
     """What constraints-lowest.txt has to hold."""
     pyproject = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    return HEADER + "".join(f"{line}\n" for line in sorted(lowest(pyproject)))
+    return HEADER + "".join(f"{line}\n" for line in sorted(set(lowest(pyproject))))
 
 
 if __name__ == "__main__":

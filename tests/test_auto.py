@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 import pickle
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.contract import TranslatesScore, as_codes
 
 import riskad
-from riskad import AutoRAD, InputError, explain_rows
+from riskad import AutoRAD, DataWarning, InputError, explain_rows
 from riskad.core.labels import read_codes
 from riskad.detectors import forest
 from riskad.detectors.auto import detector, members
@@ -429,8 +430,11 @@ def test_another_process_gets_the_same_numbers(fitted):
 
 def test_members_whose_library_is_missing_are_left_out(monkeypatch, fitted):
     assert set(fitted.members_) >= {"boosted", "labelled trees"}
-    monkeypatch.setattr(members, "find_spec", lambda name: None)
-    without = AutoRAD().fit(*ring(200)[:2])
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.warns(
+        DataWarning, match="without its members boosted and labelled trees.*pip install"
+    ):
+        without = AutoRAD().fit(*ring(200)[:2])
     assert set(without.members_) == set(MEMBERS) - {"boosted", "labelled trees"}
 
 

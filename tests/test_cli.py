@@ -809,7 +809,6 @@ def late(*args, **kwargs):
         ("terminal.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
         ("terminal.print_threshold", ["threshold", "model.riskad", "top:5", "-o", "m.riskad"]),
         ("terminal.print_export", ["export", "model.riskad", "m.onnx"]),
-        ("terminal.print_compress", ["compress", "model.riskad", "cards.csv", "-o", "m.riskad"]),
         ("terminal.print_refit", ["refit", "model.riskad", "cards.csv", "-o", "m.riskad"]),
         ("terminal.print_model", ["inspect", "model.riskad", "--card", "m.md"]),
         ("terminal.print_look", ["look", "cards.csv", "--page", "look.html"]),
@@ -836,7 +835,6 @@ def test_a_table_is_not_replaced_by_what_is_made_of_it(fitted):
         ("refit", "model.riskad", "cards.csv"),
         ("explain", "model.riskad", "cards.csv"),
         ("suggest", "model.riskad", "cards.csv"),
-        ("compress", "model.riskad", "cards.csv"),
     ):
         before = (fitted / "cards.csv").read_bytes()
         message = fail(*command, "-o", "./cards.csv", "--force")
@@ -1010,7 +1008,7 @@ def test_score_says_beforehand_how_long_it_takes(capsys):
     now = iter([0.0, 1.0, 2.2, 5.0])
     shown = Progress(clock=lambda: next(now))
     shown.count_rows = lambda: 2_000_000
-    shown.hint = lambda: " A quicker model: riskad compress"
+    shown.hint = lambda seconds: " A quicker model: riskad compress"
     for done in (0, 512, 2_000, 4_000):
         shown.rows(done)
     said = capsys.readouterr()
@@ -1027,15 +1025,15 @@ def test_score_says_beforehand_how_long_it_takes(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_score_hints_at_compress_only_for_slow_models(fitted, monkeypatch):
+def test_score_hints_at_quick_scores_only_for_slow_models(fitted, monkeypatch):
     hints = []
     monkeypatch.setattr(shell, "_SECONDS_TO_TELL", 0.0)
     monkeypatch.setattr(shell, "_LONG", 0.0)
-    for model in ("shallow", "outliers"):
-        options = [*LABELLED, "--model", model, "-o", f"{model}.riskad"]
+    for model in (["shallow"], ["auto", "--budget", "1"], ["auto", "--budget", "1", "--quick"]):
+        options = [*LABELLED, "--model", *model, "-o", "m.riskad", "--force"]
         assert run("fit", "cards.csv", *options).exit_code == 0
-        result = run("score", f"{model}.riskad", "new.csv", "-o", f"{model}.csv", "--json")
+        result = run("score", "m.riskad", "new.csv", "-o", "s.csv", "--json", "--force")
         assert json.loads(result.stdout)["rows"] == 40
         assert re.match(r"Scoring about \d\d rows takes about 0 seconds\.", result.stderr)
-        hints.append("riskad compress outliers.riskad" in result.stderr)
-    assert hints == [False, True]
+        hints.append(("riskad compress m.riskad" in result.stderr, "--quick: " in result.stderr))
+    assert hints == [(False, False), (True, False), (False, True)]

@@ -401,7 +401,7 @@ def test_a_graph_takes_dates_as_seconds(name, tmp_path):
 
     frame, y, _ = nightly()
     if name == "CompressedRAD":
-        model = CompressedRAD(n_estimators=20).learn(DETECTORS["ForestRAD"].fit(frame, y), frame)
+        model = CompressedRAD(max_iter=20).learn(AutoRAD(budget=1).fit(frame, y))
     else:
         model = clone(DETECTORS.get(name, OutlierMean())).fit(frame, y)
     proto = to_onnx(model)

@@ -175,7 +175,7 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     got = run(session, feeds(onnx.load("m.onnx"), columns))
     for name in said["outputs"]:
         np.testing.assert_allclose(got[name], scored[name].to_numpy(), atol=1e-5, err_msg=name)
-    succeed("compress", "m.riskad", "t.csv", "-o", "small.riskad")
+    succeed("compress", "m.riskad", "--alone", "-o", "small.riskad")
     said = json.loads(succeed("export", "small.riskad", "small.onnx", "--json"))
     assert said["model"] == "CompressedRAD"
     assert said["outputs"] == ["anomaly_score", "is_anomaly", "anomaly_probability"]

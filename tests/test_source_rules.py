@@ -69,7 +69,7 @@ def test_arrays_in_the_order_of_the_kinds_are_indexed_by_label_code():
 DISTRIBUTION_OF = {"sklearn": "scikit-learn", "array_api_compat": "array-api-compat"}
 # Modules that only some users need: the extra that installs each, and the files that import it.
 CONFINED = {
-    "torch": ("deep", ["deep/*.py"]),
+    "torch": ("deep", ["deep/*.py", "detectors/table_network_torch.py"]),
     "lightgbm": ("boost", ["detectors/boosted.py"]),
     "pyarrow": ("parquet", ["rows/parquet.py", "rows/parquet_files.py"]),
     "fastexcel": ("excel", ["tables/workbooks.py"]),

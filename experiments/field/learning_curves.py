@@ -56,7 +56,7 @@ def cells() -> Iterator[Cell]:
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Fit a method, score the test rows, and count processor time, fit and scores together."""
     dataset, method = cell["dataset"], cell["method"]
-    X, codes, X_test, truth = _split(dataset, cell["budget"])
+    X, codes, X_test, truth = split_rows(dataset, cell["budget"])
     n_anomaly, n_normal = (int((codes == code).sum()) for code in (ANOMALY, NORMAL))
     if n_anomaly < 1 or n_normal < 2:
         raise Skipped("too few labels: one anomaly and two normal rows are needed.")
@@ -72,7 +72,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _split(dataset: str, budget: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def split_rows(dataset: str, budget: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rows to fit to and their codes, test rows and which of these are anomalies."""
     if dataset == MADE_UP:
         X, y = made_up(_N_MADE_UP + _N_MADE_UP_TEST, np.random.default_rng(7))

@@ -33,7 +33,6 @@ from experiments.summaries import Row, grid, group, json_page
 from riskad import AutoRAD
 from riskad.app.onnx import to_onnx
 from riskad.core.labels import read_codes
-from riskad.detectors.compressed import CompressedRAD
 
 _N_NEW, _N_THREADS = 5_000, 8
 
@@ -82,7 +81,7 @@ def beside_others(n: int, d: int, repetitions: int = 2) -> dict[str, float]:
 
     X, y = make_rows(n, d)
     labelled, new = y != 0, make_rows(_N_NEW, d, seed=1)[0]
-    model, small, trees = AutoRAD(), CompressedRAD(), ExtraTreesClassifier(300, random_state=0)
+    model, trees = AutoRAD(), ExtraTreesClassifier(300, random_state=0)
     boosted = CatBoostClassifier(300, thread_count=1, verbose=0, allow_writing_files=False)
 
     def others() -> None:
@@ -92,7 +91,7 @@ def beside_others(n: int, d: int, repetitions: int = 2) -> dict[str, float]:
     fits = {"auto": lambda: model.fit(X, y), "others": others}
     seconds = least_seconds(fits, repetitions, clock=time.process_time)
     trees.fit(X[labelled], y[labelled])
-    small.learn(model, X)
+    small = model.compress()
     scores = {
         "compressed": lambda: small.score_samples(new),
         "auto": lambda: model.score_samples(new),

@@ -7,6 +7,7 @@ from experiments.studies import (
     native_columns,
     novelty,
     promises,
+    student,
     tables,
     theory,
 )
@@ -20,4 +21,5 @@ EXPERIMENTS = (
     *labels.EXPERIMENTS,
     *tables.EXPERIMENTS,
     *native_columns.EXPERIMENTS,
+    *student.EXPERIMENTS,
 )

@@ -1,4 +1,4 @@
-"""Make a model small and fast: a forest that has learned its scores from the rows of a table."""
+"""Quick scores: let trees learn the scores of a model, and use these."""
 
 from __future__ import annotations
 
@@ -6,116 +6,117 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import polars as pl
+import numpy as np
 from sklearn.pipeline import Pipeline
 
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import ModelHeader
-from riskad.app.noticed import NOTICED, Progress
+from riskad.app.noticed import Progress
 from riskad.app.results import steps_of
 from riskad.core.checks import InputError
-from riskad.detectors.base import Detector
-from riskad.detectors.compressed import CompressedRAD, Fidelity
-from riskad.tables.labelled import FrameTable, LabelColumn
-from riskad.tables.notes import catch_kinds
+from riskad.detectors.auto import AutoRAD
+from riskad.detectors.compressed import Fidelity
 
-_TIMED_ROWS = 2_000
+_TIMED_ROWS = 500
 
 
 @dataclass(frozen=True)
 class CompressReport:
-    """What `compress_table` did."""
+    """What `compress_model` did."""
 
-    source: str
-    rows: int
-    teacher: str
     trees: int
     learned_rows: int
+    """Stored training rows, and rows made of them."""
     fidelity: Fidelity
+    seconds: float
+    """That learning took."""
     times_as_fast: float
-    """Seconds of scoring before, divided by seconds now, on some of the rows."""
-    kept_rows_before: int
-    """Number of training rows that the original model stored."""
+    """Seconds of scoring by the model, divided by those of the trees, on random rows."""
+    kept_rows: int
+    """Number of training rows in the file."""
     warnings: list[str] = field(default_factory=list)
 
 
-def compress_table(
+def compress_model(
     model: Pipeline,
     header: ModelHeader,
-    frame: pl.DataFrame,
     *,
-    labels: LabelColumn | None = None,
-    seed: int | None = None,
-    source: str = "table",
+    alone: bool = False,
     progress: Progress = lambda _: None,
 ) -> tuple[Pipeline, FitReport | None, CompressReport]:
-    """Train a forest to reproduce the scores of a model on the rows of a table.
+    """Let boosted trees, the student, learn the scores of a model. No table is needed.
 
     Parameters
     ----------
     model, header
-        A model from `riskad.fit_table`, and the header of its file.
-    frame
-        Rows like those to be scored later; the training rows will do.
-    labels
-        The label column, to measure the loss also as an AUC. The forest does not learn from labels.
-    seed
-        Seed of the forest and of the rows on which the loss is measured.
-    source, progress
-        Name of the table in the report; a function that is called with each step.
+        A model of `riskad.fit_table` with model="auto", and the header of its file.
+    alone
+        Whether to return the student alone, which holds no training rows, instead of the model with
+        its student.
+    progress
+        Called with each step.
 
     Returns
     -------
     tuple
-        The small model, the report of the fit for its file, and what was done.
+        The model, the report of the fit for its file, and what was done.
     """
-    if not frame.height:
-        raise InputError("The table has a header but no rows.")
-    preparer, teacher = steps_of(model)
-    if isinstance(teacher, CompressedRAD):
-        raise InputError("The model is a compressed one already. Compress the one that it was.")
-    codes = None if labels is None else FrameTable(frame, labels).codes
-    with catch_kinds(*NOTICED) as notes:
-        progress("Preparing the columns")
-        rows = preparer.features(preparer.parse(frame))
-        progress(f"Scoring {frame.height:,} rows and learning their scores")
-        student = CompressedRAD(random_state=seed).learn(teacher, rows, codes)
-    some = rows[:_TIMED_ROWS]
+    preparer, detector = steps_of(model)
+    if not isinstance(detector, AutoRAD):
+        name = type(detector).__name__
+        raise InputError(f"Only auto models are compressed; {name} scores rows quickly as it is.")
+    progress("Learning the scores")
+    start = time.perf_counter()
+    student = detector.compress()
+    seconds = time.perf_counter() - start
+    kept: Any = student if alone else detector
     report = CompressReport(
-        source=source,
-        rows=frame.height,
-        teacher=type(teacher).__name__,
         trees=student.trees_.n_trees,
         learned_rows=student.n_rows_,
         fidelity=student.fidelity_,
-        times_as_fast=_seconds(teacher, some) / _seconds(student, some),
-        kept_rows_before=teacher._kept_rows(),
-        warnings=[str(note) for note in notes],
+        seconds=round(seconds, 1),
+        times_as_fast=times_as_fast(detector),
+        kept_rows=kept._kept_rows(),
     )
-    small = Pipeline([("prepare", preparer), ("detect", student)])
-    return small, _updated(header.report, student), report
+    fit_report = header.report
+    if fit_report is not None:
+        fit_report = replace(
+            fit_report,
+            model=type(kept).__name__,
+            fitted=kept._describe(),
+            settings=kept.get_params(deep=False),
+            summary=kept._describe_in_words(),
+            kept_rows=kept._kept_rows(),
+            evidence=kept._evidence_in_words(),
+        )
+    return Pipeline([("prepare", preparer), ("detect", kept)]), fit_report, report
 
 
-def _seconds(detector: Detector, rows: Any) -> float:
+def quick_model(model: Pipeline) -> Pipeline:
+    """Return the student of a model as a model, which decides as the model does."""
+    preparer, detector = steps_of(model)
+    student = getattr(detector, "student_", None)
+    if student is not None:
+        return Pipeline([("prepare", preparer), ("detect", student.deciding_as(detector))])
+    if isinstance(detector, AutoRAD):
+        raise InputError(
+            "The model has not learned quick scores. Let it: riskad compress MODEL, or fit with "
+            "quick=True."
+        )
+    return model  # trees and linear models are quick
+
+
+def times_as_fast(detector: AutoRAD) -> float:
+    """Return how many times as fast the student of a detector scores random rows."""
+    rows = detector._trial_rows(np.random.default_rng(0), _TIMED_ROWS)
+    return _seconds(detector, rows) / _seconds(detector.student_, rows)
+
+
+def _seconds(detector: Any, rows: np.ndarray) -> float:
     """Processor time of scoring, the minimum of two runs."""
     seconds = []
     for _ in range(2):
         start = time.process_time()
-        detector.anomaly_score(rows)
+        detector._scores(rows)
         seconds.append(time.process_time() - start)
     return max(min(seconds), 1e-6)
-
-
-def _updated(before: FitReport | None, student: CompressedRAD) -> FitReport | None:
-    """The report of the model, with the description of the compressed one."""
-    if before is None:
-        return None
-    return replace(
-        before,
-        model=type(student).__name__,
-        fitted=student._describe(),
-        settings=student.get_params(deep=False),
-        summary=student._describe_in_words(),
-        kept_rows=student._kept_rows(),
-        evidence=student._evidence_in_words(),
-    )

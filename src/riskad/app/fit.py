@@ -221,6 +221,8 @@ def fit_table(
 def make_detector_of(spec: FitSpec) -> Any:
     """The detector with its settings, for a known anomaly rate if there is one."""
     settings = {"random_state": spec.seed} | spec.settings
+    if spec.quick and "quick" in DETECTORS[spec.model].load()._get_param_names():
+        settings["quick"] = True  # scores of the others are quick
     rate = spec.anomaly_rate
     if rate is not None:
         entry = DETECTORS[spec.model]

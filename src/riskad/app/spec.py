@@ -133,6 +133,8 @@ class FitSpec:
         How rows were chosen for labelling, which decides how the anomaly rate is estimated
         (`riskad.decisions.anomaly_rate`): "random", "chosen" or "unknown". Or the name of a column
         with one of these words for each row, in which any other word means chosen.
+    quick
+        Whether trees also learn the scores of "auto" (`AutoRAD.compress`); other models are quick.
     forget_rows
         Whether the model must contain no training row. Detectors that need some, such as "auto",
         are refused before any work.
@@ -235,6 +237,11 @@ class FitSpec:
         shown_default="auto",
     )
     settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
+    quick: bool = _option(
+        False,
+        "Also let trees learn the scores of auto, for `riskad score --quick`.",
+        heading="Model",
+    )
     forget_rows: bool = _option(
         False,
         "Write a model that contains no row of DATA; not possible with auto and pretrained.",

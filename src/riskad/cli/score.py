@@ -1,8 +1,9 @@
-"""Commands that take a model and a table: score, explain, report, suggest, drift, compress."""
+"""Commands that take a model and a table: score, explain, report, suggest, drift; and compress."""
 
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import click
 from riskad.cli import params
 from riskad.cli.params import FORCE, JSON, MODEL, TABLE, TABLES
 from riskad.cli.run import Run, answered, command, is_pipe
-from riskad.cli.shell import ALARM
-from riskad.core.checks import printable
+from riskad.cli.shell import ALARM, say_time
+from riskad.core.checks import InputError, printable
 
 _id = params.spec_options("id", shown_default="that of the fit")
 
@@ -61,8 +62,19 @@ _id = params.spec_options("id", shown_default="that of the fit")
     help="Which rows to print first: the most anomalous, or those most unlike all training rows.",
 )
 @params.spec_options("top")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Let the trees of `riskad compress` or `fit --quick` score rows; without novelty.",
+)
 def score(
-    run: Run, output: Path, since: str | None, day: str | None, id: str | None, **options: Any
+    run: Run,
+    output: Path,
+    since: str | None,
+    day: str | None,
+    id: str | None,
+    quick: bool,
+    **options: Any,
 ) -> None:
     """Score the rows of DATA with MODEL, and write them with anomaly_score and is_anomaly.
 
@@ -87,12 +99,14 @@ def score(
       riskad score cards.riskad new.csv -o scored.csv --threshold top:50
       riskad score cards.riskad new.csv -o scored.csv --fdr 0.1
       riskad score cards.riskad new.csv -o scored.xlsx --by novelty
+      riskad score cards.riskad new.csv -o scored.csv --quick
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
       riskad score cards.riskad cards.sqlite::payments -o scored.csv
       riskad score cards.riskad cards.duckdb::payments -o cards.duckdb::scored --since auto
       riskad score cards.riskad payments/ -o scored/ --day paid_at --since paid_at=2026-11-10
       cat new.csv | riskad score cards.riskad - -o - > scored.csv
     """  # noqa: D301
+    from riskad.app.compress import quick_model
     from riskad.app.report.terminal import print_score
     from riskad.app.score import score_into, score_table
     from riskad.tables.cells import check_columns
@@ -115,27 +129,32 @@ def score(
             check_columns([id], next(iter(batches)).columns)
         if after is None:  # else only reading tells how many rows are new
             run.progress.count_rows = batches.about_rows
-        run.progress.hint = lambda: _compress_hint(run)
+        if not quick:
+            run.progress.hint = partial(_quick_hint, run)
         options |= {"source": run.source, "progress": run.progress, "scored": run.progress.rows}
+        model = quick_model(run.model) if quick else run.model
         if target is not None:
-            report = score_into(run.model, batches, target, after, **options)
+            report = score_into(model, batches, target, after, **options)
         else:
             if output.suffix.lower() == ".xlsx":
                 check_sheet_rows(batches, output.name)
             with open_writer(output, run.force, csv_format(run.places)) as write:
-                _, report = score_table(run.model, batches, write, **options)
+                _, report = score_table(model, batches, write, **options)
         run.say(report, print_score, str(output))
 
 
-def _compress_hint(run: Run) -> str:
-    """What to do if scoring takes long."""
+def _quick_hint(run: Run, seconds: float) -> str:
+    """What would be quicker, if scoring takes so many seconds."""
+    from riskad.app.compress import times_as_fast
     from riskad.app.results import steps_of
-    from riskad.detectors.description import detector_tags
 
-    if not detector_tags(steps_of(run.model)[1]).slow_to_score:
+    detector = steps_of(run.model)[1]
+    if not hasattr(detector, "compress"):
         return ""
-    command = f"riskad compress {shlex.quote(str(run.model_file))} DATA -o small.riskad"
-    return f" A model that scores some 10 times as fast: {command}"
+    if detector.student_ is not None:
+        return f" With --quick: about {say_time(seconds / times_as_fast(detector))}."
+    command = f"riskad compress {shlex.quote(str(run.model_file))}"
+    return f" Some 30 times as fast: {command}, once, then score --quick."
 
 
 @command("Explain why the most suspicious rows are suspicious.", MODEL, TABLE, JSON, FORCE)
@@ -198,7 +217,7 @@ def report_table(run: Run, output: Path, top: int) -> None:
 
     with run.start(scoring=True, report=output):
         run.progress.count_rows = lambda: run.table.height
-        run.progress.hint = lambda: _compress_hint(run)
+        run.progress.hint = partial(_quick_hint, run)
         report = describe_table(
             run.model,
             run.header,
@@ -297,38 +316,37 @@ def drift(run: Run, **options: Any) -> None:
     run.ctx.exit(ALARM if report.alarm else 0)
 
 
-@command("Make a model small and quick, and say what is lost.", MODEL, TABLE, JSON, FORCE)
-@params.output(required=True, help="Where to write the small model.")
-@params.spec_options(*params.LABELS, "seed")
-def compress(run: Run, output: Path, seed: int, **labels: Any) -> None:
-    """Let a forest learn the scores that MODEL gives to the rows of DATA, and write it instead.
+@command("Let a model learn quick scores, and say what is lost.", MODEL, JSON, FORCE)
+@params.output(help="Where to write the model, instead of replacing MODEL.")
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Write the trees alone: a small model that contains no training row. Needs --output.",
+)
+def compress(run: Run, output: Path | None, alone: bool) -> None:
+    """Let boosted trees learn the scores of MODEL, for `riskad score --quick`.
 
-    DATA should resemble the rows you will score; the training rows will do, and need no labels. The
-    forest scores rows some 10 times as fast, and contains no training rows. Thresholds and
-    probabilities keep their meaning. The forest is compared with MODEL on rows that it has not
-    learned from: how alike both rank them, on how many both decide alike and, with --label, the AUC
-    of both. Labels that MODEL was fitted to make both AUCs look better than they are.
+    No table is needed: the trees learn from training rows that MODEL stores, and from rows made of
+    these. Thresholds and probabilities keep their meaning. The trees are compared with MODEL on
+    rows that they have not learned from: how alike both rank them, and on how many both decide
+    alike.
 
     \b
     Examples:
-      riskad compress cards.riskad cards.csv -o small.riskad
-      riskad compress cards.riskad checked.csv --label status --normal ok --anomaly fraud \\
-        -o small.riskad
+      riskad compress cards.riskad
+      riskad compress cards.riskad --alone -o small.riskad
     """  # noqa: D301
-    from riskad.app.compress import compress_table
+    from riskad.app.compress import compress_model
     from riskad.app.model_files import save
     from riskad.app.report.terminal import print_compress
-    from riskad.app.spec import FitSpec
 
-    with run.start(model=output):
-        small, fit_report, report = compress_table(
-            run.model,
-            run.header,
-            run.table,
-            labels=FitSpec(**labels).labels,
-            seed=seed,
-            source=run.source,
-            progress=run.progress,
+    if alone and output is None:
+        raise InputError("--alone writes another model, without rows: say where with --output.")
+    target = run.model_file if output is None else output
+    run.force = run.force or output is None
+    with run.start(model=target):
+        model, fit_report, report = compress_model(
+            run.model, run.header, alone=alone, progress=run.progress
         )
-        save(small, output, report=fit_report, force=run.force)
-        run.say(report, print_compress, str(output))
+        save(model, target, report=fit_report, force=run.force)
+        run.say(report, print_compress, str(target))

@@ -113,12 +113,13 @@ class Progress:
     """Shows on a bar, if there is one, what is being done; says how long scoring takes, if long.
 
     `count_rows` tells about how many rows there are, if that is known; it is asked where that is
-    shown: on a terminal, or when scoring takes long. `hint` then tells what to do.
+    shown: on a terminal, or when scoring takes long. `hint` then tells, by the seconds, what is
+    quicker.
     """
 
     def __init__(self, bar: Any = None, clock: Callable[[], float] = time.perf_counter):
         self.count_rows: Callable[[], float] | None = None
-        self.hint: Callable[[], str] = str
+        self.hint: Callable[[float], str] = lambda _: ""
         self._bar, self._clock = bar, clock
         self._task = None if bar is None else bar.add_task("Loading", total=None)
         self._has_warned = False
@@ -151,14 +152,14 @@ class Progress:
             return
         self._has_warned = True
         rows = f"about {float(f'{self._total:.2g}'):,.0f} rows"
-        line = f"Scoring {rows} takes about {_say_time(whole)}.{self.hint()}"
+        line = f"Scoring {rows} takes about {say_time(whole)}.{self.hint(whole)}"
         echo(line, err=True) if self._bar is None else self._bar.console.print(printable(line))
 
 
-def _say_time(seconds: float) -> str:
+def say_time(seconds: float) -> str:
     """Say a time in its largest unit.
 
-    >>> _say_time(45), _say_time(2220), _say_time(9000)
+    >>> say_time(45), say_time(2220), say_time(9000)
     ('45 seconds', '37 minutes', '2.5 hours')
     """
     if seconds < 100:

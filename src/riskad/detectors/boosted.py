@@ -615,11 +615,16 @@ def _shared_parameters(seed: int, n_jobs: int) -> dict[str, Any]:
 
 
 def lightgbm_library() -> ModuleType:
-    """Return LightGBM, if it is installed."""
+    """Return LightGBM, or say how to get it."""
     try:
         import lightgbm
     except ModuleNotFoundError:
         raise MissingLibrary(
             "Boosted trees need lightgbm, which is not installed: pip install 'riskad[boost]'."
+        ) from None
+    except OSError as error:  # its wheel for macOS expects libomp on the machine
+        raise MissingLibrary(
+            f"Boosted trees need lightgbm, which cannot be loaded ({error}). On macOS it needs "
+            "OpenMP: brew install libomp."
         ) from None
     return lightgbm

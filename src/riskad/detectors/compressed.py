@@ -1,53 +1,60 @@
-r"""CompressedRAD: trees that learned the scores of a slower detector.
+r"""CompressedRAD: boosted trees that learned the scores of an `AutoRAD`, its student.
 
-`AutoRAD` compares each new row with thousands of stored rows. Its score is a function of the
-columns of a row. Trees can learn this function, without labels, from rows that the original
-detector (in code, the `teacher`) has scored: the training rows, or any rows like the ones to be
-scored later.
+An `AutoRAD` compares each row with thousands of stored rows, and its network takes nine tenths of
+the time. Its score is a function of the columns of a row, and trees can learn this function without
+labels, from rows that the original detector (in code, the `teacher`) has scored. A fitted teacher
+holds what is needed: up to 2,000 of its training rows, from which others are made,
 
-Trees learn from most of the given rows. They pull extreme scores towards the mean, more so on rows
-that they have not seen. So a second part of the rows maps their scores to the original scores by
-rank: as many of these rows exceed the mapped score as exceed the original one,
+- half of them by taking three tenths of the cells from one of the five nearest rows, numbers with
+  noise (as MUNGE; Bucila, Caruana and Niculescu-Mizil, 2006),
+- half of them by taking up to half of the cells from any other row;
 
-    s(x) = Q_teacher(F_trees(f(x))),
+and of each half, one part in two starts from the fifth of the rows with the most anomalous scores:
+there a list is cut off, and there training rows are few. So the student can be learned at the end
+of a fit or at any time later, without a table.
 
-with F the distribution function of the trees' scores f on these rows and Q the quantiles of the
-original scores. Thresholds, probabilities and p-values of the original then keep their meaning, and
-are copied. A third part, used for neither step, measures what was lost (`Fidelity`).
+One stored row in five is held out. On these the two are compared (`Fidelity`), and the student's
+scores get the spread of the teacher's: trees pull scores towards the mean. Thresholds,
+probabilities and p-values of the teacher then keep their meaning, and are copied
+when it is used (`CompressedRAD.deciding_as`).
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import spearmanr
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, check_codes
 from riskad.detectors.auto.detector import AutoRAD
+from riskad.detectors.auto.views import Views
 from riskad.detectors.base import RandomState
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.detectors.tree_ensemble import TREES, Trees
-from riskad.detectors.tree_growth import from_sklearn
-from riskad.metrics.ranking import auc_with_interval
-from riskad.rows.encoding import fit_encoder
+from riskad.detectors.tree_ensemble import TREES
+from riskad.detectors.tree_growth import from_hist_gradient_boosting
+from riskad.rows.encoding import OneHotImputer
+from riskad.rows.engine import one_blas_thread
 from riskad.storage import fields
 
-__all__ = ["CompressedRAD", "Fidelity"]
-
 _MIN_ROWS = 50
-_MAX_LEARNED, _MAX_COMPARED = 50_000, 10_000
-_SHARE = 0.15  # of the rows, for each of the two parts that the trees do not learn from
-_KNOTS = 201
-_COPIED = ("calibration_", "threshold_", "unlabelled_")
+_MADE_CELLS, _MOST_MADE = 120_000, 6_000  # rows to make, and fewer of wide tables
+_HELD_OUT = 5  # one stored row in so many
+_MOST_ANOMALOUS = 0.2  # share of rows from which half of the made ones start
+_NEIGHBOURS, _NEIGHBOUR_CELLS, _NOISE = 5, 0.3, 0.5
+_MANY_VALUES = 10  # from here, a number may take values that no row has
+_DECISIONS = ("offset_", "calibration_", "threshold_", "unlabelled_")
+_SHARED = ("n_features_in_", "feature_names_in_", "schema_", "evidence_", "encoder_", "offset_")
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """A compressed model compared with the original, on rows that it has not learned from."""
+    """A student compared with its teacher, on rows that it has not learned from."""
 
     rows: int
     """Number of these rows."""
@@ -57,9 +64,6 @@ class Fidelity:
     """Share of the rows on which both decide the same."""
     flagged_before: int
     flagged_after: int
-    auc_before: float | None = None
-    """AUC of the original on the labelled rows; None without both kinds."""
-    auc_after: float | None = None
 
     _state_fields: ClassVar[fields.Fields] = {
         "rows": fields.COUNT,
@@ -67,61 +71,45 @@ class Fidelity:
         "agreement": fields.SHARE,
         "flagged_before": fields.COUNT,
         "flagged_after": fields.COUNT,
-        "auc_before": fields.Maybe(fields.SHARE),
-        "auc_after": fields.Maybe(fields.SHARE),
     }
 
     @classmethod
-    def of(
-        cls, before: np.ndarray, after: np.ndarray, offset: float, codes: np.ndarray
-    ) -> Fidelity:
+    def of(cls, before: np.ndarray, after: np.ndarray, offset: float) -> Fidelity:
         """Compare scores, high for normal rows, and the decisions by a threshold on them."""
         rank_correlation = 0.0
-        aucs: list[float | None] = [None, None]
         if np.ptp(before) > 0 and np.ptp(after) > 0:
             rank_correlation = float(np.clip(spearmanr(before, after).statistic, -1, 1))
-        if (codes == NORMAL).any() and (codes == ANOMALY).any():
-            aucs = [float(auc_with_interval(codes, -s).value) for s in (before, after)]
         return cls(
             rows=len(before),
             rank_correlation=rank_correlation,
             agreement=float(((before < offset) == (after < offset)).mean()),
             flagged_before=int((before < offset).sum()),
             flagged_after=int((after < offset).sum()),
-            auc_before=aucs[0],
-            auc_after=aucs[1],
         )
 
-    def in_words(self) -> list[str]:
+    def in_words(self) -> str:
         """Describe the comparison in words.
 
         >>> Fidelity(200, 0.9876, 0.995, 11, 10).in_words()
-        ['on 200 other rows: rank correlation 0.988, the same decision on 99.5 % (11 rows flagged \
-before, 10 now)']
+        'on 200 rows that it did not learn from: rank correlation 0.988, the same decision on \
+99.5 % (the model flags 11, trees flag 10)'
         """
-        words = [
-            f"on {self.rows:,} other rows: rank correlation {self.rank_correlation:.3f}, the same "
-            f"decision on {100 * self.agreement:.1f} % ({self.flagged_before:,} rows flagged "
-            f"before, {self.flagged_after:,} now)"
-        ]
-        if self.auc_before is not None:
-            aucs = f"{self.auc_before:.3f} before, now {self.auc_after:.3f}"
-            words.append(f"AUC on the labelled ones {aucs}")
-        return words
+        return (
+            f"on {self.rows:,} rows that it did not learn from: rank correlation "
+            f"{self.rank_correlation:.3f}, the same decision on {100 * self.agreement:.1f} % "
+            f"(the model flags {self.flagged_before:,}, trees flag {self.flagged_after:,})"
+        )
 
 
 class CompressedRAD(FrameDetector):
-    """Trees that learned the scores of another detector; they store no rows.
+    """Boosted trees that learned the scores of an `AutoRAD`; they store no rows.
 
-    See `riskad.detectors.compressed`. Columns may have missing values (NaN), and columns of a
-    pandas or polars frame may hold text, categories or dates.
+    See `riskad.detectors.compressed`. `AutoRAD.compress` makes one.
 
     Parameters
     ----------
-    n_estimators : int, default=100
+    max_iter : int, default=600
         Number of trees.
-    budget : float, default=60.0
-        Budget of the `AutoRAD` that `fit` learns from, in seconds.
     random_state : int, RandomState or None, default=0
         Seed.
 
@@ -129,12 +117,10 @@ class CompressedRAD(FrameDetector):
     ----------
     fidelity_ : Fidelity
         What was lost, measured on rows that the trees did not learn from.
-    teacher_, n_rows_ : str, int
-        The class of the detector whose scores were learned, and from how many rows.
+    n_rows_ : int
+        Number of rows that it learned from, stored and made.
     trees_ : Trees
         The trees.
-    knots_ : ndarray of shape (2, n_knots)
-        Quantiles of the trees' scores, and the original scores that they map to.
     offset_ : float
         Threshold on `score_samples`: that of the original detector.
 
@@ -144,147 +130,180 @@ class CompressedRAD(FrameDetector):
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(4, 1, (100, 2))])
     >>> y = np.zeros(1000, dtype=int)
     >>> y[:40], y[-10:] = 1, -1
-    >>> from riskad import ForestRAD
-    >>> teacher = ForestRAD().fit(X, y)
-    >>> small = CompressedRAD(n_estimators=20).learn(teacher, X)
-    >>> bool(small.fidelity_.agreement > 0.95)
+    >>> teacher = AutoRAD(budget=5).fit(X, y)
+    >>> student = teacher.compress()
+    >>> bool(student.fidelity_.agreement > 0.95)
     True
     """
 
     _state_fields: ClassVar[fields.Fields] = {
-        "n_estimators": fields.SIZE,
-        "budget": fields.POSITIVE,
+        "max_iter": fields.SIZE,
         "random_state": fields.SEED,
-        "teacher_": fields.TEXT,
         "n_rows_": fields.COUNT,
         "encoder_": fields.Record(("OneHotImputer", "SingularVectors")),
         "trees_": TREES,
-        "knots_": fields.Array("f", (2, "knots")),
         "fidelity_": fields.Record(("Fidelity",)),
     }
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
         super()._check_state(state)
-        own_columns = state["trees_"].n_features == check_encoder(state)
-        fields.require(own_columns, "trees_: of other columns")
-        own, original = state["knots_"]
-        fields.require(len(own) > 0, "knots_: none")
-        rising = bool((np.diff(own) > 0).all() and (np.diff(original) >= 0).all())
-        fields.require(rising, "knots_: falling")
+        of_these = state["trees_"].n_features == check_encoder(state)
+        fields.require(of_these, "trees_: of other columns")
 
-    def __init__(
-        self, *, n_estimators: int = 100, budget: float = 60.0, random_state: RandomState = 0
-    ):
-        self.n_estimators = n_estimators
-        self.budget = budget
+    def __init__(self, *, max_iter: int = 600, random_state: RandomState = 0):
+        self.max_iter = max_iter
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CompressedRAD:
         """Fit an `AutoRAD` to rows X with labels y, +1, -1 or 0, and learn its scores."""
-        teacher = AutoRAD(budget=self.budget, random_state=self.random_state)
-        return self.learn(teacher.fit(X, y, sample_weight=sample_weight), X, y)
-
-    def learn(self, teacher: Any, X: Any, y: Any = None) -> CompressedRAD:
-        """Learn the scores that a fitted detector gives to rows X.
-
-        Parameters
-        ----------
-        teacher : Detector
-            A fitted detector of riskad. Its thresholds and probabilities are copied.
-        X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Rows like the ones to be scored later, at least 50.
-        y : array of shape (n_rows,), optional
-            Codes +1, -1 and 0. The trees do not learn from them; if both kinds are present, they
-            measure the AUC before and after.
-        """
-        check_is_fitted(teacher)
-        before = teacher.score_samples(X)
-        n = len(before)
-        if n < _MIN_ROWS:
-            raise InputError(
-                f"{n:,} rows are too few to learn scores from; give at least {_MIN_ROWS}, the more "
-                "the better. They need no labels."
-            )
-        codes = np.zeros(n, dtype=int) if y is None else np.asarray(check_codes(y))
+        teacher = AutoRAD(random_state=self._seed).fit(X, y, sample_weight=sample_weight)
         self._forget_decisions()
-        matrix = self._check_rows(X, reset=True)
-        size = min(int(_SHARE * n), _MAX_COMPARED)
-        order = np.random.default_rng(self._seed).permutation(n)[: 2 * size + _MAX_LEARNED]
-        test, mapped, train = (np.sort(part) for part in np.split(order, [size, 2 * size]))
-        self.teacher_, self.n_rows_ = type(teacher).__name__, len(train)
-        seen = self._seen(matrix[train])
-        self.encoder_ = fit_encoder(seen, self.schema_.levels, self._seed)
-        encoded = self.encoder_.transform(seen)
-        self.trees_ = _grow_student(encoded, before[train], self.n_estimators, self._seed)
-        self.knots_ = _knots(self._tree_scores(matrix[mapped]), before[mapped])
-        self.offset_ = float(teacher.offset_)
-        for name in _COPIED:
-            if hasattr(teacher, name):
-                setattr(self, name, getattr(teacher, name))
-        after = self._scores(matrix[test])
-        self.fidelity_ = Fidelity.of(before[test], after, self.offset_, codes[test])
+        self.__dict__ |= self.learn(teacher).deciding_as(teacher).__dict__
         return self
 
-    def _tree_scores(self, X: Any) -> np.ndarray:
-        return self.trees_.predict(self.encoder_.transform(self._seen(X)))
+    def learn(self, teacher: AutoRAD) -> CompressedRAD:
+        """Learn the scores of a fitted `AutoRAD`."""
+        check_is_fitted(teacher)
+        for name in _SHARED:
+            if hasattr(teacher, name):
+                setattr(self, name, getattr(teacher, name))
+        rng = np.random.default_rng(self._seed)
+        stored = rng.permutation(_stored_rows(teacher))
+        if len(stored) < _MIN_ROWS:
+            raise InputError(
+                f"The model stores {len(stored):,} training rows, too few to learn its scores "
+                f"from: {_MIN_ROWS} are needed. With so few rows, scores are quick."
+            )
+        held_out, learned = np.split(stored, [len(stored) // _HELD_OUT])
+        before, scores = (_teacher_scores(teacher, rows) for rows in (held_out, learned))
+        made = _made_rows(teacher, learned, scores, rng)
+        Z = np.vstack([learned, made])
+        scores = np.concatenate([scores, _teacher_scores(teacher, made)])
+        self.n_rows_ = len(Z)
+        boosting = HistGradientBoostingRegressor(
+            max_iter=self.max_iter,
+            learning_rate=0.05,
+            max_leaf_nodes=31,
+            min_samples_leaf=5,
+            early_stopping=False,
+            random_state=self._seed,
+        )
+        self.trees_ = from_hist_gradient_boosting(boosting.fit(Z, scores))
+        self._stretch(before, self.trees_.predict(held_out))
+        after = self.trees_.predict(held_out)
+        self.fidelity_ = Fidelity.of(before, after, self.offset_)
+        return self
+
+    def deciding_as(self, teacher: AutoRAD) -> CompressedRAD:
+        """Return a copy with the present thresholds and probabilities of the teacher."""
+        student = copy(self)
+        for name in _DECISIONS:
+            if hasattr(teacher, name):
+                setattr(student, name, getattr(teacher, name))
+        return student
+
+    def _stretch(self, before: np.ndarray, after: np.ndarray) -> None:
+        """Give scores of trees the mean and the spread of the teacher's on held-out rows."""
+        slope = before.std() / after.std() if after.std() > 0 else 1.0
+        shift = (before.mean() - slope * after.mean()) / self.trees_.n_trees
+        self.trees_ = replace(self.trees_, value=slope * self.trees_.value + shift)
 
     def _scores(self, X: Any) -> np.ndarray:
-        own, original = self.knots_
-        f = self._tree_scores(X)
-        # Beyond all knots, scores differ by as much as those of the trees.
-        beyond = np.minimum(f - own[0], 0) + np.maximum(f - own[-1], 0)
-        return np.asarray(np.interp(f, own, original) + beyond)
+        return self.trees_.predict(self.encoder_.transform(self._seen(X)))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same scores in an ONNX graph.
-
-        A score is that of the first knot, and what each segment between knots adds: its slope times
-        the length of it that lies before the score of the trees. Beyond all knots the slope is 1.
-        """
+        """Return the same scores in an ONNX graph."""
         numbers = self.encoder_.onnx_rows(graph, self._graph_rows(graph, rows))
-        f = self.trees_.onnx(graph, numbers)
-        own, original = self.knots_
-        starts, lengths = np.append(own[0], own), np.diff(own)
-        least = np.append(-np.inf, np.zeros(len(own)))
-        most = np.concatenate([[0.0], lengths, [np.inf]])
-        slopes = np.concatenate([[1.0], np.diff(original) / lengths, [1.0]])
-        past = graph.node("Sub", graph.node("Reshape", f, np.array([-1, 1])), starts)
-        past = graph.node("Min", graph.node("Max", past, least), most)
-        return str(graph.node("Add", graph.node("MatMul", past, slopes), original[:1]))
+        return self.trees_.onnx(graph, numbers)
 
     def _describe(self) -> dict[str, Any]:
-        """Return the threshold, the original detector, and what was lost."""
-        learned = {"teacher": self.teacher_, "rows": self.n_rows_, "trees": self.trees_.n_trees}
+        """Return the threshold, what was learned, and what was lost."""
+        learned = {"rows": self.n_rows_, "trees": self.trees_.n_trees}
         return super()._describe() | learned | {"fidelity": asdict(self.fidelity_)}
 
     def _describe_in_words(self) -> list[str]:
-        """Return which detector was compressed, and what was lost."""
-        learned = f"learned the scores of {self.teacher_} from {self.n_rows_:,} rows"
-        return [f"{self.trees_.n_trees:,} trees that {learned}", *self.fidelity_.in_words()]
+        """Return what was compressed, and what was lost."""
+        trees = f"{self.trees_.n_trees:,} trees that learned the scores of AutoRAD"
+        return [f"{trees} for {self.n_rows_:,} rows", self.fidelity_.in_words()]
 
     def _evidence_in_words(self) -> str:
         """Describe that held-out scores come from the original model."""
-        return f"scored by {self.teacher_}, before it was compressed"
+        return "scored by AutoRAD, before it was compressed"
 
 
-def _grow_student(Z: np.ndarray, scores: np.ndarray, n_estimators: int, seed: int) -> Trees:
-    """Trees whose `predict` approximates these scores of the encoded rows Z."""
-    from sklearn.ensemble import ExtraTreesRegressor  # scoring does without
-
-    forest = ExtraTreesRegressor(
-        n_estimators,
-        min_samples_leaf=2,
-        max_features=min(100, Z.shape[1]),  # so that wide tables do not take long
-        random_state=seed,
-    )
-    trees = from_sklearn(forest.fit(Z.astype(np.float32), scores))
-    return replace(trees, value=trees.value / n_estimators)
+# --- rows to learn from, as the encoder returns them ----------------------------------------
 
 
-def _knots(own: np.ndarray, original: np.ndarray) -> np.ndarray:
-    """Quantiles of both scores; where several of the trees' are equal, the mean of the others."""
-    shares = np.linspace(0, 1, min(_KNOTS, len(own)))
-    ours, place = np.unique(np.quantile(own, shares), return_inverse=True)
-    sums = np.bincount(place, np.quantile(original, shares))
-    return np.stack([ours, np.maximum.accumulate(sums / np.bincount(place))])
+def _stored_rows(teacher: AutoRAD) -> np.ndarray:
+    """The training rows with which the plain view compares others."""
+    view = teacher.views_["plain"]
+    rows = np.tile(view.scaler_.mean, (len(view.maps_["outliers"].rows), 1))
+    rows[:, view.kept_] += view.scaler_.scale[view.kept_] * view.maps_["outliers"].rows
+    if isinstance(teacher.encoder_, OneHotImputer) and teacher.evidence_.places:
+        # Evidence on levels was cross-fitted for training rows. New rows get that of all labels.
+        table = _decoded(teacher.encoder_, rows)[:, : -len(teacher.evidence_.places)]
+        rows = teacher.encoder_.transform(teacher.evidence_.transform(table))
+    return rows
+
+
+def _teacher_scores(teacher: AutoRAD, encoded: np.ndarray) -> np.ndarray:
+    """Scores of encoded rows, which come close to those of the rows themselves."""
+    encoder = teacher.encoder_
+    if isinstance(encoder, OneHotImputer):
+        rows = Views(teacher.views_, encoder, _decoded(encoder, encoded))
+    else:
+        rows = Views(teacher.views_, encoder, encoded)
+        rows._numbers = encoded
+    with one_blas_thread():
+        return teacher._average(rows)
+
+
+def _decoded(encoder: OneHotImputer, encoded: np.ndarray) -> np.ndarray:
+    """Rows that the encoder turns into these: with blanks where marked, and codes of levels."""
+    n_numbers, n_marks = len(encoder.numbers_), len(encoder.marks_)
+    rows = np.full((len(encoded), encoder.n_features_in_), np.nan)
+    rows[:, encoder.numbers_] = encoded[:, :n_numbers]
+    marked = encoded[:, n_numbers : n_numbers + n_marks] > 0.5
+    rows[:, encoder.marks_] = np.where(marked, np.nan, rows[:, encoder.marks_])
+    start = n_numbers + n_marks
+    for column, codes in zip(encoder.categories_, encoder.codes_, strict=True):
+        yes = encoded[:, start : start + len(codes)] > 0.5
+        start += len(codes)
+        if len(codes):
+            rows[:, column] = np.where(yes.any(axis=1), codes[yes.argmax(axis=1)], np.nan)
+    return rows
+
+
+def _made_rows(
+    teacher: AutoRAD, rows: np.ndarray, scores: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Rows that mix encoded ones; what comes from one column of a table stays together."""
+    n_made = min(_MOST_MADE, max(_MADE_CELLS // rows.shape[1], len(rows)))
+    origin = np.arange(rows.shape[1])
+    if isinstance(teacher.encoder_, OneHotImputer):
+        appended = [*teacher.schema_.part_columns, *teacher.evidence_.places]
+        origins = np.append(np.arange(teacher.n_features_in_), np.array(appended, dtype=int))
+        origin = origins[teacher.encoder_.columns_]
+    n_origins = origin.max() + 1
+    anomalous = np.argsort(scores)[: max(1, int(_MOST_ANOMALOUS * len(rows)))]
+    first = rng.integers(len(rows), size=n_made)
+    first[::2] = rng.choice(anomalous, size=len(first[::2]))
+
+    # A neighbour's cells, numbers with noise; numbers with few values keep to these.
+    near = n_made // 2
+    Z = rows / (rows.std(axis=0) + 1e-12)
+    search = NearestNeighbors(n_neighbors=_NEIGHBOURS + 1).fit(Z)
+    neighbours = search.kneighbors(Z, return_distance=False)
+    a = first[:near]
+    b = neighbours[a, rng.integers(1, _NEIGHBOURS + 1, size=near)]
+    continuous = np.array([len(np.unique(column)) > _MANY_VALUES for column in rows.T])
+    continuous &= np.bincount(origin, minlength=n_origins)[origin] == 1
+    noise = _NOISE * rng.standard_normal((near, rows.shape[1])) * continuous
+    taken = rng.random((near, n_origins)) < _NEIGHBOUR_CELLS
+    by_neighbours = np.where(taken[:, origin], rows[b] + noise * (rows[b] - rows[a]), rows[a])
+
+    # Up to half of the cells of any other row
+    a, b = first[near:], rng.integers(len(rows), size=n_made - near)
+    taken = rng.random((len(a), n_origins)) < rng.random((len(a), 1)) / 2
+    return np.vstack([by_neighbours, np.where(taken[:, origin], rows[b], rows[a])])

@@ -29,16 +29,14 @@ import numpy as np
 
 from riskad.core.checks import InputError, enumerate_names
 
-__all__ = ["WEIGHTS", "Memory", "TableNetwork"]
-
 WEIGHTS = ("tables-3",)
 """Names of the weights that come with the package."""
 
 _NORMAL, _ANOMALY = 1, 2  # states of rows; 0 is unlabelled
-_HEAD = 32  # width of a head
+HEAD = 32  # width of a head
 _WAVES = (1, 2, 4, 8, 16)
 _SAME = np.float32(1e-5)  # cells that differ by at most this hold the same value
-_EPSILON = 1e-5
+EPSILON = 1e-5
 _SAFE = 60.0  # exponentials of logits up to this do not overflow, nor do sums of them
 _AT_ONCE = 1 << 17  # logits that fit the cache of a core
 
@@ -60,7 +58,7 @@ class Memory(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Keys (heads, _HEAD, rows) and values (heads, rows, _HEAD) of the rows of the context.
+    """Keys (heads, HEAD, rows) and values (heads, rows, HEAD) of the rows of the context.
 
     Heads of the first column come first, then those of the second, and so on.
     """
@@ -77,9 +75,9 @@ class TableNetwork:
     def __init__(self, arrays: dict[str, np.ndarray]):
         self.arrays = arrays
         depth, row_depth = len(arrays["up"]), len(arrays["row_up"])
-        self._among = [_Attention.of(arrays, "norm_cells", "cells", i) for i in range(depth)]
-        self._layers = [_Layer.of(arrays, "", i) for i in range(depth)]
-        self._row_layers = [_Layer.of(arrays, "row_", i) for i in range(row_depth)]
+        self.among = [_Attention.of(arrays, "norm_cells", "cells", i) for i in range(depth)]
+        self.layers = [_Layer.of(arrays, "", i) for i in range(depth)]
+        self.row_layers = [_Layer.of(arrays, "row_", i) for i in range(row_depth)]
 
     @classmethod
     @lru_cache(maxsize=len(WEIGHTS))
@@ -99,7 +97,7 @@ class TableNetwork:
         """Keys and values of the context, layer by layer; in the last only of label cells."""
         columns = _Columns(Z, states)
         known = [known for _, known in self._context(Z, states, columns)]
-        depth = len(self._layers)
+        depth = len(self.layers)
         return Memory(columns, known[:depth], known[depth:])
 
     def context_cells(self, Z: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
@@ -113,13 +111,13 @@ class TableNetwork:
     ) -> Iterator[tuple[np.ndarray, _Known]]:
         """The cells that each layer attends to, with their keys and values."""
         x = others = self._cells(Z, states, columns, own=True)
-        for among, layer in zip(self._among, self._layers, strict=True):
-            others, x = x, among.among_cells(x, last=layer is self._layers[-1])
+        for among, layer in zip(self.among, self.layers, strict=True):
+            others, x = x, among.among_cells(x, last=layer is self.layers[-1])
             known = layer.known(x)
             yield x, known
             x = layer.change(x, known)
         row = self._rows(x, others)
-        for layer in self._row_layers:
+        for layer in self.row_layers:
             known = layer.known(row)
             yield row, known
             row = layer.change(row, known)
@@ -127,12 +125,12 @@ class TableNetwork:
     def score(self, Z: np.ndarray, memory: Memory) -> np.ndarray:
         """s(x) of unlabelled rows."""
         x = others = self._cells(Z, np.zeros(len(Z), int), memory.columns)
-        for among, layer, known in zip(self._among, self._layers, memory.cells, strict=True):
-            others, x = x, among.among_cells(x, last=layer is self._layers[-1])
+        for among, layer, known in zip(self.among, self.layers, memory.cells, strict=True):
+            others, x = x, among.among_cells(x, last=layer is self.layers[-1])
             x = layer.change(x, known)
         scores = _affine(_normed(x[:, 0], self.arrays["norm"]), self.arrays["head"])
         row = self._rows(x, others)
-        for layer, known in zip(self._row_layers, memory.rows, strict=True):
+        for layer, known in zip(self.row_layers, memory.rows, strict=True):
             row = layer.change(row, known)
         row = _normed(row[:, 0], self.arrays["row_norm"])
         return np.asarray(scores + _affine(row, self.arrays["row_head"]))
@@ -172,7 +170,7 @@ class _Attention(NamedTuple):
     def of(cls, arrays: dict[str, np.ndarray], norm: str, name: str, layer: int) -> _Attention:
         queries, keys, values, out = arrays[name][layer].astype(float)
         scale, shift = arrays[norm][layer].astype(float)
-        queries = queries / np.sqrt(_HEAD)
+        queries = queries / np.sqrt(HEAD)
         parts = (
             _folded(scale, queries),
             shift @ queries,
@@ -189,7 +187,7 @@ class _Attention(NamedTuple):
         z = _by_spread(x)
         asked = _through(z[:, first:], self.asks)
         asked += self.asks_shift
-        known = _through(z, self.knows).reshape(n, count, 2, -1, _HEAD)
+        known = _through(z, self.knows).reshape(n, count, 2, -1, HEAD)
         weights = _by_head(asked) @ known[:, :, 0].transpose(0, 2, 3, 1)
         weights -= weights.max(axis=-1, keepdims=True)
         np.exp(weights, out=weights)
@@ -300,12 +298,12 @@ def _through(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _by_head(x: np.ndarray) -> np.ndarray:
     """(..., n, width) as (..., heads, n, width / heads)."""
-    return x.reshape(*x.shape[:-1], -1, _HEAD).swapaxes(-2, -3)
+    return x.reshape(*x.shape[:-1], -1, HEAD).swapaxes(-2, -3)
 
 
 def _heads(x: np.ndarray) -> np.ndarray:
-    """(rows, columns, width) as (columns x heads, rows, _HEAD)."""
-    return x.reshape(len(x), -1, _HEAD).swapaxes(0, 1)
+    """(rows, columns, width) as (columns x heads, rows, HEAD)."""
+    return x.reshape(len(x), -1, HEAD).swapaxes(0, 1)
 
 
 def _found(asked: np.ndarray, known: _Known) -> np.ndarray:
@@ -339,18 +337,23 @@ def _folded(scale: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _by_spread(x: np.ndarray) -> np.ndarray:
     """Cells divided by their standard deviation; folded weights subtract the mean."""
     flat = x.reshape(-1, x.shape[-1])
-    means = flat @ np.full(flat.shape[1], 1 / flat.shape[1], np.float32)
+    means = flat @ _equal_shares(flat.shape[1])
     variances = np.einsum("ij,ij->i", flat, flat)
     variances /= np.float32(flat.shape[1])
     variances -= means * means
-    variances += np.float32(_EPSILON)
+    variances += np.float32(EPSILON)
     return (flat / np.sqrt(variances)[:, None]).reshape(x.shape)
+
+
+@lru_cache
+def _equal_shares(width: int) -> np.ndarray:
+    return np.full(width, 1 / width, np.float32)
 
 
 def _normed(x: np.ndarray, scale_and_shift: np.ndarray) -> np.ndarray:
     scale, shift = scale_and_shift
     z = x - x.mean(axis=-1, keepdims=True)
-    return np.asarray(z / np.sqrt((z * z).mean(axis=-1, keepdims=True) + _EPSILON) * scale + shift)
+    return np.asarray(z / np.sqrt((z * z).mean(axis=-1, keepdims=True) + EPSILON) * scale + shift)
 
 
 def _twice_gelu(x: np.ndarray) -> np.ndarray:

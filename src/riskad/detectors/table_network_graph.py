@@ -16,16 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from riskad.detectors.table_network import TableNetwork
+from riskad.detectors.table_network import EPSILON, HEAD, TableNetwork
 
 __all__ = ["network_scores"]
 
 # As in `riskad.detectors.table_network`.
 _NORMAL, _ANOMALY = 1, 2
-_HEAD = 32
 _WAVES = (1, 2, 4, 8, 16)
 _SAME = np.float32(1e-5)
-_EPSILON = 1e-5
 _AFFINE = ("cell", "row_in", "head", "row_head")  # weights, with the bias as their last row
 
 
@@ -146,7 +144,7 @@ class _Layers:
         """Cells of a column attend to those of the context, and then change on their own."""
         kind = f"{prefix}rows"
         z, known = self.normed(x, f"{prefix}norm_rows", layer), self.g.constant(context)
-        _, keys, values, _ = (W.reshape(len(W), -1, _HEAD) for W in self.arrays[kind][layer])
+        _, keys, values, _ = (W.reshape(len(W), -1, HEAD) for W in self.arrays[kind][layer])
         found = self.attention(
             self.by_head(z, kind, layer, 0, perm=[0, 2, 1, 3]),
             self.g.node("Einsum", known, keys, equation="rcw,whd->chdr"),
@@ -185,13 +183,13 @@ class _Layers:
 
     def normed(self, x: str, name: str, *layer: int) -> str:
         scale, shift = self.weights(name, *layer, 0), self.weights(name, *layer, 1)
-        return str(self.g.node("LayerNormalization", x, scale, shift, epsilon=_EPSILON))
+        return str(self.g.node("LayerNormalization", x, scale, shift, epsilon=EPSILON))
 
     def by_head(self, z: str, name: str, layer: int, which: int, perm: list[int]) -> str:
         """A projection with its heads apart; queries are divided by the root of a head's width."""
-        scale = _HEAD**-0.5 if which == 0 else 1.0
+        scale = HEAD**-0.5 if which == 0 else 1.0
         product = self.g.node("MatMul", z, self.weights(name, layer, which, scale=scale))
-        heads = self.g.node("Reshape", product, np.array([0, 0, -1, _HEAD]))
+        heads = self.g.node("Reshape", product, np.array([0, 0, -1, HEAD]))
         return str(self.g.node("Transpose", heads, perm=perm))
 
     def attention(self, queries: str, keys: str, values: str, back: list[int]) -> str:

@@ -116,7 +116,7 @@ _HEADER_BYTES, _FEW_BYTES = 2, 100_000
 # Numbers can be chosen so that a dict of them takes quadratic time.
 _MOST_NUMBER_KEYS, _LARGEST_KEY = 10_000, 2**31
 # A function, and what belongs to a computer: a file neither runs code nor starts threads.
-_NOT_STORED = ("callback", "n_jobs")
+_NOT_STORED = ("callback", "device", "n_jobs")
 _NUMBERS = {"bool", "float16", "float32", "float64"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -127,8 +127,8 @@ def register(cls: type) -> type:
 
     The class has `_state_fields`, a `riskad.storage.fields.Field` for each attribute, and may have
     a static method `_check_state(state)` that raises an `InputError` if individually valid values
-    are inconsistent. Its parameters `callback` and `n_jobs`, if it has them, are not stored and
-    have no field. A file can only contain it if it has been registered.
+    are inconsistent. Its parameters `callback`, `device` and `n_jobs` are not stored, unless it has
+    fields for them. A file can only contain it if it has been registered.
     """
     name = cls.__name__
     if name in OURS or not getattr(cls, "_state_fields", None):
@@ -234,7 +234,8 @@ def state_of(value: Any) -> dict[str, Any]:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     state = dict(value.__getstate__())
     state.pop("_sklearn_version", None)  # the header of the file has it
-    return {name: each for name, each in state.items() if name not in _NOT_STORED}
+    left_out = _not_stored(type(value))
+    return {name: each for name, each in state.items() if name not in left_out}
 
 
 # --- from a tree to objects ---------------------------------------------------------------
@@ -386,18 +387,23 @@ def build(cls: type, state: Mapping[str, Any]) -> Any:
     names: Any = getattr(cls, "_get_param_names", None)  # of an estimator
     settings = set() if names is None else set(names())
     fitted = names is None or bool(set(state) - settings)
-    check_state(state, fields_of(cls), needed=None if fitted else settings - set(_NOT_STORED))
+    check_state(state, fields_of(cls), needed=None if fitted else settings - _not_stored(cls))
     if fitted and hasattr(cls, "_check_state"):
         cls._check_state(state)
     if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
         return cls(**state)
     made: Any = object.__new__(cls)
     parameters = inspect.signature(cls).parameters
-    for name in _NOT_STORED:
+    for name in _not_stored(cls):
         if name in parameters:
             setattr(made, name, parameters[name].default)
     vars(made).update(state)
     return made
+
+
+def _not_stored(cls: type) -> set[str]:
+    """Parameters that depend on the machine, and not on the model."""
+    return set(_NOT_STORED) - set(fields_of(cls))
 
 
 def fields_of(cls: type) -> dict[str, Field]:

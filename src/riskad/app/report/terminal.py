@@ -237,16 +237,14 @@ def _rate_line(rate: tuple[float, float, float], rows: str, has_moved: bool) -> 
 
 def print_compress(console: Console, report: CompressReport, path: str) -> None:
     """Print what was learned from what, and what was lost; `path` is where it was written."""
-    print_title(console, f"{report.teacher} as {report.trees:,} trees")
-    gained = ["no time: the model was as quick before"]
-    if report.times_as_fast >= 1.5:
-        gained = [f"scores in 1/{report.times_as_fast:.0f} of the time"]
-    if report.kept_rows_before:
-        gained.append(f"no training rows are in the file ({report.kept_rows_before:,} before)")
+    print_title(console, f"{report.trees:,} trees that score rows in place of the model")
+    rows = "no training rows are in the file"
+    if report.kept_rows:
+        rows = "riskad score --quick uses them; without --quick the model itself scores rows"
     facts = {
-        "Learned": [f"the scores of {report.learned_rows:,} of {report.rows:,} rows"],
-        "Lost": report.fidelity.in_words(),
-        "Gained": gained,
+        "Learned": [f"the scores of {report.learned_rows:,} rows, in {report.seconds:.0f} s"],
+        "Lost": [report.fidelity.in_words()],
+        "Gained": [f"scores in 1/{report.times_as_fast:.0f} of the time", rows],
         "Notes": report.warnings,
         "Written": [path],
     }

@@ -8,7 +8,7 @@ rows of this one; with more than 100 columns it gets principal components. Label
 all labelled rows, however many, and only from those; they need ten labelled rows of each kind. The
 network's prior knowledge helps most with few labels, and labelled trees help most with many: so the
 weight of the network falls with the number of labelled anomalies, and that of the trees rises.
-Labelled trees and the boosted member need LightGBM.
+Labelled trees and the boosted member are grown by LightGBM.
 
 In a frame, a column with up to ten categories becomes one yes/no column for each. A column with
 more becomes the frequency rank of each category and, where the labels are clear enough, the

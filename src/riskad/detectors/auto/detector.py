@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils import ClassifierTags
@@ -28,6 +28,7 @@ from riskad.detectors.auto.members import (
     available_members,
     plan_fit,
     rows_within_budget,
+    without_lightgbm,
 )
 from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.auto.views import (
@@ -53,6 +54,9 @@ from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_labe
 from riskad.storage import fields
 from riskad.storage.fields import Fields, State, require
 
+if TYPE_CHECKING:
+    from riskad.detectors.compressed import CompressedRAD
+
 _BLOCK = 5_000  # rows scored at a time
 _CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
 
@@ -74,6 +78,11 @@ class AutoRAD(FrameDetector):
     contamination : float, optional
         Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
         (`riskad.decisions.anomaly_rate`).
+    quick : bool, default=False
+        Whether to learn a student at the end of a fit: see `compress`.
+    device : str, optional
+        Where torch computes the network, such as "cuda" (see `PretrainedRAD`); by default, NumPy
+        computes it on processors.
     n_jobs : int, optional
         Threads of a fit; None uses all processors. The model does not depend on it.
     callback : callable, optional
@@ -103,6 +112,8 @@ class AutoRAD(FrameDetector):
     offset_ : float
         Threshold on `score_samples`: the best list by probabilities, or, if the labels do not
         determine these, the threshold below which the share 1 - prior_ of unlabelled rows lies.
+    student_ : CompressedRAD or None
+        What `compress` learned.
     calibration_ : Calibration
         What `set_threshold`, `p_values` and `anomaly_probability` are computed from.
 
@@ -147,6 +158,8 @@ class AutoRAD(FrameDetector):
         "auc_": fields.Maybe(fields.Record(("Auc",))),
         "kinds_auc_": fields.Maybe(fields.Record(("Auc",))),
         "prior_": fields.SHARE,
+        "quick": fields.FLAG,
+        "student_": fields.Maybe(fields.Record(("CompressedRAD",))),
     }
 
     @classmethod
@@ -170,12 +183,17 @@ class AutoRAD(FrameDetector):
         for name in ("scales_", "weights_"):
             require(set(state[name]) == set(members), f"{name}: of other members")
         require(len(members) > 0, "members_: none")
+        student = state["student_"]
+        of_these = student is None or student.n_features_in_ == state["n_features_in_"]
+        require(of_these, "student_: of other columns")
 
     def __init__(
         self,
         *,
         budget: float = 60.0,
         contamination: float | None = None,
+        quick: bool = False,
+        device: str | None = None,
         n_jobs: int | None = None,
         callback: Callable[[str], object] | None = None,
         verbose: bool = False,
@@ -183,6 +201,8 @@ class AutoRAD(FrameDetector):
     ):
         self.budget = budget
         self.contamination = contamination
+        self.quick = quick
+        self.device = device
         self.n_jobs = n_jobs
         self.callback = callback
         self.verbose = verbose
@@ -227,6 +247,13 @@ class AutoRAD(FrameDetector):
         clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
             self._fit(X, y, sample_weight, groups, label_source, clock)
+            self.student_: CompressedRAD | None = None
+            if self.quick:
+                self.compress()
+        if (lack := without_lightgbm()) is not None:
+            warnings.warn(
+                f"{lack} With many labels this costs accuracy.", DataWarning, stacklevel=2
+            )
         if clock.ran_out:
             lacks = f", and lacks {self._left_out()}" if self._left_out() else ""
             warnings.warn(
@@ -338,12 +365,12 @@ class AutoRAD(FrameDetector):
             if "n_jobs" in detector.get_params():
                 # Threads of LightGBM spin while they wait. With 50,000 rows two took 1.3 s where
                 # one took 2.0 s, but beside two busy processes over a minute where one took 3.4 s.
-                threads = 1 if recipe.library == "lightgbm" else self._threads
+                threads = 1 if recipe.needs_lightgbm else self._threads
                 detector.set_params(n_jobs=threads)
             if recipe.tune is not None:
                 detector.set_params(**recipe.tune(F, codes, self._seed))
             if recipe.pretrained:
-                detector.set_params(unlabelled=plan.read)
+                detector.set_params(unlabelled=plan.read, device=self.device)
             rows = with_labelled(codes, recipe.most_rows)
             self.members_[name] = training.fit(detector, recipe, F, rows)
             seconds[name] = time.perf_counter() - start
@@ -416,6 +443,8 @@ class AutoRAD(FrameDetector):
         total = np.zeros(len(rows))
         for name, detector in self.members_.items():
             mean, spread = self.scales_[name]
+            if MEMBERS[name].pretrained:
+                detector.device = self.device
             scores = rows.scores_by(MEMBERS[name], detector)
             total += self.weights_[name] * (scores - mean) / spread
         return total
@@ -452,6 +481,25 @@ class AutoRAD(FrameDetector):
                 scores.append(self._average(rows))
                 usual.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
         return -np.concatenate(scores), (mean - np.concatenate(usual)) / spread
+
+    # --- a student, which scores rows at the speed of trees -------------------------------
+
+    def compress(self) -> CompressedRAD:
+        """Let boosted trees learn the scores, from stored rows and rows made of them.
+
+        Returns
+        -------
+        CompressedRAD
+            The student, which the model keeps in `student_` and its file: a detector with the same
+            thresholds and probabilities, without training rows and without novelty. Its `fidelity_`
+            says what is lost.
+        """
+        from riskad.detectors.compressed import CompressedRAD
+
+        check_is_fitted(self)
+        self._say("Learning a student")
+        self.student_ = CompressedRAD(random_state=self._seed).learn(self)
+        return self.student_.deciding_as(self)
 
     # --- the same scores in an ONNX graph -------------------------------------------------
 
@@ -516,22 +564,26 @@ class AutoRAD(FrameDetector):
     def _describe_in_words(self) -> list[str]:
         """Return the number of members, the basis of their weights, and which were left out."""
         learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
-        left_out = self._left_out()
-        no_time = f"left out for lack of time (budget={self.budget:g}): {left_out}"
         if len(learners) == 1:
-            only = f"one kind of detector ({learners[0]}); there was no time for others"
-            return [only, no_time] if left_out else [only]
-        weighted = "without held-out labels to weight them by"
-        if auc is not None:
-            weighted = "weighted by held-out labels"
-        sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
-        sentences += [no_time] if left_out else []
-        if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
-            sentences.append(
-                "new kinds of anomaly may rank low: labelled ones whose like no fit had seen have "
-                f"an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look at novelty, too"
-            )
-        return [*sentences, f"learned from {self.n_rows_:,} rows"]
+            sentences = [f"one kind of detector ({learners[0]}); there was no time for others"]
+        else:
+            weighted = "without held-out labels to weight them by"
+            if auc is not None:
+                weighted = "weighted by held-out labels"
+            sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
+        if left_out := self._left_out():
+            sentences.append(f"left out for lack of time (budget={self.budget:g}): {left_out}")
+        if len(learners) > 1:
+            if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
+                sentences.append(
+                    "new kinds of anomaly may rank low: labelled ones whose like no fit had seen "
+                    f"have an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look at "
+                    "novelty, too"
+                )
+            sentences.append(f"learned from {self.n_rows_:,} rows")
+        if self.student_ is not None:
+            sentences.append(f"quick scores by trees, {self.student_.fidelity_.in_words()}")
+        return sentences
 
     def _left_out(self) -> str:
         return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)

@@ -13,17 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, MissingLibrary
 from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
 from riskad.core.losses import get_loss
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
 from riskad.detectors.auto.views import COMPARED, with_labelled
-from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
+from riskad.detectors.boosted import (
+    BoostedRAD,
+    LabelledTrees,
+    labelled_growth,
+    lightgbm_library,
+)
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.linear.candidates import Candidate, choose_candidate
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read
@@ -100,7 +104,7 @@ class Recipe:
     pretrained: bool = False  # it reads training rows whenever it scores
     fewest_labels: int = 0  # of each kind
     all_labelled: bool = False  # it learns from labelled rows alone, and from all of them
-    library: str = ""  # which must be installed
+    needs_lightgbm: bool = False
 
     def weight_with(self, n_anomaly: int) -> float:
         """Return b_k for this many labelled anomalies."""
@@ -212,7 +216,7 @@ MEMBERS: dict[str, Recipe] = {
         weight=1.5,
         seconds=_boosted_seconds,
         most_rows=_MOST_BOOSTED,
-        library="lightgbm",
+        needs_lightgbm=True,
     ),
     "labelled trees": Recipe(
         "plain",
@@ -222,7 +226,7 @@ MEMBERS: dict[str, Recipe] = {
         seconds=_labelled_trees_seconds,
         fewest_labels=_FEWEST_TO_CLASSIFY,
         all_labelled=True,
-        library="lightgbm",
+        needs_lightgbm=True,
     ),
     NOVELTY: Recipe(
         "plain", ("outliers",), lambda labels, seed: Novelty(), seconds=lambda sizes: 0.0
@@ -244,18 +248,32 @@ def add_member(name: str, recipe: Recipe, type_name: str) -> None:
 
 
 def available_members(labels: LabelCounts) -> dict[str, Recipe]:
-    """Return the members that can learn from these labels with the libraries that are installed."""
+    """Return the members that can learn from these labels, with the libraries of this machine."""
     if sum(n > 0 for n in (labels.normal, labels.anomaly, labels.unlabelled)) < 2:
         raise InputError(
             f"AutoRAD tells kinds of row apart, and y has one only: {labels}. "
             "Label some rows with -1 (anomaly) or +1 (normal), and leave the others at 0."
         )
+    lacks_lightgbm = without_lightgbm() is not None
     return {
         name: recipe
         for name, recipe in MEMBERS.items()
         if min(labels.normal, labels.anomaly) >= recipe.fewest_labels
-        and (not recipe.library or find_spec(recipe.library) is not None)
+        and not (recipe.needs_lightgbm and lacks_lightgbm)
     }
+
+
+def without_lightgbm() -> str | None:
+    """Return what a model lacks on this machine, and why; None if it lacks nothing.
+
+    LightGBM is installed with riskad, unless its wheel needs further steps (macOS).
+    """
+    try:
+        lightgbm_library()
+    except MissingLibrary as error:
+        names = [name for name, recipe in MEMBERS.items() if recipe.needs_lightgbm]
+        return f"AutoRAD goes without its members {' and '.join(names)}. {error}"
+    return None
 
 
 # --- the plan of a fit ----------------------------------------------------------------------

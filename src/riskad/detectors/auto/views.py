@@ -159,7 +159,8 @@ class Views:
         weights to landmarks.
         """
         if not ("kernels" in recipe.parts and isinstance(detector, ShallowRAD)):
-            return np.asarray(detector.score_samples(self.seen_by(recipe)))
+            score = getattr(detector, "_scores", detector.score_samples)  # rows need no check
+            return np.asarray(score(self.seen_by(recipe)))
         learned, start = self.learned[recipe.view], 0
         scores = np.full(len(self), float(detector.intercept_))
         for part in recipe.parts:

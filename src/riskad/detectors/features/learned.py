@@ -135,7 +135,7 @@ class LearnedFeatures(FeatureMap):
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
-        Z, seed = self._columns(X), self.random_state or 0
+        Z, seed = self.columns_of(X), self.random_state or 0
         self.maps_: dict[str, Any] = {}
         blocks = {}
         for part in self.parts:
@@ -151,19 +151,16 @@ class LearnedFeatures(FeatureMap):
 
     def transform(self, X: Any) -> np.ndarray:
         """The parts of each row, side by side."""
-        Z = self.columns_of(X)
-        return np.hstack([self.part_of(part, Z) for part in self.parts])
-
-    def columns_of(self, X: Any) -> np.ndarray:
-        """The columns on one scale, from which all parts are computed."""
         check_is_fitted(self)
-        return self._columns(check_numbers(self, X, reset=False))
+        Z = self.columns_of(check_numbers(self, X, reset=False))
+        return np.hstack([self.part_of(part, Z) for part in self.parts])
 
     def part_of(self, part: str, Z: np.ndarray) -> np.ndarray:
         """One of the parts, from the result of `columns_of`."""
         return Z if part == "columns" else np.asarray(self.maps_[part].transform(Z))
 
-    def _columns(self, X: np.ndarray) -> np.ndarray:
+    def columns_of(self, X: np.ndarray) -> np.ndarray:
+        """The columns of checked rows on one scale, from which all parts are computed."""
         if self.smooth:
             return np.asarray(self.scaler_.transform(X))
         Z = self.scaler_.transform(X)[:, self.kept_]

@@ -55,7 +55,7 @@ def test_a_rate_that_no_number_of_rows_reaches():
 
 @pytest.mark.parametrize(("shift", "share"), [(0.0, 0.1), (0.8, norm.sf(norm.isf(0.1) - 0.8))])
 def test_the_level_holds_for_exchangeable_rows_and_for_no_others(shift, share):
-    """The guide says what labelled normal rows that score lower by 0.8 make of a level of 10 %."""
+    """The guide says that labelled normal rows which score lower triple the share: 0.1 to 0.31."""
     rng = np.random.default_rng(0)
     small = [
         conformal_p_values(rng.normal(-shift, 1, 199), rng.normal(0, 1, 200)) <= 0.1

@@ -230,8 +230,8 @@ def test_many_samples_agree_with_enumeration_closely(kind, monkeypatch):
     X, y, _ = make_contaminated_rows(n_features=9)
     model = (ForestRAD(n_estimators=50) if kind == "trees" else MODELS[kind]()).fit(X, y)
     exact = explain_rows(model, X[:20], background=X)
-    monkeypatch.setattr(shapley, "_FAST", shapley._FAST._replace(enumerated=3, drawn=2_000))
-    monkeypatch.setattr(shapley, "_ENOUGH", 0.003)
+    monkeypatch.setattr(shapley, "_FAST", shapley._FAST._replace(enumerated=3, drawn=300))
+    monkeypatch.setattr(shapley, "_ENOUGH", 0.0)  # all of them are drawn
     sampled = explain_rows(model, X[:20], background=X)
     off = np.abs(sampled.contributions - exact.contributions)
     largest = np.abs(exact.contributions).max(axis=1, keepdims=True)

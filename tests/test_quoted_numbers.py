@@ -481,7 +481,8 @@ QUOTES = [
     ),
     Quote(
         "docs/howto/tune.md",
-        "mean AUC is {} with Theorem 1's lambda, {} with the tight one and {} with",
+        "5 % of the rows labelled, the mean AUC is {} with Theorem 1's lambda, {} with the tight "
+        "one and {} with",
         [at("lambda_rules.json", "auc", "5 %", rule) for rule in ("theorem", "tight", "cv")],
     ),
     Quote(

@@ -60,15 +60,11 @@ class TrainingRows:
     parsed: pl.DataFrame
     codes: Codes
     features: Any
-    groups: NDArray[np.intp] | None
-    """Group of each row; copies of a labelled row are in one."""
-    repeats: NDArray[np.bool_]
-    """Whether a row is labelled and a copy of an earlier one that is."""
-    copies: NDArray[np.intp] | None
-    """Number of each row's set of copies, if there are copies."""
+    groups: NDArray[np.intp] | None  # group of each row; copies of a labelled row are in one
+    repeats: NDArray[np.bool_]  # whether a row is labelled and a copy of an earlier one that is
+    copies: NDArray[np.intp] | None  # number of each row's set of copies, if there are copies
     time: str | None
-    periods: NDArray[np.intp] | None
-    """Period of each row, if a column of dates was named."""
+    periods: NDArray[np.intp] | None  # period of each row, if a column of dates was named
 
     @classmethod
     def of(cls, preparer: TablePreparer, kept: KeptRows, time: str | None) -> TrainingRows:

@@ -240,10 +240,8 @@ def _verdict(
 class LabelWeights:
     """How labelled rows differ from unlabelled ones, by their columns."""
 
-    weights: np.ndarray
-    """w of each labelled row, in their order."""
-    clear: bool
-    """Whether they differ clearly."""
+    weights: np.ndarray  # w of each labelled row, in their order
+    clear: bool  # whether they differ clearly
     beyond: float
     """The share of unlabelled rows that are less like labelled ones than 98 % of these are."""
 

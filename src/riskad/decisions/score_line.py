@@ -35,10 +35,8 @@ class ScoreLine:
 
     intercept: float
     slope: float
-    error: float
-    """Standard error of the slope."""
-    steepest: float
-    """The slope before shrinking."""
+    error: float  # standard error of the slope
+    steepest: float  # the slope before shrinking
 
     @classmethod
     def through(cls, scores: np.ndarray, anomalous: np.ndarray) -> Self:

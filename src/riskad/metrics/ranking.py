@@ -228,10 +228,8 @@ class FoldScores(NamedTuple):
 class GroupEffect(NamedTuple):
     """How much less information on a number rows in groups carry than rows without groups."""
 
-    variance: float
-    """Factor by which its variance must be multiplied."""
-    n_groups: float
-    """How many groups the rows of the rarer kind count for."""
+    variance: float  # factor by which its variance must be multiplied
+    n_groups: float  # how many groups the rows of the rarer kind count for
 
     @classmethod
     def on_auc(cls, folds: Sequence[FoldScores]) -> GroupEffect:
@@ -327,8 +325,7 @@ def average_precision_with_interval(
 class Curve:
     """A curve over thresholds, the highest first, with an interval at each point."""
 
-    threshold: np.ndarray
-    """Rows that score at least this are flagged."""
+    threshold: np.ndarray  # rows that score at least this are flagged
     x: np.ndarray
     y: np.ndarray
     low: np.ndarray
@@ -412,8 +409,7 @@ class Reliability:
     observed: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    count: np.ndarray
-    """Number of labelled rows in each bin."""
+    count: np.ndarray  # number of labelled rows in each bin
 
     def __str__(self) -> str:
         rows = zip(self.predicted, self.observed, self.low, self.high, self.count, strict=True)

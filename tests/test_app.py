@@ -19,7 +19,7 @@ from riskad.app.describe import describe_model
 from riskad.app.explain import explain_table
 from riskad.app.model_files import load, read_header, save
 from riskad.app.reasons import Reasons
-from riskad.app.report.files import to_json
+from riskad.app.report.documents import to_json
 from riskad.app.results import SCORE_COLUMNS
 from riskad.app.score import score_table
 from riskad.app.spec import FitSpec

@@ -13,7 +13,7 @@ from support.page import LABELS, fit_table, make_cards
 
 from riskad.app.describe import describe_fit, describe_table
 from riskad.app.model_files import load, make_header
-from riskad.app.report.page import render_page
+from riskad.app.report.documents import render_page
 from riskad.app.report.wording import (
     about,
     auc_cell,

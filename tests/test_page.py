@@ -19,10 +19,8 @@ from riskad import AutoRAD
 from riskad.app.describe import describe_fit, describe_table
 from riskad.app.explain import explain_table
 from riskad.app.model_files import load, make_header, read_header, save
-from riskad.app.report import report_schema
 from riskad.app.report.blocks import Lines, Note, Section, Table
-from riskad.app.report.files import SCHEMA, to_json, write_report
-from riskad.app.report.page import render_page
+from riskad.app.report.documents import SCHEMA, render_page, report_schema, to_json, write_report
 from riskad.app.report.sections import SECTIONS, add_section
 from riskad.app.report.wording import quality_lines
 from riskad.cli.main import cli
@@ -359,7 +357,9 @@ def test_no_text_of_any_field_becomes_an_element_or_an_attribute(findings, train
 
 
 def test_a_section_from_outside_is_escaped(findings, monkeypatch):
-    monkeypatch.setattr("riskad.app.report.page.SECTIONS", [*SECTIONS, Section("Own", "Own", own)])
+    monkeypatch.setattr(
+        "riskad.app.report.documents.SECTIONS", [*SECTIONS, Section("Own", "Own", own)]
+    )
     reader = Reader(render_page(findings))
     assert ("section", {"id": "own"}) in reader.tags
     assert "script" not in {tag for tag, _ in reader.tags}

@@ -100,7 +100,7 @@ def _calibrated(report: FitReport, calibration: Calibration | None) -> FitReport
 
 
 def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
-    """Complete the report of a fit, for `riskad.app.report.files.write_report`.
+    """Complete the report of a fit, for `riskad.app.report.documents.write_report`.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type
 import click
 
 from riskad.app import spec as fit_spec
-from riskad.cli.words import in_words_of
+from riskad.cli.shell import in_words_of
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:

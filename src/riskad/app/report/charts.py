@@ -117,27 +117,6 @@ def _panel(
             chart.draw("rect", f"bar {kind.kind}", **across, **up)
 
 
-def rate_chart(rate: Sequence[float], assumed: float | None) -> Chart:
-    """An anomaly rate with its interval, and the one that a fit assumed."""
-    value, low, high = rate
-    most = min(1.0, 1.15 * max(high, assumed or 0.0, 0.02))
-
-    def x(share: float) -> float:
-        return 2 + 96 * share / most
-
-    said = f"Anomaly rate {value:.1%}, 95% interval {low:.1%} to {high:.1%}"
-    chart = _fluid(64, said + ("" if assumed is None else f"; the fit assumed {assumed:.1%}"))
-    chart.line("axis", ("0%", "100%"), (40, 40))
-    for tick in _ticks(0, most, 5):
-        chart.write_around(f"{100 * tick:g}%", x(tick), 57)
-    chart.line("interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
-    chart.draw("circle", "point anomaly", cx=f"{x(value):.3f}%", cy=26, r=6)
-    if assumed is not None:
-        chart.line("threshold", (f"{x(assumed):.3f}%",) * 2, (14, 40))
-        chart.write_around("assumed", x(assumed), 11, margin=15, class_="name")
-    return chart
-
-
 # --- squares -----------------------------------------------------------------------------
 
 _SIDE, _LEFT, _TOP = 250, 46, 12

@@ -72,7 +72,7 @@ def compress_table(
         raise InputError("The table has a header but no rows.")
     preparer, teacher = steps_of(model)
     if isinstance(teacher, CompressedRAD):
-        raise InputError("The model is a compressed one already. Compress the one that it was.")
+        raise InputError("The model is compressed already. Compress the one it was made from.")
     codes = None if labels is None else FrameTable(frame, labels).codes
     with catch_kinds(*NOTICED) as notes:
         progress("Preparing the columns")
@@ -91,8 +91,18 @@ def compress_table(
         kept_rows_before=teacher.kept_rows(),
         warnings=[str(note) for note in notes],
     )
-    small = Pipeline([("prepare", preparer), ("detect", student)])
-    return small, _updated(header.report, student), report
+    fitted = header.report
+    if fitted is not None:
+        fitted = replace(
+            fitted,
+            model=type(student).__name__,
+            fitted=student.describe(),
+            settings=student.get_params(deep=False),
+            summary=student.describe_in_words(),
+            kept_rows=student.kept_rows(),
+            evidence=student.evidence_in_words(),
+        )
+    return Pipeline([("prepare", preparer), ("detect", student)]), fitted, report
 
 
 def _seconds(detector: Any, rows: Any) -> float:
@@ -103,18 +113,3 @@ def _seconds(detector: Any, rows: Any) -> float:
         detector.anomaly_score(rows)
         seconds.append(time.process_time() - start)
     return max(min(seconds), 1e-6)
-
-
-def _updated(before: FitReport | None, student: CompressedRAD) -> FitReport | None:
-    """The report of the model, with the description of the compressed one."""
-    if before is None:
-        return None
-    return replace(
-        before,
-        model=type(student).__name__,
-        fitted=student.describe(),
-        settings=student.get_params(deep=False),
-        summary=student.describe_in_words(),
-        kept_rows=student.kept_rows(),
-        evidence=student.evidence_in_words(),
-    )

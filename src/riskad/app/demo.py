@@ -13,7 +13,8 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import train_test_split
 
-from riskad.app.fit import FitReport, fit_table
+from riskad.app.fit import fit_table
+from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, save
 from riskad.app.noticed import Progress
 from riskad.app.score import ScoreReport, score_table

@@ -6,6 +6,7 @@ fits to all earlier rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,23 +126,31 @@ def hold_out(
         The anomaly rate of the unlabelled rows, if it is known, and how rows were chosen for
         labelling: a word, or one for each row.
     """
+
+    def calibrate(held_out: NDArray[np.float64]) -> Calibration:
+        """The calibration by held-out scores, of which those of copies count once."""
+        detector = model[1]
+        own = getattr(detector, "calibration_", None)
+        zero = detector.anomaly_threshold if own is None else own.zero
+        counted, seed = np.where(rows.repeats, np.nan, held_out), detector.random_state
+        return Calibration.of(counted, rows.codes, scores, zero, anomaly_rate, seed, sampling)
+
     if rows.periods is None:
-        return _by_folds(model, rows, scores, anomaly_rate, sampling)
+        return _by_folds(model, rows, scores, calibrate)
     later = _score_later_rows(model, rows, scores)
     periods = _describe_periods(rows, later)
-    calibration = _calibrate(model[1], rows, later, scores, anomaly_rate, sampling)
+    calibration = calibrate(later)
     n, m = len(calibration.normals), len(calibration.anomalies)
     if min(n, m) < FEWEST_FOR_AUC:  # random folds decide
         why_no_auc = (
             f"it takes {FEWEST_FOR_AUC} labelled rows of each kind that are later by "
             f"{rows.time!r} than rows of both kinds; there are {n:,} normal and {m:,} anomalies"
         )
-        by_folds = _by_folds(model, rows, scores, anomaly_rate, sampling)
+        by_folds = _by_folds(model, rows, scores, calibrate)
         return replace(by_folds, auc=None, why_no_auc=why_no_auc, periods=periods)
     # Later rows of a group are judged by a fit that has seen its earlier ones, as in later use.
-    return Evidence(
-        calibration, _auc(calibration, rows, later), "", held_out=later, periods=periods
-    )
+    auc = _auc(calibration, rows, later)
+    return Evidence(calibration, auc, "", held_out=later, periods=periods)
 
 
 def describe_hold_out(detector: Any, rows: TrainingRows, group: str | None, auc: Any) -> str:
@@ -164,12 +173,11 @@ def _by_folds(
     model: Pipeline,
     rows: TrainingRows,
     scores: NDArray[np.float64],
-    anomaly_rate: float | None,
-    sampling: Any,
+    calibrate: Callable[[NDArray[np.float64]], Calibration],
 ) -> Evidence:
     preparer, detector = model[0], model[1]
     codes, groups = rows.codes, rows.groups
-    why_no_auc = _too_few(codes) or _too_few_groups(codes, groups, preparer.group)
+    why_no_auc = _why_no_auc(codes, groups, preparer.group)
     if hasattr(detector, "calibration_"):  # it may have sampled the unlabelled rows
         calibration = detector.calibration_.over(scores[codes == UNLABELLED])
         auc = getattr(detector, "auc_", None)
@@ -177,13 +185,16 @@ def _by_folds(
             why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
         held_out = _in_order(calibration, rows)
     else:
+        # The kinds of the columns are fixed; medians and levels are found again in each fold.
+        template, seed = make_pipeline(preparer.refit(), detector), detector.random_state
+        splits = cross_splits(codes, random_state=seed, groups=groups)
         try:
-            held_out = _score_folds(model, rows, scores)
+            held_out = cross_scores(template, rows.parsed, codes, scores, splits, seed)
         except InputError as error:
             held_out = np.full(len(codes), np.nan)
             reason = str(error).splitlines()[0]
             why_no_auc = f"a part of the rows cannot be fitted by itself ({reason})"
-        calibration = _calibrate(detector, rows, held_out, scores, anomaly_rate, sampling)
+        calibration = calibrate(held_out)
         if not why_no_auc and not min(len(calibration.normals), len(calibration.anomalies)):
             why_no_auc = _NOTHING_LEFT
         auc = None if why_no_auc else _auc(calibration, rows, held_out)
@@ -191,33 +202,6 @@ def _by_folds(
     if evidence.auc is None or not calibration.seems_chosen:
         return evidence
     return _allow_for_choice(evidence, preparer, rows, detector.random_state or 0)
-
-
-def _score_folds(
-    model: Pipeline, rows: TrainingRows, scores: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    # The kinds of the columns are fixed; medians and levels are found again in each fold.
-    template = make_pipeline(model[0].refit(), model[1])
-    seed = model[1].random_state
-    splits = cross_splits(rows.codes, random_state=seed, groups=rows.groups)
-    return cross_scores(template, rows.parsed, rows.codes, scores, splits, seed)
-
-
-def _calibrate(
-    detector: Any,
-    rows: TrainingRows,
-    held_out: NDArray[np.float64],
-    scores: NDArray[np.float64],
-    anomaly_rate: float | None,
-    sampling: Any,
-) -> Calibration:
-    """The calibration by held-out scores, of which those of copies count once."""
-    own = getattr(detector, "calibration_", None)
-    zero = detector.anomaly_threshold if own is None else own.zero
-    counted = np.where(rows.repeats, np.nan, held_out)
-    return Calibration.of(
-        counted, rows.codes, scores, zero, anomaly_rate, detector.random_state, sampling
-    )
 
 
 def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.float64]) -> Auc:
@@ -256,19 +240,14 @@ def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float6
     return scores
 
 
-def _too_few(codes: Codes) -> str:
-    """Why the labels do not allow an AUC, if so."""
+def _why_no_auc(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
+    """Why the labels, or groups that are held out as a whole, do not allow an AUC, if so."""
     counts = count_labels(codes)
-    if min(counts.normal, counts.anomaly) >= FEWEST_FOR_AUC:
-        return ""
-    return f"it takes {FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
-
-
-def _too_few_groups(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
-    """Why groups that are held out as a whole do not allow an AUC, if so."""
+    if min(counts.normal, counts.anomaly) < FEWEST_FOR_AUC:
+        return f"it takes {FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
     if groups is None or labelled_folds(codes, 2, groups=groups):
         return ""
-    n, m = (count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
+    n, m = count_independent(codes, NORMAL, groups), count_independent(codes, ANOMALY, groups)
     together = "copies of a row" if column is None else f"rows of one {column!r}"
     different = "different rows" if column is None else "groups"
     return (

@@ -183,11 +183,18 @@ def fit(
     from riskad.app.fit import fit_table
     from riskad.app.model_files import save, save_report
     from riskad.app.report.terminal import print_fit
+    from riskad.app.spec import FitSpec
     from riskad.tables.workbooks import SHEET_ROWS
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
-    spec, sampling = _spec(options), None
+    names = [each.name for each in fields(FitSpec) if each.name in options]
+    with params.mistakes_in_usage(run.ctx):
+        spec = FitSpec(
+            **{name: options.pop(name) for name in names},
+            settings={name: value for name, value in options.items() if value is not None},
+        )
+    sampling = None
     with run.start(keep_if_interrupted=True, model=output, ranked=ranked, report=page):
         with _engine(run, engine, scheduler) as cluster:
             table = _read(run, spec, journal, cluster)
@@ -214,15 +221,6 @@ def fit(
         if page is not None:
             run.write_report(describe_fit(fit, command=run.ctx.obj), page)
         run.say(describe_fit(fit) if run.as_json else fit.report, print_fit, run.written, verbose)
-
-
-def _spec(options: dict[str, Any]) -> FitSpec:
-    """The specification; options that are none of its fields are settings of a detector."""
-    from riskad.app.spec import FitSpec
-
-    names = [each.name for each in fields(FitSpec) if each.name in options]
-    own = {name: options.pop(name) for name in names}
-    return FitSpec(**own, settings={name: v for name, v in options.items() if v is not None})
 
 
 @contextmanager
@@ -305,6 +303,7 @@ def refit(
     from riskad.app.model_files import save
     from riskad.app.refit import Judging, judged_since, refit_spec, refit_table
     from riskad.app.report.terminal import print_refit
+    from riskad.tables.labelled import FrameTable
     from riskad.tables.reading import read_table
 
     with run.start(model=output, report=page):
@@ -316,7 +315,7 @@ def refit(
             unseen = judged_since(applied.first_judged, run.header.created)
             judging = Judging(unseen, applied.sources)
         if held_out is not None and spec.labels is not None:
-            judging = Judging.by_table(read_table(held_out), spec.labels)
+            judging = Judging(other=FrameTable(read_table(held_out), spec.labels))
         fit = refit_table(
             run.model,
             run.header,

@@ -6,7 +6,8 @@ help is shown, so that `riskad --help` answers at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial, reduce
 from pathlib import Path
@@ -37,6 +38,22 @@ class Option(click.Option):
         self.heading = heading
 
 
+class Whole(click.ParamType):
+    """A whole number between two others, which the help does not show: they stop slips alone."""
+
+    name = "integer"
+
+    def __init__(self, least: int, most: int):
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the number."""
+        number: int = click.INT.convert(value, param, ctx)
+        if not self.least <= number <= self.most:
+            self.fail(f"{number} is not between {self.least:,} and {self.most:,}.", param, ctx)
+        return number
+
+
 option = partial(click.option, cls=Option)
 path = partial(option, type=PATH)
 output = partial(path, "-o", "--output")
@@ -52,7 +69,7 @@ def count(
     *names: str, default: int, help: str, least: int = 1, most: int = MOST_ROWS
 ) -> _Decorator:
     """Add an option that is a whole number."""
-    kind = click.IntRange(least, most)
+    kind = Whole(least, most)
     return option(*names, type=kind, default=default, show_default=True, help=help)
 
 
@@ -81,37 +98,42 @@ def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any
     declared = {}
     for each in fields(fit_spec.FitSpec):
         kind, about = kinds[each.name], dict(each.metadata) | changes
-        names = [each.name, *about.pop("flags")]
+        names = [each.name, *about.pop("flags", ())]
         if not any(name.startswith("--") for name in names):
             names.append(f"--{each.name.replace('_', '-')}")
-        about["callback"] = _reading(check=about.pop("check"))
-        about["help"] = _with_default(about["help"], about.pop("shown_default"))
+        about.pop("check", None)
+        most = about.pop("most", None)
+        about["help"] = _with_default(about["help"], about.pop("shown_default", ""))
         if kind is bool:
-            about |= {"is_flag": True}
+            about["is_flag"] = True
         elif get_origin(kind) is tuple:
-            about |= {"multiple": True}
+            about["multiple"] = True
         elif get_origin(kind) is dict:
             about |= {"multiple": True, "callback": _reading(_read_kinds)}
         else:  # a type, or a type and None
-            about = {"type": (get_args(kind) or (kind,))[0], "default": each.default} | about
+            plain = (get_args(kind) or (kind,))[0] if most is None else Whole(0, most)
+            about = {"type": plain, "default": each.default} | about
         declared[each.name] = names, about
     return declared
 
 
-def _reading(
-    read: Callable[[Any], Any] | None = None, check: Callable[[Any], object] | None = None
-) -> Callable[..., Any]:
+def _reading(read: Callable[[Any], Any]) -> Callable[..., Any]:
     """A callback of click, in which a value that cannot be read is a mistake in usage."""
 
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
-        try:
-            if value is not None and check is not None:
-                check(value)
-            return value if value is None or read is None else read(value)
-        except InputError as error:
-            raise click.UsageError(in_words_of(ctx.command, ctx, str(error)), ctx) from error
+        with mistakes_in_usage(ctx):
+            return value if value is None else read(value)
 
     return callback
+
+
+@contextmanager
+def mistakes_in_usage(ctx: click.Context) -> Iterator[None]:
+    """Turn what the library says of a wrong value into a mistake in usage."""
+    try:
+        yield
+    except InputError as error:
+        raise click.UsageError(in_words_of(ctx.command, ctx, str(error)), ctx) from error
 
 
 def _read_kinds(values: tuple[str, ...]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskad.app.spec import FitSpec
-from riskad.cli.shell import Progress, console, echo_notes, in_words_of, show_progress
+from riskad.cli.shell import Progress, echo_notes, in_words_of, printed, show_progress
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
@@ -118,18 +118,12 @@ class Run:
         check_different(files)
 
     def say(self, report: Any, show: Callable[..., None], *more: Any) -> None:
-        """Set `text` to one JSON object, or to what `show` prints of the report.
-
-        It is known to succeed before files get their names.
-        """
+        """Set `text` to one JSON object, or to what `show` prints of the report."""
         if warnings := getattr(report, "warnings", None):
             spelled = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
             report = replace(report, warnings=spelled)
         if not self.as_json:
-            screen = console()
-            with screen.capture() as capture:
-                show(screen, report, *more)
-            self.text = capture.get().removesuffix("\n")
+            self.text = printed(show, report, *more)
             return
         from riskad.app.report.documents import to_json
 

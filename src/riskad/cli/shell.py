@@ -133,6 +133,14 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
+def printed(show: Callable[..., None], *arguments: Any) -> str:
+    """Return what `show` would print, so that it is known to succeed before files are named."""
+    here = console()
+    with here.capture() as capture:
+        show(here, *arguments)
+    return capture.get().removesuffix("\n")
+
+
 class Progress:
     """Shows on a bar, if there is one, what is being done; says how long scoring takes, if long.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from riskad.app.quality import KindScores, ScoreDistribution
+from riskad.app.fit_report import KindScores, ScoreDistribution
 from riskad.decisions.capacity import ReviewReport
 from riskad.metrics.probabilities import Reliability
 from riskad.metrics.ranking import Curve

@@ -171,7 +171,7 @@ def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
     reasons: Block = Note("No column raises its score.")
     if row.reasons:
         cells = [
-            [each.column, show_value(each.value), show_value(each.usual), f"{each.adds:.3g}"]
+            [each.column, _value(each.value), _value(each.usual), f"{each.adds:.3g}"]
             for each in row.reasons
         ]
         bars = _bars([each.adds for each in row.reasons], largest)
@@ -179,6 +179,10 @@ def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
     name = "" if row.id is None else f": {row.id}"
     badge, style = ("flagged", "flag") if row.is_anomaly else ("not flagged", "")
     return Card(f"Row {row.row:,}{name}", badge, style, [Note(", ".join(facts)), reasons])
+
+
+def _value(value: float | str | None) -> str:
+    return value if isinstance(value, str) else show_value(value)
 
 
 def _bars(values: list[float], largest: float) -> list[float]:

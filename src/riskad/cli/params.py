@@ -38,22 +38,6 @@ class Option(click.Option):
         self.heading = heading
 
 
-class Whole(click.ParamType):
-    """A whole number between two others, which the help does not show: they stop slips alone."""
-
-    name = "integer"
-
-    def __init__(self, least: int, most: int):
-        self.least, self.most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the number."""
-        number: int = click.INT.convert(value, param, ctx)
-        if not self.least <= number <= self.most:
-            self.fail(f"{number} is not between {self.least:,} and {self.most:,}.", param, ctx)
-        return number
-
-
 option = partial(click.option, cls=Option)
 path = partial(option, type=PATH)
 output = partial(path, "-o", "--output")
@@ -69,8 +53,20 @@ def count(
     *names: str, default: int, help: str, least: int = 1, most: int = MOST_ROWS
 ) -> _Decorator:
     """Add an option that is a whole number."""
-    kind = Whole(least, most)
-    return option(*names, type=kind, default=default, show_default=True, help=help)
+    within = _within(least, most)
+    return option(*names, type=int, callback=within, default=default, show_default=True, help=help)
+
+
+def _within(least: int, most: int) -> Callable[..., Any]:
+    """A callback of click that stops slips of the keyboard; the help does not show the range."""
+
+    def callback(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
+        if value is not None and not least <= value <= most:
+            said = f"{value} is not between {least:,} and {most:,}."
+            raise click.BadParameter(said, ctx, option)
+        return value
+
+    return callback
 
 
 def _all_of(*options: _Decorator) -> _Decorator:
@@ -102,7 +98,8 @@ def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any
         if not any(name.startswith("--") for name in names):
             names.append(f"--{each.name.replace('_', '-')}")
         about.pop("check", None)
-        most = about.pop("most", None)
+        if (most := about.pop("most", None)) is not None:
+            about["callback"] = _within(0, most)
         about["help"] = _with_default(about["help"], about.pop("shown_default", ""))
         if kind is bool:
             about["is_flag"] = True
@@ -111,8 +108,7 @@ def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any
         elif get_origin(kind) is dict:
             about |= {"multiple": True, "callback": _reading(_read_kinds)}
         else:  # a type, or a type and None
-            plain = (get_args(kind) or (kind,))[0] if most is None else Whole(0, most)
-            about = {"type": plain, "default": each.default} | about
+            about = {"type": (get_args(kind) or (kind,))[0], "default": each.default} | about
         declared[each.name] = names, about
     return declared
 

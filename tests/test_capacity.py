@@ -370,7 +370,7 @@ def test_the_command_line_takes_a_capacity(tmp_path):
     said = " ".join(run.output.split())
     assert "of these 30 rows about" in said
     assert "of 30 random rows" in said
-    assert "Look at rows anomalies share of all precision by chance" in said
+    assert "Review rows anomalies share of all precision by chance" in said
     assert "average precision" in said
     assert "times as many as by chance" in said
     assert load(model)[-1].threshold_ == Capacity(30, (dated_cards()["label"] == "").sum())

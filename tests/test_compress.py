@@ -149,7 +149,7 @@ def test_tables_with_gaps_and_words_are_compressed(tmp_path):
     assert report.fidelity.rank_correlation > 0.9
     assert report.fidelity.auc_after is not None
     assert stored.fitted["fidelity"]["rows"] == report.fidelity.rows
-    with pytest.raises(InputError, match="compressed one already"):
+    with pytest.raises(InputError, match="compressed already"):
         compress_table(small, header, make_table())
 
 

@@ -14,8 +14,6 @@ from riskad.core.risks import get_risk
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
 
-__all__ = ["bounds_of"]
-
 
 def bounds_of(
     model: ShallowRAD | StreamingRAD,
@@ -48,18 +46,14 @@ def bounds_of(
             "other classes of scores use estimation_error with a MeasuredClass."
         )
     check_is_fitted(model)
-    risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
-    counts = _effective_counts(check_codes(y), sample_weight)
-    return fitted_bounds(risk, counts, model.weight_norm_, model.largest_norm(X), delta=delta)
-
-
-def _effective_counts(codes: np.ndarray, sample_weight: Any) -> LabelCounts:
-    """Rows of each kind; for weighted rows (sum w)^2 / sum w^2 replaces n."""
+    codes = check_codes(y)
     w = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     if w.shape != codes.shape:
         raise InputError(f"got {len(codes)} labels and weights of shape {w.shape}.")
-    counts = (
-        w[codes == kind].sum() ** 2 / max((w[codes == kind] ** 2).sum(), 1e-300)
-        for kind in (NORMAL, ANOMALY, UNLABELLED)
-    )
-    return LabelCounts(*(int(n + 1e-9) for n in counts))
+    counts = []  # rows of each kind; for weighted rows (sum w)^2 / sum w^2 replaces n
+    for kind in (NORMAL, ANOMALY, UNLABELLED):
+        own = w[codes == kind]
+        counts.append(int(own.sum() ** 2 / max((own**2).sum(), 1e-300) + 1e-9))
+    risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
+    norms = model.weight_norm_, model.largest_norm(X)
+    return fitted_bounds(risk, LabelCounts(*counts), *norms, delta=delta)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -306,8 +305,8 @@ def _label_source(labelled: LabelledTable, kept: KeptRows, sampling: Any) -> str
             )
     if not kept.complete:
         raise InputError(
-            "label_sampling for each row takes a table that is in memory as a whole; say one of "
-            f"{words} of all rows."
+            "label_sampling by row takes a table that fits in memory; give one of "
+            f"{words} for all rows instead."
         )
     if isinstance(sampling, str):
         columns = labelled.fold(lambda frame, *_: [frame.to_series(0)], list.__add__, [sampling])
@@ -356,14 +355,37 @@ def _rank(
 
     The top k depend on all rows; the threshold is then set again.
     """
-    detector, in_memory = model[1], labelled.in_memory
+    preparer, detector = model[0], model[1]
+    in_memory, earlier = labelled.in_memory, results.earlier_results(labelled.columns)
     shown_rows = labelled.n_rows if in_memory else max(_RANKED_ROWS, top)
     most = max(shown_rows, rule.top_rows)
-    earlier = results.earlier_results(labelled.columns)
     row = results.free_name([*(c for c in labelled.columns if c not in earlier), labelled.label])
-    judging = partial(_judge, model=model, scores=scores if in_memory else None, most=most, row=row)
+    known = scores if in_memory else None
+
+    def judge(frame: pl.DataFrame, codes: Codes, first_row: int) -> tuple[int, pl.DataFrame]:
+        """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
+        unlabelled = np.asarray(codes == UNLABELLED)
+        rows = frame.with_row_index(row, first_row).filter(unlabelled)
+        if known is not None:
+            scores = known[unlabelled]
+        elif rows.height:
+            scores = detector.anomaly_score(preparer.transform(rows, quiet=True))
+        else:
+            scores = np.empty(0)
+        scored = rows.with_columns(pl.Series("anomaly_score", scores, dtype=pl.Float64))
+        if rows.height > most:  # the others need not be sorted
+            scored = scored.filter(scores >= np.partition(scores, -most)[-most])
+        flagged = int((scores > detector.anomaly_threshold).sum())
+        return flagged, results.rank(scored).head(most)
+
+    def join(
+        first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame]
+    ) -> tuple[int, pl.DataFrame]:
+        both = pl.concat([first[1], second[1]], how="vertical_relaxed")
+        return first[0] + second[0], results.rank(both).head(most)
+
     shown = [name for name in labelled.shown_columns if name not in earlier]
-    flagged, worst = labelled.fold(judging, partial(_join, most=most), shown)
+    flagged, worst = labelled.fold(judge, join, shown)
     highest = worst["anomaly_score"].to_numpy()
     if rule.depends_on_table and len(highest):
         calibration = detector.calibration_
@@ -381,39 +403,6 @@ def _rank(
         ranked = ranked.with_columns(pl.lit(None, dtype=pl.String).alias(labelled.label))
     others = [name for name in ranked.columns if name not in (row, *added.columns)]
     return flagged, ranked.select(row, *added.columns, *others).head(shown_rows)
-
-
-def _judge(
-    frame: pl.DataFrame,
-    codes: Codes,
-    first_row: int,
-    *,
-    model: Pipeline,
-    scores: NDArray[np.float64] | None,
-    most: int,
-    row: str,
-) -> tuple[int, pl.DataFrame]:
-    """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
-    preparer, detector = model[0], model[1]
-    unlabelled = np.asarray(codes == UNLABELLED)
-    rows = frame.with_row_index(row, first_row).filter(unlabelled)
-    if scores is not None:
-        scores = scores[unlabelled]
-    elif rows.height:
-        scores = detector.anomaly_score(preparer.transform(rows, quiet=True))
-    else:
-        scores = np.empty(0)
-    scored = rows.with_columns(pl.Series("anomaly_score", scores, dtype=pl.Float64))
-    if rows.height > most:  # the others need not be sorted
-        scored = scored.filter(scores >= np.partition(scores, -most)[-most])
-    return int((scores > detector.anomaly_threshold).sum()), results.rank(scored).head(most)
-
-
-def _join(
-    first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame], *, most: int
-) -> tuple[int, pl.DataFrame]:
-    both = pl.concat([first[1], second[1]], how="vertical_relaxed")
-    return first[0] + second[0], results.rank(both).head(most)
 
 
 # --- report -------------------------------------------------------------------------------

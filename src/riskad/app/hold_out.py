@@ -251,8 +251,9 @@ def _why_no_auc(codes: Codes, groups: NDArray[np.intp] | None, column: str | Non
     together = "copies of a row" if column is None else f"rows of one {column!r}"
     different = "different rows" if column is None else "groups"
     return (
-        f"{together} are held out together, and the labelled rows cannot be parted so that both "
-        f"parts have both kinds: normal ones are of {n:,} {different}, anomalies of {m:,}"
+        f"{together} are held out together, and the labelled rows cannot be split so that both "
+        f"parts have both kinds: the normal ones are from {n:,} {different}, the anomalies from "
+        f"{m:,}"
     )
 
 
@@ -274,8 +275,8 @@ def _periods(
     periods = periods_of(codes, to_seconds(parsed[time]).fill_null(np.nan).to_numpy())
     if not periods.any():
         raise InputError(
-            f"time={time!r} tells no labelled row from another: all are of one moment, or blank. "
-            "Label rows of several, or leave time out."
+            f"time={time!r} does not order the labelled rows: all have the same date, or none. "
+            "Label rows of several dates, or leave time out."
         )
     return periods
 

@@ -32,8 +32,8 @@ _NEW_LABELS = (
     "from, and of the new one each row is scored by a fit that has not seen it"
 )
 _NOT_TOLD = (
-    "it is not known which labels the old model has not learned from. Give a journal with the "
-    "answers since then, or a held-out table of labelled rows"
+    "which labels are new to the old model is not known. Give the journal with the answers since "
+    "then, or a held-out table of labelled rows"
 )
 _FINDINGS = {
     "better": "the new model is clearly better",
@@ -161,8 +161,8 @@ def refit_table(
 def _report_of(header: ModelHeader) -> FitReport:
     if header.report is None:
         raise InputError(
-            "This model was saved from Python and does not say how it was fitted, so that it "
-            "cannot be fitted again. Fit the next one with `riskad fit`; that one can be."
+            "This model was saved from Python without the report of its fit, so it cannot be "
+            "fitted again. Fit the next one with `riskad fit`, which stores the report."
         )
     return header.report
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riskad.core.checks import InputError, check_choice, lookup, quoted
@@ -34,6 +35,12 @@ def _option(default: Any, help: str, *, heading: str, **more: Any) -> Any:
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+_label = partial(_option, heading="Labels", metavar="VALUE")
+_column = partial(_option, heading="Columns", metavar="COLUMN")
+_decision = partial(_option, heading="Decision")
+_model = partial(_option, heading="Model")
 
 
 @dataclass(frozen=True)
@@ -102,97 +109,70 @@ class FitSpec:
     (('ok',), 'top:50')
     """
 
-    label: str | None = _option(
-        None, "Column with the labels.", heading="Labels", metavar="COLUMN", flags=("-l",)
+    label: str | None = _label(None, "Column with the labels.", metavar="COLUMN", flags=("-l",))
+    normal: tuple[str, ...] = _label((), "Label of normal rows (may repeat).")
+    anomaly: tuple[str, ...] = _label((), "Label of anomalies (may repeat).")
+    unlabelled: tuple[str, ...] = _label(
+        (), "Label that means unlabelled, besides blank (may repeat)."
     )
-    normal: tuple[str, ...] = _option(
-        (), "Label of normal rows (may repeat).", heading="Labels", metavar="VALUE"
-    )
-    anomaly: tuple[str, ...] = _option(
-        (), "Label of anomalies (may repeat).", heading="Labels", metavar="VALUE"
-    )
-    unlabelled: tuple[str, ...] = _option(
-        (),
-        "Label that means unlabelled, besides blank (may repeat).",
-        heading="Labels",
-        metavar="VALUE",
-    )
-    others_unlabelled: bool = _option(False, "All other labels mean unlabelled.", heading="Labels")
-    label_sampling: str = _option(
+    others_unlabelled: bool = _label(False, "All other labels mean unlabelled.", metavar=None)
+    label_sampling: str = _label(
         "unknown",
         "How rows were selected for labelling: drawn at random, or chosen because they looked odd, "
         "by a rule or by `riskad suggest`; or a column that says it of each row. The estimated "
         "anomaly rate depends on it.",
-        heading="Labels",
         metavar="random|chosen|unknown|COLUMN",
         shown_default="unknown",
     )
-    id: str | None = _option(
-        None, "Column that names the rows.", heading="Columns", metavar="COLUMN"
-    )
-    drop: tuple[str, ...] = _option(
-        (), "Column to ignore (may repeat).", heading="Columns", metavar="COLUMN"
-    )
-    kinds: dict[str, str] = _option(
+    id: str | None = _column(None, "Column that names the rows.")
+    drop: tuple[str, ...] = _column((), "Column to ignore (may repeat).")
+    kinds: dict[str, str] = _column(
         {},
         "What a column is, whatever it looks like: amount=number, code=category, "
         "when=date:%d.%m.%Y, paid=number:1.234,50 (may repeat).",
-        heading="Columns",
         metavar="COLUMN=KIND",
         flags=("--kind",),
     )
-    group: str | None = _option(
+    group: str | None = _column(
         None,
         "Column that says which rows belong together, a customer for instance: values are also "
         "compared within a group, and its rows are held out together.",
-        heading="Columns",
-        metavar="COLUMN",
     )
-    time: str | None = _option(
+    time: str | None = _column(
         None,
         "Column of dates: quality and probabilities then come from fits to earlier rows, evaluated "
         "on later rows. Blank counts as earliest.",
-        heading="Columns",
-        metavar="COLUMN",
     )
-    threshold: str | None = _option(
+    threshold: str | None = _decision(
         None,
         "What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
-        heading="Decision",
         metavar="RULE",
         shown_default="likely with auto, risk with other models",
     )
-    capacity: str | None = _option(
+    capacity: str | None = _decision(
         None,
         "How many rows you can check: 50/day, 50/week, 200/month, or 50 for the whole table. That "
         "many rows are flagged, and the same proportion of later rows; --time tells how many rows "
         "arrive per period.",
-        heading="Decision",
         metavar="ROWS/PERIOD",
     )
-    anomaly_rate: float | None = _option(
+    anomaly_rate: float | None = _decision(
         None,
         "Share of anomalies among the unlabelled rows, 0.03 for instance, if you know it.",
-        heading="Decision",
         metavar="SHARE",
         shown_default="estimated",
     )
-    model: str = _option(
+    model: str = _model(
         "auto",
         "auto needs no settings; the others have the settings below, with their own defaults.",
-        heading="Model",
         metavar="NAME",
         shown_default="auto",
     )
     settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
-    forget_rows: bool = _option(
-        False,
-        "Write a model that contains no row of DATA; not possible with auto and pretrained.",
-        heading="Model",
+    forget_rows: bool = _model(
+        False, "Write a model that contains no row of DATA; not possible with auto and pretrained."
     )
-    seed: int = _option(
-        0, "Same seed, same answer.", heading="Model", most=_LARGEST_SEED, shown_default="0"
-    )
+    seed: int = _model(0, "Same seed, same answer.", most=_LARGEST_SEED, shown_default="0")
     top: int = _option(
         10, "Suspicious rows to print.", heading="Output", most=_MOST_ROWS, shown_default="10"
     )

@@ -21,7 +21,6 @@ from riskad.cli.shell import ALARM
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
-    from riskad.app.spec import FitSpec
     from riskad.rows.engine import Engine
 
 _HEADINGS = ("Labels", "Output", "Decision", "Columns", "Model", "Large tables")
@@ -80,11 +79,15 @@ class _FitCommand(click.Command):
     """A command with an option for each field of `FitSpec` and each setting of a detector."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return its own parameters and those of the library, by heading."""
-        *own, last = super().get_params(ctx)
-        options = [*params.make_spec_options(), *own]
-        options.sort(key=_place)
-        return [*options, *params.make_setting_options(), last]  # --help stands last
+        """Return arguments, then options by heading, those first that must be given."""
+        *own, last = super().get_params(ctx)  # --help stands last
+        of_spec, of_models = params.make_fit_options()
+
+        def place(parameter: click.Parameter) -> tuple[int, bool]:
+            heading = getattr(parameter, "heading", None)
+            return -1 if heading is None else _HEADINGS.index(heading), not parameter.required
+
+        return [*sorted([*of_spec, *own], key=place), *of_models, last]
 
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return by heading how each option is written and what it does; and the models."""
@@ -104,12 +107,6 @@ class _FitCommand(click.Command):
         for heading, lines in self.sections(ctx).items():
             with formatter.section(heading):
                 formatter.write_dl(lines)
-
-
-def _place(parameter: click.Parameter) -> tuple[int, bool]:
-    """Arguments first, then options by heading, those first that must be given."""
-    heading = parameter.heading if isinstance(parameter, params.Option) else ""
-    return [*_HEADINGS, heading].index(heading) if heading else -1, not parameter.required
 
 
 @command("Fit a model on a table with a few labels.", TABLES, JSON, FORCE, cls=_FitCommand)
@@ -184,6 +181,7 @@ def fit(
     from riskad.app.model_files import save, save_report
     from riskad.app.report.terminal import print_fit
     from riskad.app.spec import FitSpec
+    from riskad.tables.reading import is_larger_than_memory
     from riskad.tables.workbooks import SHEET_ROWS
 
     if scheduler is not None and engine != "dask":
@@ -197,9 +195,13 @@ def fit(
     sampling = None
     with run.start(keep_if_interrupted=True, model=output, ranked=ranked, report=page):
         with _engine(run, engine, scheduler) as cluster:
-            table = _read(run, spec, journal, cluster)
-            if journal is not None:
-                applied, spec = answered(table, journal, spec)
+            in_batches = cluster is not None or is_larger_than_memory(run.paths)
+            if journal is None:
+                table = run.paths if in_batches and spec.label is not None else run.table
+            else:
+                if len(run.paths) > 1:
+                    raise InputError("A journal is about one table; give one file as DATA.")
+                applied, spec = answered(run.table, journal, spec)
                 table = applied.frame
                 if spec.label_sampling == "unknown":  # the journal knows
                     sampling = applied.sources
@@ -237,18 +239,6 @@ def _engine(run: Run, engine: str, scheduler: str | None) -> Iterator[Engine | N
         )
     with dask_engine(scheduler) as cluster:
         yield cluster
-
-
-def _read(run: Run, spec: FitSpec, journal: Path | None, cluster: Engine | None) -> Any:
-    """The table in memory, or files of which some rows are read at a time."""
-    from riskad.tables.reading import is_larger_than_memory
-
-    if journal is not None:
-        if len(run.paths) > 1:
-            raise InputError("A journal is about one table; give one file as DATA.")
-    elif spec.label is not None and (cluster is not None or is_larger_than_memory(run.paths)):
-        return run.paths
-    return run.table
 
 
 # --- refit, demo ----------------------------------------------------------------------------

@@ -82,12 +82,6 @@ def spec_options(*names: str, **changes: Any) -> _Decorator:
     return _all_of(*(option(*declared[name][0], **declared[name][1]) for name in names))
 
 
-def make_spec_options() -> list[click.Parameter]:
-    """Return an option for each field of `FitSpec` that has a heading."""
-    declared = _declare_options().values()
-    return [Option(names, **settings) for names, settings in declared if settings["heading"]]
-
-
 def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any]]]:
     """By field of `FitSpec` how click declares its option: names, and settings."""
     kinds = get_type_hints(fit_spec.FitSpec)
@@ -145,25 +139,27 @@ def _read_kinds(values: tuple[str, ...]) -> dict[str, str]:
     return kinds
 
 
-def make_setting_options() -> list[click.Parameter]:
-    """Return an option for each setting of a detector; its heading names all that have it."""
+def make_fit_options() -> tuple[list[click.Parameter], list[click.Parameter]]:
+    """Return options of `FitSpec` and, under a heading that names their models, of detectors."""
     from riskad.detectors.registry import DETECTORS
 
-    settings = {each.name: each for entry in DETECTORS.values() for each in entry.settings}
-    owners: dict[str, list[str]] = {}
+    of_spec: list[click.Parameter] = []
+    for names, about in _declare_options().values():
+        of_spec += [Option(names, **about)] if about["heading"] else []
+    of_models: dict[str, Option] = {}
     for entry in DETECTORS.values():
         for each in entry.settings:
-            owners.setdefault(each.name, []).append(entry.name)
-    return [
-        Option(
-            [name, f"--{name.replace('_', '-')}"],
-            metavar=setting.metavar,
-            callback=_reading(setting.read),
-            help=_with_default(setting.help, setting.default),
-            heading=f"Settings of {', '.join(owners[name])}",
-        )
-        for name, setting in settings.items()
-    ]
+            if each.name in of_models:
+                of_models[each.name].heading += f", {entry.name}"
+                continue
+            of_models[each.name] = Option(
+                [each.name, f"--{each.name.replace('_', '-')}"],
+                metavar=each.metavar,
+                callback=_reading(each.read),
+                help=_with_default(each.help, each.default),
+                heading=f"Settings of {entry.name}",
+            )
+    return of_spec, list(of_models.values())
 
 
 def _with_default(text: str, default: str) -> str:

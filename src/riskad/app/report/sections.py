@@ -131,7 +131,7 @@ def model_before(report: FitReport) -> list[Block]:
         ]
     return [
         Lines([before.verdict], is_text=True, name="Verdict"),
-        Lines(difference, is_text=True, name="Differ"),
+        Lines(difference, is_text=True, name="Change"),
         Table(["", "before", "after"], rows, right=(1, 2), name="Models"),
     ]
 
@@ -450,7 +450,7 @@ def columns(report: FitReport) -> list[Block]:
     """What was done to the columns."""
     rows = [[name, kind, report.column_uses.get(name, "")] for name, kind in report.columns.items()]
     return [
-        *([Table(["column", "kind", "what becomes of it"], rows, on=_WRITTEN)] if rows else []),
+        *([Table(["column", "kind", "how it is used"], rows, on=_WRITTEN)] if rows else []),
         Details("How they were read", [Lines(report.preparation)]),
     ]
 
@@ -473,7 +473,7 @@ def data(report: FitReport) -> list[Block]:
         Lines([rows, labels], on=_WRITTEN),
         Lines([labels], on=TERMINAL),
         Lines(report.reading, name="Read"),
-        Details("What the fit was told", [Table(["option", "value"], options)], on=_WRITTEN),
+        Details("Options of the fit", [Table(["option", "value"], options)], on=_WRITTEN),
     ]
 
 
@@ -495,7 +495,7 @@ SECTIONS = [
     Section("Warnings", "Notes", warnings, style="warnings"),
     Section("Compared with the model before", "Before", model_before),
     Section("Most suspicious rows", "Top", suspicious_rows),
-    Section("Rows reviewed and anomalies found", "Look at", rows_reviewed),
+    Section("Rows reviewed and anomalies found", "Review", rows_reviewed),
     Section("Decision", "Decision", decision),
     Section("Scores", "Scores", scores),
     Section("Quality", "Quality", quality),
@@ -579,7 +579,7 @@ def look_columns(look: TableLook) -> list[Block]:
     if more > 0:
         by_label = [*by_label[:_MOST_DIFFERENCES], f"and {more} more: see the page (--page)"]
     remarks = [f"{column.name}: {each}" for column in look.columns for each in column.remarks]
-    head = ["column", "kind", "blank", "for example", "what becomes of it"]
+    head = ["column", "kind", "blank", "for example", "how it is used"]
     rows = [
         [
             column.name,

@@ -241,7 +241,15 @@ def flagged_lines(
     Of all rows, flagged or not, `likely` are more likely an anomaly than not.
     """
     if expected is None:
-        return [] if labels is None else [_no_expectation(labels)]
+        if labels is None:
+            return []
+        few = "too few rows are"
+        if not min(labels.normal, labels.anomaly):
+            few = f"no {'anomaly' if labels.normal else 'normal row'} is"
+        return [
+            f"how many of these rows are anomalies is not known: {few} labelled; look at the first "
+            "of them, label them, and fit again"
+        ]
     lines = [found_line(expected)] if flagged else []
     unflagged = likely - flagged
     if unflagged > 0:
@@ -249,7 +257,7 @@ def flagged_lines(
         rows = f"1 {rows} is" if unflagged == 1 else f"{unflagged:,} {rows}s are"
         lines.append(f"{rows} more likely an anomaly than not, but not flagged by this threshold")
     if not flagged:
-        return [*lines, "the table of rows reviewed says what the highest scores would turn up"]
+        return [*lines, "the table of rows reviewed shows what the highest scores would turn up"]
     if expected.lift.low <= 1 and not found_is_vague(expected):
         m = expected.found.n_anomaly
         few = "1 labelled anomaly is" if m == 1 else f"{m:,} labelled anomalies are"
@@ -258,16 +266,6 @@ def flagged_lines(
             "`riskad suggest` or some at random"
         )
     return lines
-
-
-def _no_expectation(labels: LabelCounts) -> str:
-    few = "too few rows are"
-    if not min(labels.normal, labels.anomaly):
-        few = f"no {'anomaly' if labels.normal else 'normal row'} is"
-    return (
-        f"how many of these rows are anomalies is not known: {few} labelled; look at the first of "
-        "them, label them, and fit again"
-    )
 
 
 def review_cells(review: ReviewReport) -> list[list[str]]:

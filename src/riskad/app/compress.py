@@ -50,23 +50,9 @@ def compress_table(
 ) -> tuple[Pipeline, FitReport | None, CompressReport]:
     """Train a forest to reproduce the scores of a model on the rows of a table.
 
-    Parameters
-    ----------
-    model, header
-        A model from `riskad.fit_table`, and the header of its file.
-    frame
-        Rows like those to be scored later; the training rows will do.
-    labels
-        The label column, to measure the loss also as an AUC. The forest does not learn from labels.
-    seed
-        Seed of the forest and of the rows on which the loss is measured.
-    source, progress
-        Name of the table in the report; a function that is called with each step.
-
-    Returns
-    -------
-    tuple
-        The small model, the report of the fit for its file, and what was done.
+    These should be like the rows to be scored later; the training rows will do. The forest does not
+    learn from `labels`, which only measure the loss as an AUC, too. Returns the small model, the
+    report of the fit for its file, and what was done.
     """
     if not frame.height:
         raise InputError("The table has a header but no rows.")

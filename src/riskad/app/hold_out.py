@@ -116,15 +116,9 @@ def hold_out(
 ) -> Evidence:
     """Return what labelled rows show that a fit has not seen, or that are later than those it has.
 
-    Parameters
-    ----------
-    model
-        The fitted pipeline. A detector that held out rows itself has a calibration.
-    rows, scores
-        Rows in memory, and their anomaly scores by the model.
-    anomaly_rate, sampling
-        The anomaly rate of the unlabelled rows, if it is known, and how rows were chosen for
-        labelling: a word, or one for each row.
+    `scores` are anomaly scores of the rows by the fitted model. `anomaly_rate` is that of the
+    unlabelled rows, if it is known, and `sampling` how rows were chosen for labelling: a word, or
+    one for each row.
     """
 
     def calibrate(held_out: NDArray[np.float64]) -> Calibration:
@@ -201,29 +195,24 @@ def _by_folds(
     evidence = Evidence(calibration, None if why_no_auc else auc, why_no_auc, held_out=held_out)
     if evidence.auc is None or not calibration.seems_chosen:
         return evidence
-    return _allow_for_choice(evidence, preparer, rows, detector.random_state or 0)
+    # Widen the interval of the AUC to that of rows weighted towards the unlabelled ones.
+    labelled = codes != UNLABELLED
+    counts = ~rows.repeats[labelled]
+    if not np.array_equal(calibration.codes, codes[labelled][counts]):  # not all were held out
+        return evidence
+    weighed = weigh_labelled(preparer.matrix(rows.parsed), codes, detector.random_state or 0)
+    if weighed is None or not weighed.clear:
+        return evidence
+    wider, weighted = auc_with_weights(
+        evidence.auc, calibration.scores, calibration.codes, weighed.weights[counts]
+    )
+    return replace(evidence, auc=wider, weighted_auc=weighted, beyond=weighed.beyond)
 
 
 def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.float64]) -> Auc:
     judged = (rows.codes != UNLABELLED) & ~rows.repeats & ~np.isnan(held_out)
     groups = None if rows.groups is None else rows.groups[judged]
     return auc_with_interval(calibration.codes, calibration.scores, groups=groups)
-
-
-def _allow_for_choice(
-    evidence: Evidence, preparer: TablePreparer, rows: TrainingRows, seed: int
-) -> Evidence:
-    """Widen the interval of the AUC to that of rows weighted towards the unlabelled ones."""
-    codes, labelled = evidence.calibration.codes, rows.codes != UNLABELLED
-    counts = ~rows.repeats[labelled]
-    if not np.array_equal(codes, rows.codes[labelled][counts]):  # not all were held out
-        return evidence
-    weighed = weigh_labelled(preparer.matrix(rows.parsed), rows.codes, seed)
-    if evidence.auc is None or weighed is None or not weighed.clear:
-        return evidence
-    weights, scores = weighed.weights[counts], evidence.calibration.scores
-    wider, weighted = auc_with_weights(evidence.auc, scores, codes, weights)
-    return replace(evidence, auc=wider, weighted_auc=weighted, beyond=weighed.beyond)
 
 
 def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float64] | None:

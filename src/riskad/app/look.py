@@ -79,20 +79,9 @@ def look_table(
 ) -> TableLook:
     """Find for each column its kind, how it is written and what a fit would make of it.
 
-    Parameters
-    ----------
-    table
-        A frame, or frames that can be read several times, such as those of
-        `riskad.tables.reading.read_batches`. From these a random sample of rows is shown.
-    spec, **options
-        As in `riskad.fit_table`: labels, `id`, `drop`, `kinds`, `group`.
-    source, progress
-        Name of the table; a function that is called with each step.
-
-    Returns
-    -------
-    TableLook
-        What was found.
+    `table` is a frame, or frames that can be read several times, such as those of
+    `riskad.tables.reading.read_batches`; of these a random sample of rows is shown. The
+    specification is that of `riskad.fit_table`: labels, `id`, `drop`, `kinds`, `group`.
 
     Examples
     --------

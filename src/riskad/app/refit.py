@@ -45,33 +45,21 @@ _OTHER_TABLE = "labels of a table that neither model has learned from"
 
 @dataclass(frozen=True)
 class Judging:
-    """The rows on which models are compared.
-
-    Attributes
-    ----------
-    unseen
-        By row of the table, whether the old model has not learned from its label.
-    sources
-        For each row, how it was chosen for labelling: "random" means by chance.
-    other
-        Another table with labels, which neither model learns from, instead of `unseen`.
-    """
+    """The rows on which models are compared."""
 
     unseen: NDArray[np.bool_] | None = None
+    """By row of the table, whether the old model has not learned from its label."""
     sources: Sequence[str] = ()
+    """For each row, how it was chosen for labelling: "random" means by chance."""
     other: FrameTable | None = None
+    """Another table with labels, which neither model learns from, instead of `unseen`."""
 
 
 def refit_spec(header: ModelHeader, **labels: Any) -> FitSpec:
     """Return the specification of a model, with some of its label options replaced.
 
-    Parameters
-    ----------
-    header
-        The header of the model file.
-    **labels
-        Label options of `FitSpec`; those that are None or blank are taken from the fit, unless
-        another column is named, whose values have other meanings.
+    Those that are None or blank are taken from the fit, unless another column is named, whose
+    values have other meanings.
     """
     spec = _report_of(header).spec
     named = {name: value for name, value in labels.items() if value}
@@ -103,8 +91,7 @@ def refit_table(
     Parameters
     ----------
     old, header
-        Results of `riskad.load` and `riskad.app.model_files.read_header` for the last model. It
-        must come from `riskad.fit_table`, whose report is in the header.
+        The last model and the header of its file, which holds the report of `riskad.fit_table`.
     table
         All rows to learn from, old and new, with their labels.
     judging

@@ -159,14 +159,8 @@ def _short(text: str, longest: int = 60) -> str:
 def make_card(report: FitReport, name: str) -> str:
     """Return the model card of a model file, Markdown with its contents for its users.
 
-    Texts from the data are escaped, so that no column name becomes markup.
-
-    Parameters
-    ----------
-    report
-        Result of `riskad.app.describe.describe_model` for the model.
-    name
-        Name of its file.
+    `report` comes from `riskad.app.describe.describe_model`. Texts from the data are escaped, so
+    that no column name becomes markup.
 
     Examples
     --------

@@ -6,7 +6,7 @@ The options of `riskad fit` are the fields of `FitSpec` and the settings of all 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -21,6 +21,7 @@ from riskad.cli.shell import ALARM
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
+    from riskad.app.fit import Fit
     from riskad.rows.engine import Engine
 
 _HEADINGS = ("Labels", "Output", "Decision", "Columns", "Model", "Large tables")
@@ -176,7 +177,6 @@ def fit(
       riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
         -o cards.riskad --model shallow
     """  # noqa: D301
-    from riskad.app.describe import describe_fit
     from riskad.app.fit import fit_table
     from riskad.app.model_files import save, save_report
     from riskad.app.report.terminal import print_fit
@@ -220,9 +220,19 @@ def fit(
         if ranked is not None:
             fits = SHEET_ROWS if ranked.suffix.lower() == ".xlsx" else None
             run.write_table(fit.ranked[:fits], ranked)
-        if page is not None:
-            run.write_report(describe_fit(fit, command=run.ctx.obj), page)
-        run.say(describe_fit(fit) if run.as_json else fit.report, print_fit, run.written, verbose)
+        _say_fit(run, fit, page, print_fit, run.written, verbose)
+
+
+def _say_fit(run: Run, fit: Fit, page: Path | None, show: Callable[..., None], *more: Any) -> None:
+    """Write the report of a fit, if requested, and say it: complete for machines."""
+    from riskad.app.describe import describe_fit
+
+    report = fit.report
+    if page is not None or run.as_json:
+        report = describe_fit(fit, command=run.ctx.obj)
+    if page is not None:
+        run.write_report(report, page)
+    run.say(report if run.as_json else fit.report, show, *more)
 
 
 @contextmanager
@@ -289,7 +299,6 @@ def refit(
       riskad refit cards.riskad cards.csv --journal cards.csv.labels.jsonl -o cards.riskad \\
         --force --json > refit.json
     """  # noqa: D301
-    from riskad.app.describe import describe_fit
     from riskad.app.model_files import save
     from riskad.app.refit import Judging, judged_since, refit_spec, refit_table
     from riskad.app.report.terminal import print_refit
@@ -323,9 +332,7 @@ def refit(
             save(fit.model, output, report=fit.report, force=run.force)
         else:
             del run.written["model"]
-        if page is not None:
-            run.write_report(describe_fit(fit, command=run.ctx.obj), page)
-        run.say(describe_fit(fit) if run.as_json else fit.report, print_refit, run.written)
+        _say_fit(run, fit, page, print_refit, run.written)
     run.ctx.exit(ALARM if before.alarm else 0)
 
 

@@ -336,7 +336,7 @@ def _rate_line(rate: tuple[float, float, float], rows: str, has_moved: bool) -> 
 
 def print_compress(console: Console, report: CompressReport, path: str) -> None:
     """Print what was learned from what, and what was lost; `path` is where it was written."""
-    gained = ["no time: the model was as quick before"]
+    gained = ["no time: the model was as fast before"]
     if report.times_as_fast >= 1.5:
         gained = [f"scores in 1/{report.times_as_fast:.0f} of the time"]
     if report.kept_rows_before:

@@ -37,6 +37,12 @@ class Option(click.Option):
         super().__init__(*names, **settings)
         self.heading = heading
 
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return what stands in brackets: no ranges, which only stop slips of the keyboard."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
 
 option = partial(click.option, cls=Option)
 path = partial(option, type=PATH)
@@ -53,20 +59,8 @@ def count(
     *names: str, default: int, help: str, least: int = 1, most: int = MOST_ROWS
 ) -> _Decorator:
     """Add an option that is a whole number."""
-    within = _within(least, most)
-    return option(*names, type=int, callback=within, default=default, show_default=True, help=help)
-
-
-def _within(least: int, most: int) -> Callable[..., Any]:
-    """A callback of click that stops slips of the keyboard; the help does not show the range."""
-
-    def callback(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
-        if value is not None and not least <= value <= most:
-            said = f"{value} is not between {least:,} and {most:,}."
-            raise click.BadParameter(said, ctx, option)
-        return value
-
-    return callback
+    settings: dict[str, Any] = {"default": default, "show_default": True, "help": help}
+    return option(*names, type=click.IntRange(least, most), metavar="INTEGER", **settings)
 
 
 def _all_of(*options: _Decorator) -> _Decorator:
@@ -93,7 +87,7 @@ def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any
             names.append(f"--{each.name.replace('_', '-')}")
         about.pop("check", None)
         if (most := about.pop("most", None)) is not None:
-            about["callback"] = _within(0, most)
+            about |= {"type": click.IntRange(0, most), "metavar": "INTEGER"}
         about["help"] = _with_default(about["help"], about.pop("shown_default", ""))
         if kind is bool:
             about["is_flag"] = True

@@ -31,7 +31,7 @@ from riskad.app.report.blocks import (
     Table,
     Tiles,
 )
-from riskad.app.results import SCORE_COLUMNS, Suspect
+from riskad.app.results import Suspect
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
@@ -159,7 +159,7 @@ def suspicious_rows(report: FitReport) -> list[Block]:
     is_vague = report.review is not None and wording.found_is_vague(report.review.table[0])
     largest = max((reason.adds for row in report.top for reason in row.reasons), default=1.0)
     cards = [_row_card(row, largest, with_probability=not is_vague) for row in report.top]
-    return [Note(about), Cards(cards), suspects_table(report.top, report.spec.id, "Top")]
+    return [Note(about), Cards(cards), wording.suspects_table(report.top, report.spec.id, "Top")]
 
 
 def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
@@ -187,20 +187,6 @@ def _value(value: float | str | None) -> str:
 
 def _bars(values: list[float], largest: float) -> list[float]:
     return [min(max(value / largest, 0.0), 1.0) if largest > 0 else 0.0 for value in values]
-
-
-def suspects_table(suspects: list[Suspect], id: str | None, name: str) -> Table:
-    """Return the most suspicious rows, the first first, for a terminal."""
-    columns = {"row": [f"{each.row:,}" for each in suspects]}
-    if id:
-        columns[id] = [each.id or "" for each in suspects]
-    columns[SCORE_COLUMNS[0]] = [f"{each.anomaly_score:.4f}" for each in suspects]
-    columns[SCORE_COLUMNS[1]] = ["yes" if each.is_anomaly else "no" for each in suspects]
-    if suspects[0].novelty is not None:
-        columns["novelty"] = [f"{each.novelty:.2f}" for each in suspects]
-    right = [i for i, column in enumerate(columns) if column != id]
-    rows = list(zip(*columns.values(), strict=True))
-    return Table(list(columns), rows, right=right, on=TERMINAL, name=f"{name} {len(rows)}")
 
 
 def rows_reviewed(report: FitReport) -> list[Block]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from riskad.app.report import wording
 from riskad.app.report.blocks import Block, Lines, Section, Table
-from riskad.app.report.sections import LOOK_SECTIONS, SECTIONS, model_before, suspects_table
+from riskad.app.report.sections import LOOK_SECTIONS, SECTIONS, model_before
 from riskad.core.checks import printable, with_article
 from riskad.decisions.drift import say_shift
 
@@ -201,7 +201,7 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
     blocks += [Lines(flagged, name="Flagged"), Lines(report.warnings, name="Notes")]
     if report.top:
         name = "Novel" if report.by == "novelty" else "Top"
-        blocks.append(suspects_table(report.top, report.id, name))
+        blocks.append(wording.suspects_table(report.top, report.id, name))
     *first, last = report.added
     added = f"{path} (all columns, and {', '.join(first)} and {last})"
     show(console, title, [*blocks, Lines([added], name="Written")])

@@ -1,4 +1,4 @@
-"""Sentences that the page, the model card and the terminal share, without a full stop.
+"""Sentences, without a full stop, and tables that the page, the card and the terminal share.
 
 An interval that leaves nearly everything open is not printed: the sentence then says that the
 labels are too few to tell.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from riskad.app.report.blocks import TERMINAL, Table
+from riskad.app.results import SCORE_COLUMNS, Suspect
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
@@ -286,6 +288,20 @@ def review_cells(review: ReviewReport) -> list[list[str]]:
         for k, found in sorted(rows.items())
         if k and not found_is_vague(found)
     ]
+
+
+def suspects_table(suspects: list[Suspect], id: str | None, name: str) -> Table:
+    """Return the most suspicious rows, the first first, for a terminal."""
+    columns = {"row": [f"{each.row:,}" for each in suspects]}
+    if id:
+        columns[id] = [each.id or "" for each in suspects]
+    columns[SCORE_COLUMNS[0]] = [f"{each.anomaly_score:.4f}" for each in suspects]
+    columns[SCORE_COLUMNS[1]] = ["yes" if each.is_anomaly else "no" for each in suspects]
+    if suspects[0].novelty is not None:
+        columns["novelty"] = [f"{each.novelty:.2f}" for each in suspects]
+    right = [i for i, column in enumerate(columns) if column != id]
+    rows = list(zip(*columns.values(), strict=True))
+    return Table(list(columns), rows, right=right, on=TERMINAL, name=f"{name} {len(rows)}")
 
 
 def cost_lines(cost: ExpectedCost | None) -> list[str]:

@@ -537,7 +537,7 @@ def test_scoring_reports_what_is_new(fit):
 
 def test_scoring_twice_is_refused(fit):
     scored, _ = score_table(fit.model, make_cards(5)[0])
-    with pytest.raises(InputError, match="already has a column 'anomaly_score', 'is_anomaly'"):
+    with pytest.raises(InputError, match="already has columns 'anomaly_score', 'is_anomaly'"):
         score_table(fit.model, scored)
 
 

@@ -727,7 +727,7 @@ def test_mistakes_in_score(fitted):
         assert "is not a riskad model" in fail("score", model, "new.csv", "-o", "out.csv")
     assert "must end in" in fail("score", "model.riskad", "new.csv", "-o", "out.json")
     succeed("score", "model.riskad", "new.csv", "-o", "out.csv")
-    assert "already has a column" in fail("score", "model.riskad", "out.csv", "-o", "out2.csv")
+    assert "already has columns" in fail("score", "model.riskad", "out.csv", "-o", "out2.csv")
     assert files(fitted) == sorted([*before, "renamed.csv", "text.csv", "header.csv", "out.csv"])
 
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _FEW_ANOMALIES = 10
 _MOST_EFFECTS, _MOST_EFFECTS_IN_BRIEF = 10, 5
-_SHORT = 10  # letters of a value that stays on one line
 _MOST_DIFFERENCES = 12  # columns whose values are compared on a terminal
 _WRITTEN = ("page", "card")  # where there is room for long tables
 
@@ -183,9 +182,7 @@ def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
 
 
 def _value(value: float | str | None) -> str:
-    """A value as a cell, in which a number is not parted from its unit."""
-    text = value if isinstance(value, str) else show_value(value)
-    return text.replace(" ", "\N{NO-BREAK SPACE}") if len(text) <= _SHORT else text
+    return value if isinstance(value, str) else show_value(value)
 
 
 def _bars(values: list[float], largest: float) -> list[float]:

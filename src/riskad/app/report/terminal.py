@@ -189,7 +189,9 @@ def print_look(console: Console, look: TableLook, fit: str, page: str | None) ->
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
     title = f"{report.source}: {report.rows:,} rows scored"
-    skipped = Lines([f"{report.skipped:,} rows left out: scored before, or too old"], name="Read")
+    skipped = Lines(
+        [f"{report.skipped:,} rows were left out: scored before, or too old"], name="Read"
+    )
     blocks: list[Block] = [skipped] if report.skipped else []
     if not report.rows:
         show(console, title, blocks)

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import riskad
 from riskad.app.look import look_table
 from riskad.app.onnx import feeds, to_onnx
-from riskad.app.report.page import render_look
+from riskad.app.report.documents import render_look
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError

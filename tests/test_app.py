@@ -19,7 +19,7 @@ from riskad.app.describe import describe_model
 from riskad.app.explain import explain_table
 from riskad.app.model_files import load, read_header, save
 from riskad.app.reasons import Reasons
-from riskad.app.report.files import to_json
+from riskad.app.report.documents import to_json
 from riskad.app.results import SCORE_COLUMNS
 from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
@@ -537,7 +537,7 @@ def test_scoring_reports_what_is_new(fit):
 
 def test_scoring_twice_is_refused(fit):
     scored, _ = score_table(fit.model, make_cards(5)[0])
-    with pytest.raises(InputError, match="already has a column 'anomaly_score', 'is_anomaly'"):
+    with pytest.raises(InputError, match="already has columns 'anomaly_score', 'is_anomaly'"):
         score_table(fit.model, scored)
 
 

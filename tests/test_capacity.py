@@ -13,7 +13,7 @@ from support.page import LABELS, fit_table, make_cards
 
 from riskad.app.describe import describe_fit, describe_table
 from riskad.app.model_files import load, make_header
-from riskad.app.report.page import render_page
+from riskad.app.report.documents import render_page
 from riskad.app.report.wording import (
     about,
     auc_cell,
@@ -370,7 +370,7 @@ def test_the_command_line_takes_a_capacity(tmp_path):
     said = " ".join(run.output.split())
     assert "of these 30 rows about" in said
     assert "of 30 random rows" in said
-    assert "Look at rows anomalies share of all precision by chance" in said
+    assert "Review rows anomalies share of all precision by chance" in said
     assert "average precision" in said
     assert "times as many as by chance" in said
     assert load(model)[-1].threshold_ == Capacity(30, (dated_cards()["label"] == "").sum())

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import riskad
-from riskad.app.card import make_card
 from riskad.app.describe import describe_model
 from riskad.app.model_files import read_header
+from riskad.app.report.documents import make_card
 from riskad.cli.main import cli
 
 HOSTILE = "<script>alert(1)</script> | *x*"

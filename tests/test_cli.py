@@ -539,7 +539,7 @@ def test_choices_are_those_of_the_library():
 def test_help_of_fit_has_headings_and_each_option_once():
     said = succeed("fit", "--help")
     headings = re.findall(r"^(\w.*):$", said, re.M)
-    first = ["Labels", "Columns", "Output", "Decision", "Model", "Large tables", "Models"]
+    first = ["Labels", "Output", "Decision", "Columns", "Model", "Large tables", "Models"]
     assert headings[: len(first)] == first
     owners = ", ".join(heading.removeprefix("Settings of ") for heading in headings[7:]).split(", ")
     assert set(owners) == {entry.name for entry in DETECTORS.values() if entry.settings}
@@ -726,7 +726,7 @@ def test_mistakes_in_score(fitted):
         assert "is not a riskad model" in fail("score", model, "new.csv", "-o", "out.csv")
     assert "must end in" in fail("score", "model.riskad", "new.csv", "-o", "out.json")
     succeed("score", "model.riskad", "new.csv", "-o", "out.csv")
-    assert "already has a column" in fail("score", "model.riskad", "out.csv", "-o", "out2.csv")
+    assert "already has columns" in fail("score", "model.riskad", "out.csv", "-o", "out2.csv")
     assert files(fitted) == sorted([*before, "renamed.csv", "text.csv", "header.csv", "out.csv"])
 
 
@@ -800,11 +800,14 @@ def late(*args, **kwargs):
     ("place", "arguments"),
     [
         ("terminal.print_fit", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--ranked", "r.csv"]),
-        ("page.render_page", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.html"]),
-        ("files.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"]),
-        ("files.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
+        (
+            "documents.render_page",
+            ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.html"],
+        ),
+        ("documents.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--report", "r.json"]),
+        ("documents.to_json", ["fit", "cards.csv", *FIT, "-o", "m.riskad", "--json"]),
         ("terminal.print_score", ["score", "model.riskad", "new.csv", *OUT]),
-        ("files.to_json", ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"]),
+        ("documents.to_json", ["score", "model.riskad", "new.csv", "-o", "s.parquet", "--json"]),
         ("terminal.print_explain", ["explain", "model.riskad", "new.csv", *OUT]),
         ("terminal.print_suggest", ["suggest", "model.riskad", "new.csv", *OUT]),
         ("terminal.print_threshold", ["threshold", "model.riskad", "top:5", "-o", "m.riskad"]),

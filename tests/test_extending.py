@@ -18,12 +18,11 @@ from conftest import make_contaminated_rows
 import riskad
 from riskad.app import fit, fit_report, refit
 from riskad.app import spec as app_spec
-from riskad.app.card import make_card
 from riskad.app.describe import describe_model
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import read_header
 from riskad.app.report.blocks import Lines, Section
-from riskad.app.report.files import write_report
+from riskad.app.report.documents import make_card, write_report
 from riskad.app.report.sections import add_section
 from riskad.app.report.terminal import print_model
 from riskad.app.spec import FitSpec, _option

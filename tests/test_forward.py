@@ -114,7 +114,7 @@ def test_what_is_no_time_is_refused(time, said):
 def test_one_moment_for_all_labels_is_refused():
     table = drifting()
     day = pl.when(pl.col("label").is_null()).then(pl.col("when")).otherwise(date(2024, 5, 1))
-    with pytest.raises(InputError, match="tells no labelled row from another"):
+    with pytest.raises(InputError, match="does not order the labelled rows"):
         fit_table(table.with_columns(day.alias("when")), LABELS, model="shallow", time="when")
 
 

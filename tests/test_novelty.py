@@ -184,7 +184,7 @@ def test_models_that_do_not_tell_novelty_say_so(fit, tmp_path):
     X, y, _ = two_kinds()
     labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
     shallow = fit_table(as_frame(X, y), labels, model="shallow").model
-    with pytest.raises(InputError, match="ShallowRAD does not tell novelty"):
+    with pytest.raises(InputError, match="ShallowRAD has no novelty"):
         score_table(shallow, as_frame(X, y).drop("label"), by="novelty")
     with pytest.raises(InputError, match="by"):
         score_table(shallow, as_frame(X, y).drop("label"), by="age")

@@ -12,7 +12,7 @@ from conftest import PATIENCE
 from support.page import HOSTILE, LABELS, fit_table, make_cards, make_hostile, with_words
 
 from riskad.app.describe import describe_fit
-from riskad.app.report.files import write_report
+from riskad.app.report.documents import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if os.environ.get("RISKAD_BROWSER") == "required":

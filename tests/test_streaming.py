@@ -296,7 +296,7 @@ def test_a_table_that_grows_while_it_is_scored(model):
             self.rows += 64
             return iter([cards[:64], cards[64 : self.rows]])
 
-    with pytest.raises(InputError, match="another when it was read a second time"):
+    with pytest.raises(InputError, match="changed when it was read a second time"):
         score_table(load(model), Growing(), id, threshold="top:5")
 
 

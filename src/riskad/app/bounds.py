@@ -11,11 +11,8 @@ from riskad.core.bounds import FittedBounds, fitted_bounds
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, check_codes
 from riskad.core.risks import get_risk
-from riskad.detectors.description import detector_tags
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
-
-__all__ = ["bounds_of"]
 
 
 def bounds_of(
@@ -27,6 +24,9 @@ def bounds_of(
     delta: float = 0.05,
 ) -> FittedBounds:
     """The bounds of a model fitted to rows X with labels y (see `fitted_bounds`).
+
+    With `select`, a and prior are the chosen values; the bounds do not account for choosing them on
+    the same rows.
 
     Examples
     --------
@@ -40,24 +40,20 @@ def bounds_of(
     >>> found.error.vacuous, found.error.by_kind.largest
     (False, 'normal')
     """
-    if not detector_tags(model).has_bounds:
+    if not getattr(model, "has_bounds", False):
         raise InputError(
             f"bounds are known for a ShallowRAD or StreamingRAD, got a {type(model).__name__}. For "
             "other classes of scores use estimation_error with a MeasuredClass."
         )
     check_is_fitted(model)
-    risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
-    counts = _effective_counts(check_codes(y), sample_weight)
-    return fitted_bounds(risk, counts, model.weight_norm_, model._largest_norm(X), delta=delta)
-
-
-def _effective_counts(codes: np.ndarray, sample_weight: Any) -> LabelCounts:
-    """Rows of each kind; for weighted rows (sum w)^2 / sum w^2 replaces n."""
+    codes = check_codes(y)
     w = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     if w.shape != codes.shape:
         raise InputError(f"got {len(codes)} labels and weights of shape {w.shape}.")
-    counts = (
-        w[codes == kind].sum() ** 2 / max((w[codes == kind] ** 2).sum(), 1e-300)
-        for kind in (NORMAL, ANOMALY, UNLABELLED)
-    )
-    return LabelCounts(*(int(n + 1e-9) for n in counts))
+    counts = []  # rows of each kind; for weighted rows (sum w)^2 / sum w^2 replaces n
+    for kind in (NORMAL, ANOMALY, UNLABELLED):
+        own = w[codes == kind]
+        counts.append(int(own.sum() ** 2 / max((own**2).sum(), 1e-300) + 1e-9))
+    risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
+    norms = model.weight_norm_, model._largest_norm(X)
+    return fitted_bounds(risk, LabelCounts(*counts), *norms, delta=delta)

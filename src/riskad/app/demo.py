@@ -13,7 +13,8 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import train_test_split
 
-from riskad.app.fit import FitReport, fit_table
+from riskad.app.fit import fit_table
+from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, save
 from riskad.app.noticed import Progress
 from riskad.app.score import ScoreReport, score_table
@@ -22,10 +23,9 @@ from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.tables.reading import read_table
 from riskad.tables.writing import write_table
 
-N_ANOMALIES = 60  # of the 212 malignant samples: anomalies should be rare
-LABELLED = {"benign": 20, "malignant": 6}
-SHARE_NEW = 0.4
-TOP = 10
+_ANOMALIES = 60  # of the 212 malignant samples: anomalies should be rare
+_LABELLED = {"benign": 20, "malignant": 6}
+_TOP = 10
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,15 @@ def make_tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     )
     benign = np.flatnonzero(full["truth"] == "benign")
     malignant = np.flatnonzero(full["truth"] == "malignant")
-    rows = rng.permutation(np.concatenate([benign, rng.choice(malignant, N_ANOMALIES, False)]))
+    rows = rng.permutation(np.concatenate([benign, rng.choice(malignant, _ANOMALIES, False)]))
     samples = pl.Series("sample", [f"S{i:03}" for i in range(1, len(rows) + 1)])
     full = full[rows].insert_column(0, samples)
     old, new = train_test_split(
-        np.arange(full.height), test_size=SHARE_NEW, stratify=full["truth"], random_state=seed
+        np.arange(full.height), test_size=0.4, stratify=full["truth"], random_state=seed
     )
     table, truth = full[old].drop("truth"), full[old]["truth"]
     labels = np.full(len(truth), "", dtype=object)
-    for value, count in LABELLED.items():
+    for value, count in _LABELLED.items():
         labels[rng.choice(np.flatnonzero(truth == value), count, replace=False)] = value
     labelled = table.with_columns(label=pl.Series(labels.tolist(), dtype=pl.String))
     return labelled, full[new].drop("truth"), full[new]["truth"]
@@ -135,11 +135,11 @@ def _judge(
     codes: NDArray[np.int16], scores: NDArray[np.float64], flagged: NDArray[np.bool_]
 ) -> Quality:
     anomalous = codes == ANOMALY
-    top = np.argsort(-scores, kind="stable")[:TOP]
+    top = np.argsort(-scores, kind="stable")[:_TOP]
     return Quality(
         auc=auc_with_interval(codes, scores),
         average_precision=float(average_precision_score(anomalous, scores)),
-        top=TOP,
+        top=_TOP,
         top_right=int(anomalous[top].sum()),
         flagged=int(flagged.sum()),
         flagged_right=int((anomalous & flagged).sum()),

@@ -18,10 +18,9 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.explain import with_reasons
 from riskad.app.fit import Fit, plain_parameters
-from riskad.app.fit_report import FitReport
+from riskad.app.fit_report import FitReport, HeldOutQuality, KindScores, ScoreDistribution
 from riskad.app.model_files import ModelHeader, make_header
 from riskad.app.noticed import Progress, no_warnings
-from riskad.app.quality import FEWEST_FOR_CURVES, count_scores, measure_quality
 from riskad.app.reasons import Reasons, explain_rows
 from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS, Suspect
 from riskad.app.score import score_table
@@ -29,13 +28,21 @@ from riskad.core.labels import LabelCounts
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.capacity import review_rows, review_table
 from riskad.detectors.description import SelfDescribing
-from riskad.metrics.ranking import auc_with_interval
+from riskad.metrics.ranking import (
+    auc_with_interval,
+    precision_recall_with_interval,
+    reliability,
+    roc_with_interval,
+)
 from riskad.tables.preparation import TablePreparer
-
-__all__ = ["describe_fit", "describe_model", "describe_table"]
 
 _REASONS = 4  # of each suspicious row
 _UNNAMED = "an unnamed table"
+FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
+_FEWEST_FOR_RELIABILITY = 5
+_RELIABILITY_BINS = 5
+_BINS = 40
+_FEW = 60  # rows that a chart can show one by one
 
 
 def describe_model(model: Any, header: ModelHeader) -> FitReport:
@@ -100,7 +107,7 @@ def _calibrated(report: FitReport, calibration: Calibration | None) -> FitReport
 
 
 def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
-    """Complete the report of a fit, for `riskad.app.report.files.write_report`.
+    """Complete the report of a fit, for `riskad.app.report.documents.write_report`.
 
     Examples
     --------
@@ -189,3 +196,64 @@ def _with_rows(
         command=command,
         reported=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+# --- what held-out scores show ------------------------------------------------------------
+
+
+def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
+    """Measure quality by held-out scores; None with fewer than 3 labelled rows of a kind."""
+    if calibration is None:
+        return None
+    n, m = len(calibration.normals), len(calibration.anomalies)
+    if min(n, m) < FEWEST_FOR_CURVES:
+        return None
+    codes, scores = calibration.codes, calibration.scores
+    rate, effect = calibration.rate, calibration.group_effect
+    reliable, why_not = None, ""
+    if rate is None:
+        why_not = "that takes an anomaly rate, which these labels do not tell"
+    elif min(n, m) < _FEWEST_FOR_RELIABILITY:
+        why_not = (
+            f"that takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind, and there "
+            f"are {min(n, m)} of the rarer kind"
+        )
+    else:
+        likely = calibration.anomaly_probability(scores)
+        reliable = reliability(codes, likely, calibration.pi_n, _RELIABILITY_BINS)
+    return HeldOutQuality(
+        roc=roc_with_interval(codes, scores, effect=effect),
+        precision_recall=precision_recall_with_interval(codes, scores, rate, effect=effect),
+        precision_rate=m / (m + n) if rate is None else calibration.pi_n,
+        reliability=reliable,
+        why_no_reliability=why_not,
+    )
+
+
+def count_scores(
+    calibration: Calibration | None, threshold: float, scores: NDArray[np.float64] | None
+) -> ScoreDistribution:
+    """Count the scores of a fit, and those of a table that was scored later, in common bins.
+
+    They reach from the 1% to the 99% quantile of the kinds, and to the threshold.
+    """
+    kinds: dict[str, tuple[NDArray[Any], int]] = {}
+    if calibration is not None:
+        labelled = {"normal": calibration.normals, "anomaly": calibration.anomalies}
+        kinds = {kind: (each, len(each)) for kind, each in labelled.items()}
+        kinds["unlabelled"] = (calibration.unlabelled, calibration.n_unlabelled)
+    if scores is not None:
+        kinds["table"] = (scores, len(scores))
+    kinds = {kind: each for kind, each in kinds.items() if each[1]}
+    ends = [np.quantile(each, (0.01, 0.99)) for each, _ in kinds.values()]
+    low, high = min(threshold, *(end[0] for end in ends)), max(threshold, *(end[1] for end in ends))
+    if not low < high:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, _BINS + 1)
+    spread = []
+    for kind, (each, rows) in kinds.items():  # those kept may be quantiles of more rows
+        counts, _ = np.histogram(np.clip(each, edges[0], edges[-1]), edges)
+        counts = np.rint(counts * (rows / len(each))).astype(int)
+        shown = each.tolist() if rows <= _FEW else []
+        spread.append(KindScores(kind, rows, counts.tolist(), shown))
+    return ScoreDistribution(edges.tolist(), spread)

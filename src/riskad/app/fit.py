@@ -1,14 +1,13 @@
 """Fit a detector on a table, in memory or in files, and report what happened.
 
 `fit_table` is the recipe: read, label, prepare, fit, hold out, calibrate, decide, report, explain.
-The functions below it are its steps, in this order.
+Below it are the steps that take more than a line, in this order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -19,34 +18,21 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
+from riskad.app import results
 from riskad.app.explain import explain_fit
 from riskad.app.fit_report import FitReport
 from riskad.app.fit_warnings import list_warnings
-from riskad.app.hold_out import Evidence, TrainingRows, describe_hold_out, hold_out
+from riskad.app.hold_out import TrainingRows, describe_hold_out, hold_out
 from riskad.app.noticed import NOTICED, Progress
 from riskad.app.reasons import Reasons, choose_usual_row
-from riskad.app.results import (
-    RESULT_COLUMNS,
-    check_not_scored,
-    describe_left_out,
-    earlier_results,
-    free_name,
-    own_decision,
-    pick_features,
-    rank,
-    score_columns,
-    score_rows,
-    suspects_of,
-)
 from riskad.app.spec import LABEL_SAMPLING, FitSpec
 from riskad.core.checks import DataWarning, InputError, enumerate_names
 from riskad.core.labels import UNLABELLED, Codes
 from riskad.decisions.anomaly_rate import check_label_source
-from riskad.decisions.calibration import Calibration, count_groups
-from riskad.decisions.capacity import CapacityPlan, plan_capacity, review_rows, review_table
+from riskad.decisions.calibration import count_groups
+from riskad.decisions.capacity import plan_capacity, review_rows, review_table
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.thresholds import Threshold
-from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.rows.engine import Engine
@@ -54,6 +40,7 @@ from riskad.tables.cells import to_text
 from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.labelled import FrameTable, KeptRows, LabelledTable, open_table
 from riskad.tables.notes import catch_kinds
+from riskad.tables.paths import find_tables
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.reading import is_larger_than_memory, read_table
 
@@ -156,55 +143,92 @@ def fit_table(
 
     progress("Reading the labels")
     labelled = _open(table, spec, engine)
-    notes: list[Warning] = []
-    if spec.model == "auto" and not labelled.counts.normal + labelled.counts.anomaly:
+    counts, notes = labelled.counts, list[Warning]()
+    if spec.model == "auto" and not counts.normal + counts.anomaly:
         spec = replace(spec, model="outliers", settings={}, label_sampling="unknown")
         detector = make_detector_of(spec)
         notes.append(DataWarning(_NO_LABELS))
-    _check_counts(detector, labelled, spec.model)
+    try:
+        detector._check_counts(counts)
+    except InputError as error:
+        if spec.model == "auto":
+            raise
+        raise InputError(f"{error} Or choose model='auto', which does without.") from error
 
     progress("Preparing the columns")
     tags = detector_tags(detector)
     preparer = TablePreparer(kinds=spec.kinds, group=spec.group, encode=not tags.accepts_frames)
     model = Pipeline([("prepare", preparer), ("detect", detector)])
+    earlier = results.earlier_results(labelled.columns)
+    columns = [name for name in labelled.columns if name not in earlier]
+    results.check_not_scored(columns, results.RESULT_COLUMNS[:3])
+    features = results.pick_features(labelled.columns, labelled.label, spec, earlier)
     with catch_kinds(*NOTICED) as preparation_notes:
-        kept = labelled.prepare(preparer, _features_of(labelled, spec))
+        kept = labelled.prepare(preparer, features)
         rows = TrainingRows.of(preparer, kept, spec.time)
-    _check_dense(detector, rows.features)
-    chosen = _sampling_of(labelled, kept, spec.label_sampling if sampling is None else sampling)
-    plan = None if spec.capacity is None else _plan(spec.capacity, labelled, rows)
-    rule = plan.rule if plan is not None else spec.rule or tags.threshold
+    sampling = spec.label_sampling if sampling is None else sampling
+    label_source = _label_source(labelled, kept, sampling)
+    plan, rule = None, spec.rule or tags.threshold
+    if spec.capacity is not None:
+        moments = None if rows.time is None else rows.parsed[rows.time]
+        n_rows = labelled.n_rows
+        plan = plan_capacity(spec.capacity, n_rows, counts.unlabelled, rows.time, moments)
+        rule = plan.rule
 
     progress("Fitting the model")
     with catch_kinds(*NOTICED) as fit_notes:
-        _fit_detector(detector, labelled, rows, chosen, progress)
+        _fit_detector(detector, labelled, rows, label_source, progress)
 
     progress("Scoring the rows")
-    scores, novelty = score_rows(detector, rows.features)
+    scores, novelty = results.score_rows(detector, rows.features)
     choose_usual_row(model, rows.parsed, scores)
 
     progress("Checking it on held-out labelled rows")
-    evidence = hold_out(model, rows, scores, spec.anomaly_rate, chosen)
-    detector.calibration_ = _calibrate(evidence, rows, labelled)
+    evidence = hold_out(model, rows, scores, spec.anomaly_rate, label_source)
+    # Intervals count groups, and copies of a labelled row count once.
+    groups = None if rows.groups is None else rows.groups[~rows.repeats]
+    calibration = count_groups(evidence.calibration, rows.codes[~rows.repeats], groups)
+    detector.calibration_ = calibration = replace(calibration, n_unlabelled=counts.unlabelled)
+
     detector.set_threshold(rule)
     if not hasattr(detector, "unlabelled_"):
         remember_unlabelled(detector, rows.features, rows.codes)
     if spec.forget_rows:
         detector._forget_rows()
-
     flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty)
-    report = _report(
+
+    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
+    notes += [*preparation_notes, *fit_notes]
+    preparation = preparer.describe()
+    if earlier:
+        preparation.append(f"left out {', '.join(earlier)}: results of an earlier run")
+    report = FitReport(
         spec=spec,
         source=source,
-        labelled=labelled,
-        kept=kept,
-        rows=rows,
-        model=model,
-        evidence=evidence,
-        plan=plan,
+        rows=labelled.n_rows,
+        labels=counts,
+        reading=_reading(labelled, kept, detector),
+        columns=preparer.kinds_,
+        preparation=preparation,
+        model=type(detector).__name__,
+        settings=plain_parameters(detector),
+        fitted=detector._describe(),
+        summary=detector._describe_in_words(),
+        kept_rows=detector._kept_rows(),
+        evidence=describe_hold_out(detector, rows, spec.group, evidence.auc),
+        auc=evidence.auc,
+        why_no_auc=evidence.why_no_auc,
+        over_time=evidence.periods,
+        rule=str(detector.threshold_),
+        threshold=detector._anomaly_threshold,
         flagged=flagged,
-        ranked=ranked,
-        notes=[*notes, *preparation_notes, *fit_notes],
+        flagged_of=counts.unlabelled,
+        rate=calibration.rate,
+        labels_random_p=calibration.random_p_value,
+        capacity=plan,
+        warnings=list_warnings(model, kept, counts, notes, evidence),
+        top=results.suspects_of(ranked.head(spec.top), spec.id),
+        review=review_table(review, flagged, str(detector.threshold_)),
     )
     fitted(model, report)
 
@@ -226,8 +250,8 @@ def make_detector_of(spec: FitSpec) -> Any:
     rate = spec.anomaly_rate
     if rate is not None:
         entry = DETECTORS[spec.model]
-        if "contamination" in entry.load()._get_param_names():
-            settings.setdefault("contamination", rate)
+        if "anomaly_rate" in entry.load()._get_param_names():
+            settings.setdefault("anomaly_rate", rate)
         if 0 < rate < 1 and any(setting.name == "prior" for setting in entry.settings):
             settings.setdefault("prior", 1 - rate)
     detector = make_detector(spec.model, settings)
@@ -245,124 +269,72 @@ def _open(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
             "of `riskad label` (journal=...). model='outliers' does without."
         )
     if isinstance(table, str | Path):
-        table = _read(table, in_memory=labels is None)
+        paths = find_tables([table])
+        in_batches = labels is not None and is_larger_than_memory(paths)
+        table = paths if in_batches else read_table(paths[0])
     if labels is not None and not is_frame(table):
         return open_table(table, labels, engine)
     frame = table if isinstance(table, pl.DataFrame) else as_polars(table)
     if labels is None:
-        _check_forgotten(frame, spec)
+        # Labels whose column was not named would be learned from as any other column.
+        for name in frame.columns if spec.model == "auto" else []:
+            if name.strip().lower() in _LABEL_NAMES and name not in spec.drop:
+                raise InputError(
+                    f"The table has a column {name!r}. If it holds labels, say so: label={name!r}; "
+                    f"if not, leave it out, drop={name!r}, or use it as any other: "
+                    "model='outliers'."
+                )
         return FrameTable(frame, None)
-    if spec.model == "auto" and not labels.normal and not labels.anomaly and _is_blank(frame, spec):
-        return FrameTable(frame.drop(labels.column), None)
+    has_column = labels.column in frame.columns and frame.height
+    if spec.model == "auto" and not labels.normal and not labels.anomaly and has_column:
+        texts = to_text(frame[labels.column]).str.strip_chars()
+        if texts.replace("", None).is_null().all():
+            return FrameTable(frame.drop(labels.column), None)
     return FrameTable(frame, labels)
 
 
-def _read(path: str | Path, in_memory: bool) -> Any:
-    """The table of one file, or the Parquet files themselves if they are read in batches."""
-    from riskad.tables.paths import find_tables
-
-    paths = find_tables([path])
-    return paths if not in_memory and is_larger_than_memory(paths) else read_table(paths[0])
+# --- prepare, fit -------------------------------------------------------------------------
 
 
-def _is_blank(frame: pl.DataFrame, spec: FitSpec) -> bool:
-    """Whether the column of labels is there, and blank in every row."""
-    if spec.label not in frame.columns or not frame.height:
-        return False
-    texts = to_text(frame[spec.label]).str.strip_chars()
-    return bool(texts.replace("", None).is_null().all())
-
-
-def _check_forgotten(frame: pl.DataFrame, spec: FitSpec) -> None:
-    """Refuse to learn from labels as from any other column, where their name was forgotten."""
-    if spec.model == "outliers":
-        return
-    for name in frame.columns:
-        if name.strip().lower() in _LABEL_NAMES and name not in spec.drop:
-            raise InputError(
-                f"The table has a column {name!r}. If it holds labels, say so: label={name!r}; if "
-                f"not, leave it out, drop={name!r}, or use it as any other: model='outliers'."
-            )
-
-
-def _check_counts(detector: Detector, labelled: LabelledTable, model: str) -> None:
-    try:
-        detector._check_counts(labelled.counts)
-    except InputError as error:
-        if model == "auto":
-            raise
-        raise InputError(f"{error} Or choose model='auto', which does without.") from error
-
-
-# --- prepare ------------------------------------------------------------------------------
-
-
-def _features_of(labelled: LabelledTable, spec: FitSpec) -> list[str]:
-    """The columns to learn from; an error if results would overwrite some."""
-    earlier = earlier_results(labelled.columns)
-    check_not_scored([c for c in labelled.columns if c not in earlier], RESULT_COLUMNS[:3])
-    return pick_features(labelled.columns, labelled.label, spec, earlier)
-
-
-def _sampling_of(labelled: LabelledTable, kept: KeptRows, sampling: Any) -> str | np.ndarray:
+def _label_source(labelled: LabelledTable, kept: KeptRows, sampling: Any) -> str | np.ndarray:
     """How rows were chosen for labelling: a word, or one for each row in memory."""
+    words = ", ".join(LABEL_SAMPLING)
     if isinstance(sampling, str):
         if sampling in LABEL_SAMPLING:
             return sampling
         if sampling not in labelled.columns:
             raise InputError(
-                f"label_sampling={sampling!r} is neither one of {', '.join(LABEL_SAMPLING)} nor a "
-                f"column; there are {enumerate_names(labelled.columns)}."
+                f"label_sampling={sampling!r} is neither one of {words} nor a column; there are "
+                f"{enumerate_names(labelled.columns)}."
             )
     if not kept.complete:
         raise InputError(
-            "label_sampling for each row takes a table that is in memory as a whole; say one of "
-            f"{', '.join(LABEL_SAMPLING)} of all rows."
+            "label_sampling by row takes a table that fits in memory; give one of "
+            f"{words} for all rows instead."
         )
     if isinstance(sampling, str):
-        sampling = labelled.fold(_words, list.__add__, [sampling])
-    return check_label_source(sampling, len(kept.codes))
-
-
-def _words(frame: pl.DataFrame, codes: Codes, first_row: int) -> list[str]:
-    texts = frame.to_series(0).cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
-    return texts.to_list()
-
-
-def _check_dense(detector: Detector, matrix: Any) -> None:
-    """Networks do not take sparse matrices, which tables with many different texts become."""
-    if sparse.issparse(matrix) and not detector.__sklearn_tags__().input_tags.sparse:
-        raise InputError(
-            f"The text columns of this table have so many values that they become "
-            f"{matrix.shape[1]:,} columns, mostly zeros, which networks do not take. Leave the "
-            "longest out with drop, or choose model='auto'."
-        )
-
-
-def _plan(capacity: str, labelled: LabelledTable, rows: TrainingRows) -> CapacityPlan:
-    """How many rows arrive per period of the capacity."""
-    moments = None if rows.time is None else rows.parsed[rows.time]
-    counts = labelled.counts
-    return plan_capacity(capacity, labelled.n_rows, counts.unlabelled, rows.time, moments)
-
-
-# --- fit, hold out, calibrate -------------------------------------------------------------
+        columns = labelled.fold(lambda frame, *_: [frame.to_series(0)], list.__add__, [sampling])
+        texts = pl.concat([column.cast(pl.String) for column in columns])
+        sampling = texts.fill_null("").str.strip_chars().str.to_lowercase()
+    return check_label_source(list(sampling), len(kept.codes))
 
 
 def _fit_detector(
-    detector: Detector,
-    labelled: LabelledTable,
-    rows: TrainingRows,
-    sampling: Any,
-    progress: Progress,
+    detector: Any, labelled: LabelledTable, rows: TrainingRows, source: Any, progress: Progress
 ) -> None:
+    if sparse.issparse(rows.features) and not detector.__sklearn_tags__().input_tags.sparse:
+        raise InputError(
+            f"The text columns of this table have so many values that they become "
+            f"{rows.features.shape[1]:,} columns, mostly zeros, which networks do not take. Leave "
+            "the longest out with drop, or choose model='auto'."
+        )
     tags = detector_tags(detector)
     if tags.accepts_any_source and labelled.training_rows is not None:
         detector.fit(labelled.training_rows)
         return
     options: dict[str, Any] = {}
     if tags.cross_fits:  # for the others, groups matter when their folds are fitted
-        options = {"groups": rows.groups, "label_source": sampling}
+        options = {"groups": rows.groups, "label_source": source}
     listens = tags.reports_progress and detector.callback is None
     if listens:
         detector.set_params(callback=progress)
@@ -371,13 +343,6 @@ def _fit_detector(
     finally:
         if listens:
             detector.set_params(callback=None)
-
-
-def _calibrate(evidence: Evidence, rows: TrainingRows, labelled: LabelledTable) -> Calibration:
-    """The basis of decisions: intervals count groups, and copies of a labelled row count once."""
-    groups = None if rows.groups is None else rows.groups[~rows.repeats]
-    calibration = count_groups(evidence.calibration, rows.codes[~rows.repeats], groups)
-    return replace(calibration, n_unlabelled=labelled.counts.unlabelled)
 
 
 # --- decide -------------------------------------------------------------------------------
@@ -395,14 +360,37 @@ def _rank(
 
     The top k depend on all rows; the threshold is then set again.
     """
-    detector, in_memory = model[1], labelled.in_memory
+    preparer, detector = model[0], model[1]
+    in_memory, earlier = labelled.in_memory, results.earlier_results(labelled.columns)
     shown_rows = labelled.n_rows if in_memory else max(_RANKED_ROWS, top)
     most = max(shown_rows, rule.top_rows)
-    earlier = earlier_results(labelled.columns)
-    row = free_name([*(c for c in labelled.columns if c not in earlier), labelled.label])
-    judging = partial(_judge, model=model, scores=scores if in_memory else None, most=most, row=row)
+    row = results.free_name([*(c for c in labelled.columns if c not in earlier), labelled.label])
+    known = scores if in_memory else None
+
+    def judge(frame: pl.DataFrame, codes: Codes, first_row: int) -> tuple[int, pl.DataFrame]:
+        """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
+        unlabelled = np.asarray(codes == UNLABELLED)
+        rows = frame.with_row_index(row, first_row).filter(unlabelled)
+        if known is not None:
+            scores = known[unlabelled]
+        elif rows.height:
+            scores = detector.anomaly_score(preparer.transform(rows, quiet=True))
+        else:
+            scores = np.empty(0)
+        scored = rows.with_columns(pl.Series("anomaly_score", scores, dtype=pl.Float64))
+        if rows.height > most:  # the others need not be sorted
+            scored = scored.filter(scores >= np.partition(scores, -most)[-most])
+        flagged = int((scores > detector._anomaly_threshold).sum())
+        return flagged, results.rank(scored).head(most)
+
+    def join(
+        first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame]
+    ) -> tuple[int, pl.DataFrame]:
+        both = pl.concat([first[1], second[1]], how="vertical_relaxed")
+        return first[0] + second[0], results.rank(both).head(most)
+
     shown = [name for name in labelled.shown_columns if name not in earlier]
-    flagged, worst = labelled.fold(judging, partial(_join, most=most), shown)
+    flagged, worst = labelled.fold(judge, join, shown)
     highest = worst["anomaly_score"].to_numpy()
     if rule.depends_on_table and len(highest):
         calibration = detector.calibration_
@@ -413,100 +401,19 @@ def _rank(
     if novelty is not None:  # of rows in files there may be too many to store
         keep = in_memory and "novelty" not in worst.columns
         novelty = novelty[worst[row].to_numpy() - 1] if keep else None
-    results = pl.DataFrame(score_columns(detector, highest, own_decision(detector), novelty))
-    ranked = worst.drop("anomaly_score").hstack(results)
+    decision = results.own_decision(detector)
+    added = pl.DataFrame(results.score_columns(detector, highest, decision, novelty))
+    ranked = worst.drop("anomaly_score").hstack(added)
     if labelled.label not in ranked.columns:
         ranked = ranked.with_columns(pl.lit(None, dtype=pl.String).alias(labelled.label))
-    others = [name for name in ranked.columns if name not in (row, *results.columns)]
-    return flagged, ranked.select(row, *results.columns, *others).head(shown_rows)
-
-
-def _judge(
-    frame: pl.DataFrame,
-    codes: Codes,
-    first_row: int,
-    *,
-    model: Pipeline,
-    scores: NDArray[np.float64] | None,
-    most: int,
-    row: str,
-) -> tuple[int, pl.DataFrame]:
-    """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
-    preparer, detector = model[0], model[1]
-    unlabelled = np.asarray(codes == UNLABELLED)
-    rows = frame.with_row_index(row, first_row).filter(unlabelled)
-    if scores is not None:
-        scores = scores[unlabelled]
-    elif rows.height:
-        scores = detector.anomaly_score(preparer.transform(rows, quiet=True))
-    else:
-        scores = np.empty(0)
-    scored = rows.with_columns(pl.Series("anomaly_score", scores, dtype=pl.Float64))
-    if rows.height > most:  # the others need not be sorted
-        scored = scored.filter(scores >= np.partition(scores, -most)[-most])
-    return int((scores > detector._anomaly_threshold).sum()), rank(scored).head(most)
-
-
-def _join(
-    first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame], *, most: int
-) -> tuple[int, pl.DataFrame]:
-    both = pl.concat([first[1], second[1]], how="vertical_relaxed")
-    return first[0] + second[0], rank(both).head(most)
+    others = [name for name in ranked.columns if name not in (row, *added.columns)]
+    return flagged, ranked.select(row, *added.columns, *others).head(shown_rows)
 
 
 # --- report -------------------------------------------------------------------------------
 
 
-def _report(
-    *,
-    spec: FitSpec,
-    source: str,
-    labelled: LabelledTable,
-    kept: KeptRows,
-    rows: TrainingRows,
-    model: Pipeline,
-    evidence: Evidence,
-    plan: CapacityPlan | None,
-    flagged: int,
-    ranked: pl.DataFrame,
-    notes: Sequence[Warning],
-) -> FitReport:
-    """What was done and found, without the effects of columns."""
-    preparer, detector = model[0], model[1]
-    calibration = detector.calibration_
-    rule = str(detector.threshold_)
-    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
-    return FitReport(
-        spec=spec,
-        source=source,
-        rows=labelled.n_rows,
-        labels=labelled.counts,
-        reading=_reading(labelled, kept, detector),
-        columns=preparer.kinds_,
-        preparation=preparer.describe() + describe_left_out(earlier_results(labelled.columns)),
-        model=type(detector).__name__,
-        settings=plain_parameters(detector),
-        fitted=detector._describe(),
-        summary=detector._describe_in_words(),
-        kept_rows=detector._kept_rows(),
-        evidence=describe_hold_out(detector, rows, spec.group, evidence.auc),
-        auc=evidence.auc,
-        why_no_auc=evidence.why_no_auc,
-        over_time=evidence.periods,
-        rule=rule,
-        threshold=detector._anomaly_threshold,
-        flagged=flagged,
-        flagged_of=labelled.counts.unlabelled,
-        rate=calibration.rate,
-        labels_random_p=calibration.random_p_value,
-        capacity=plan,
-        warnings=list_warnings(model, kept, labelled.counts, notes, evidence),
-        top=suspects_of(ranked.head(spec.top), spec.id),
-        review=review_table(review, flagged, rule),
-    )
-
-
-def _reading(labelled: LabelledTable, kept: KeptRows, detector: Detector) -> list[str]:
+def _reading(labelled: LabelledTable, kept: KeptRows, detector: Any) -> list[str]:
     """How files larger than memory were read, and which rows were learned from."""
     if labelled.in_memory:
         return []
@@ -518,7 +425,7 @@ def _reading(labelled: LabelledTable, kept: KeptRows, detector: Detector) -> lis
     return [*labelled.how_read(), learned]
 
 
-def plain_parameters(detector: Detector) -> dict[str, Any]:
+def plain_parameters(detector: Any) -> dict[str, Any]:
     """Return the parameters of an estimator in a form that JSON can hold."""
     parameters = detector.get_params(deep=False)
     plain = (str, int, float, bool, type(None))

@@ -12,16 +12,46 @@ from typing import Any
 
 from riskad.app.explain import ColumnEffect
 from riskad.app.hold_out import Period
-from riskad.app.quality import HeldOutQuality, ScoreDistribution
 from riskad.app.results import Suspect
 from riskad.app.spec import FitSpec
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import RateEstimate
 from riskad.decisions.capacity import CapacityPlan, ReviewReport
-from riskad.metrics.ranking import Auc, AucDifference
+from riskad.metrics.ranking import Auc, AucDifference, Curve, Reliability
 from riskad.storage.records import Count, about
 
-__all__ = ["FitReport", "ModelBefore"]
+
+@dataclass(frozen=True)
+class HeldOutQuality:
+    """Curves over held-out labelled rows, with 95% intervals.
+
+    `precision_rate` is the anomaly rate for which precision is stated: the estimated one, or the
+    share of anomalies among labelled rows.
+    """
+
+    roc: Curve
+    precision_recall: Curve
+    precision_rate: float
+    reliability: Reliability | None
+    why_no_reliability: str
+
+
+@dataclass(frozen=True)
+class KindScores:
+    """Anomaly scores of the rows of one kind: counts in bins, and each score if they are few."""
+
+    kind: str
+    rows: int
+    counts: list[int]
+    scores: list[float]
+
+
+@dataclass(frozen=True)
+class ScoreDistribution:
+    """Scores by kind of row; the first and the last bin also hold what lies beyond them."""
+
+    edges: list[float]
+    kinds: list[KindScores]
 
 
 @dataclass(frozen=True)

@@ -27,76 +27,76 @@ def list_warnings(
     model: Pipeline,
     kept: KeptRows,
     counts: LabelCounts,
-    noted: Sequence[Warning],
+    notes: Sequence[Warning],
     evidence: Evidence,
 ) -> list[str]:
     """Return everything that the user should know, in sentences.
 
-    `counts` are the labels of the whole table, `noted` the warnings of the fit.
+    `kept` are the rows in memory, `counts` the labels of the whole table, `notes` the warnings of
+    the fit.
     """
     preparer, detector = model[0], model[1]
-    sentences = []
-    # Labels that a detector does not use are too expensive to waste unnoticed.
+    warnings, used = [], detector._used_kinds()  # labels are too expensive to waste unnoticed
     for kind, count, name in (
         (NORMAL, counts.normal, "normal rows"),
         (ANOMALY, counts.anomaly, "anomalies"),
     ):
-        if count and kind not in detector._used_kinds():
-            sentences.append(
+        if count and kind not in used:
+            warnings.append(
                 f"the {detector.risk} risk does not use the {count:,} labelled {name}; rad uses "
                 "both kinds of label."
             )
-    sentences += map(str, noted)
+    warnings += map(str, notes)
     constant = [name for name, kind in preparer.kinds_.items() if kind == "constant"]
     if constant:
-        sentences.append(
-            "columns that hold the same value in every row were left out: "
-            f"{enumerate_names(constant)}."
-        )
+        names = enumerate_names(constant)
+        warnings.append(f"columns that hold the same value in every row were left out: {names}.")
     kinds = {column.name: column.kind for column in preparer.used()}
-    sentences += map(str, check_data(kept.parsed, kept.codes, kinds))
+    warnings += map(str, check_data(kept.parsed, kept.codes, kinds))
     if 0 < counts.anomaly < _FEW_ANOMALIES:
-        known = "labelled anomaly is" if counts.anomaly == 1 else "labelled anomalies are"
-        sentences.append(
-            f"{counts.anomaly} {known} few: another one could change the ranking, and what is said "
-            "of its quality and of the anomaly rate is vague. Label more."
+        few = "labelled anomaly is" if counts.anomaly == 1 else "labelled anomalies are"
+        warnings.append(
+            f"{counts.anomaly} {few} few: one more could change the ranking, and its quality and "
+            "the anomaly rate are known only roughly. Label more."
         )
-    risk = detector._describe().get("risk_parts", {}).get("total", 0.0)
-    if risk < 0 and detector_tags(detector).supports_guarded_risks:
+    total = detector._describe().get("risk_parts", {}).get("total", 0.0)
+    if total < 0 and detector_tags(detector).supports_guarded_risks:
         more = "Regularise more (lam='tight' or lam='theorem'), or choose"
         remedy = more if "lam" in detector.get_params() else "Choose"
-        sentences.append(
-            f"the estimated risk is negative ({risk:.3g}), which no true risk is: the fit follows "
+        warnings.append(
+            f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
             f"noise in the labelled rows. {remedy} the risk with a guard (risk='nnrad')."
         )
-    sentences += _not_drawn_at_random(evidence)
-    if evidence.beyond >= _MANY:
-        sentences.append(
-            f"{evidence.beyond:.0%} of the unlabelled rows are like hardly any labelled one: how "
-            "well these are ranked, nothing here can tell. Label some of them, drawn at random."
-        )
-    return sentences + _unlike_the_unlabelled(preparer, kept, evidence, detector._seed)
+    warnings += _not_drawn_at_random(evidence)
+    return warnings + _unlike_the_unlabelled(preparer, kept, evidence, detector.random_state)
 
 
 def _not_drawn_at_random(evidence: Evidence) -> list[str]:
-    """Describe the limits of labelled rows that score unlike a random sample."""
-    calibration = evidence.calibration
+    """Describe the limits of labelled rows that were chosen, or score unlike a random sample."""
+    calibration, lines = evidence.calibration, []
     p, source, rate = calibration.random_p_value, calibration.label_source, calibration.rate
-    if p is None or p >= SURPRISE or source == "chosen":
-        return []
-    seen = f"labelled rows score unlike a random sample of the table (p = {p:.1g})"
-    alike = "the AUC and p-values are those of rows like the labelled ones"
-    if evidence.weighted_auc is not None:
-        alike += (
-            f" (weighted towards the unlabelled ones the AUC would be "
-            f"{evidence.weighted_auc.value:.3f}, which its interval allows for)"
+    if p is not None and p < SURPRISE and source != "chosen":
+        seen = f"labelled rows score unlike a random sample of the table (p = {p:.1g})"
+        alike = "the AUC and p-values are those of rows like the labelled ones"
+        if evidence.weighted_auc is not None:
+            alike += (
+                f" (weighted towards the unlabelled ones the AUC would be "
+                f"{evidence.weighted_auc.value:.3f}, which its interval allows for)"
+            )
+        if source == "random" or rate is None or rate.assumption == GIVEN:
+            lines = [f"{seen}: {alike}."]
+        else:
+            lines = [
+                f"{seen}: the anomaly rate counts them as chosen, and {alike}. Label some rows "
+                "drawn at random and say so (label_sampling='random'), or give the rate "
+                "(anomaly_rate=...)."
+            ]
+    if evidence.beyond >= _MANY:
+        lines.append(
+            f"{evidence.beyond:.0%} of the unlabelled rows are like hardly any labelled one: "
+            "nothing here can tell how well these are ranked. Label some of them, drawn at random."
         )
-    if source == "random" or rate is None or rate.assumption == GIVEN:
-        return [f"{seen}: {alike}."]
-    return [
-        f"{seen}: the anomaly rate counts them as chosen, and {alike}. Label some rows drawn at "
-        "random and say so (label_sampling='random'), or give the rate (anomaly_rate=...)."
-    ]
+    return lines
 
 
 def _unlike_the_unlabelled(
@@ -108,8 +108,8 @@ def _unlike_the_unlabelled(
     scores = evidence.held_out
     if scores is not None:
         held = count_labels(kept.codes[~np.isnan(scores)])
-        if min(held.normal, held.unlabelled) < FEWEST_COMPARED or held.anomaly < FEWEST:
-            scores = None  # other fits are made, and score them
+        enough = min(held.normal, held.unlabelled) >= FEWEST_COMPARED and held.anomaly >= FEWEST
+        scores = scores if enough else None  # other fits are made, and score them
     with no_warnings():
         check = check_labels(
             preparer.matrix(kept.parsed),

@@ -6,6 +6,7 @@ fits to all earlier rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,6 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
 from riskad.decisions.calibration import Calibration, cross_scores
 from riskad.decisions.label_check import auc_with_weights, weigh_labelled
-from riskad.detectors.base import Detector
 from riskad.metrics.folds import (
     as_groups,
     count_independent,
@@ -60,11 +60,15 @@ class TrainingRows:
     parsed: pl.DataFrame
     codes: Codes
     features: Any
-    groups: NDArray[np.intp] | None  # group of each row; copies of a labelled row are in one
-    repeats: NDArray[np.bool_]  # whether a row is labelled and a copy of an earlier one that is
-    copies: NDArray[np.intp] | None  # number of each row's set of copies, if there are copies
+    groups: NDArray[np.intp] | None
+    """Group of each row; copies of a labelled row are in one."""
+    repeats: NDArray[np.bool_]
+    """Whether a row is labelled and a copy of an earlier one that is."""
+    copies: NDArray[np.intp] | None
+    """Number of each row's set of copies, if there are copies."""
     time: str | None
-    periods: NDArray[np.intp] | None  # period of each row, if a column of dates was named
+    periods: NDArray[np.intp] | None
+    """Period of each row, if a column of dates was named."""
 
     @classmethod
     def of(cls, preparer: TablePreparer, kept: KeptRows, time: str | None) -> TrainingRows:
@@ -116,26 +120,34 @@ def hold_out(
     unlabelled rows, if it is known, and `sampling` how rows were chosen for labelling: a word, or
     one for each row.
     """
+
+    def calibrate(held_out: NDArray[np.float64]) -> Calibration:
+        """The calibration by held-out scores, of which those of copies count once."""
+        detector = model[1]
+        own = getattr(detector, "calibration_", None)
+        zero = detector._anomaly_threshold if own is None else own.zero
+        counted, seed = np.where(rows.repeats, np.nan, held_out), detector.random_state
+        return Calibration.of(counted, rows.codes, scores, zero, anomaly_rate, seed, sampling)
+
     if rows.periods is None:
-        return _by_folds(model, rows, scores, anomaly_rate, sampling)
+        return _by_folds(model, rows, scores, calibrate)
     later = _score_later_rows(model, rows, scores)
     periods = _describe_periods(rows, later)
-    calibration = _calibrate(model[1], rows, later, scores, anomaly_rate, sampling)
+    calibration = calibrate(later)
     n, m = len(calibration.normals), len(calibration.anomalies)
     if min(n, m) < FEWEST_FOR_AUC:  # random folds decide
         why_no_auc = (
             f"it takes {FEWEST_FOR_AUC} labelled rows of each kind that are later by "
             f"{rows.time!r} than rows of both kinds; there are {n:,} normal and {m:,} anomalies"
         )
-        by_folds = _by_folds(model, rows, scores, anomaly_rate, sampling)
+        by_folds = _by_folds(model, rows, scores, calibrate)
         return replace(by_folds, auc=None, why_no_auc=why_no_auc, periods=periods)
     # Later rows of a group are judged by a fit that has seen its earlier ones, as in later use.
-    return Evidence(
-        calibration, _auc(calibration, rows, later), "", held_out=later, periods=periods
-    )
+    auc = _auc(calibration, rows, later)
+    return Evidence(calibration, auc, "", held_out=later, periods=periods)
 
 
-def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None, auc: Any) -> str:
+def describe_hold_out(detector: Any, rows: TrainingRows, group: str | None, auc: Any) -> str:
     """Describe which fits scored the held-out rows."""
     if rows.time is not None and auc is not None:
         by_time = f"scored by a fit to rows that are earlier by {rows.time!r}"
@@ -155,12 +167,11 @@ def _by_folds(
     model: Pipeline,
     rows: TrainingRows,
     scores: NDArray[np.float64],
-    anomaly_rate: float | None,
-    sampling: Any,
+    calibrate: Callable[[NDArray[np.float64]], Calibration],
 ) -> Evidence:
     preparer, detector = model[0], model[1]
     codes, groups = rows.codes, rows.groups
-    why_no_auc = _too_few(codes, groups, preparer.group)
+    why_no_auc = _why_no_auc(codes, groups, preparer.group)
     if hasattr(detector, "calibration_"):  # it may have sampled the unlabelled rows
         calibration = detector.calibration_.over(scores[codes == UNLABELLED])
         auc = getattr(detector, "auc_", None)
@@ -177,7 +188,7 @@ def _by_folds(
             held_out = np.full(len(codes), np.nan)
             reason = str(error).splitlines()[0]
             why_no_auc = f"a part of the rows cannot be fitted by itself ({reason})"
-        calibration = _calibrate(detector, rows, held_out, scores, anomaly_rate, sampling)
+        calibration = calibrate(held_out)
         if not why_no_auc and not min(len(calibration.normals), len(calibration.anomalies)):
             why_no_auc = _NOTHING_LEFT
         auc = None if why_no_auc else _auc(calibration, rows, held_out)
@@ -196,21 +207,6 @@ def _by_folds(
         evidence.auc, calibration.scores, calibration.codes, weighed.weights[counts]
     )
     return replace(evidence, auc=wider, weighted_auc=weighted, beyond=weighed.beyond)
-
-
-def _calibrate(
-    detector: Detector,
-    rows: TrainingRows,
-    held_out: NDArray[np.float64],
-    scores: NDArray[np.float64],
-    anomaly_rate: float | None,
-    sampling: Any,
-) -> Calibration:
-    """The calibration by held-out scores, of which those of copies count once."""
-    own = getattr(detector, "calibration_", None)
-    zero = detector._anomaly_threshold if own is None else own.zero
-    counted = np.where(rows.repeats, np.nan, held_out)
-    return Calibration.of(counted, rows.codes, scores, zero, anomaly_rate, detector._seed, sampling)
 
 
 def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.float64]) -> Auc:
@@ -233,19 +229,20 @@ def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float6
     return scores
 
 
-def _too_few(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
+def _why_no_auc(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
     """Why the labels, or groups that are held out as a whole, do not allow an AUC, if so."""
     counts = count_labels(codes)
     if min(counts.normal, counts.anomaly) < FEWEST_FOR_AUC:
         return f"it takes {FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
     if groups is None or labelled_folds(codes, 2, groups=groups):
         return ""
-    n, m = (count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
+    n, m = count_independent(codes, NORMAL, groups), count_independent(codes, ANOMALY, groups)
     together = "copies of a row" if column is None else f"rows of one {column!r}"
     different = "different rows" if column is None else "groups"
     return (
-        f"{together} are held out together, and the labelled rows cannot be parted so that both "
-        f"parts have both kinds: normal ones are of {n:,} {different}, anomalies of {m:,}"
+        f"{together} are held out together, and the labelled rows cannot be split so that both "
+        f"parts have both kinds: the normal ones are from {n:,} {different}, the anomalies from "
+        f"{m:,}"
     )
 
 
@@ -267,8 +264,8 @@ def _periods(
     periods = periods_of(codes, to_seconds(parsed[time]).fill_null(np.nan).to_numpy())
     if not periods.any():
         raise InputError(
-            f"time={time!r} tells no labelled row from another: all are of one moment, or blank. "
-            "Label rows of several, or leave time out."
+            f"time={time!r} does not order the labelled rows: all have the same date, or none. "
+            "Label rows of several dates, or leave time out."
         )
     return periods
 
@@ -288,7 +285,9 @@ def _score_later_rows(
     template, later = make_pipeline(model[0].refit(), detector), np.full(len(rows.codes), np.nan)
     for split in forward_splits(rows.periods):
         try:
-            part = cross_scores(template, rows.parsed, rows.codes, scores, [split], detector._seed)
+            part = cross_scores(
+                template, rows.parsed, rows.codes, scores, [split], detector.random_state
+            )
         except InputError:
             continue  # the earlier rows lack a kind of label, for instance
         later = np.where(np.isnan(part), later, part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,20 +79,9 @@ def look_table(
 ) -> TableLook:
     """Find for each column its kind, how it is written and what a fit would make of it.
 
-    Parameters
-    ----------
-    table
-        A frame, or frames that can be read several times, such as those of
-        `riskad.tables.reading.read_batches`. From these a random sample of rows is shown.
-    spec, **options
-        As in `riskad.fit_table`: labels, `id`, `drop`, `kinds`, `group`.
-    source, progress
-        Name of the table; a function that is called with each step.
-
-    Returns
-    -------
-    TableLook
-        What was found.
+    `table` is a frame, or frames that can be read several times, such as those of
+    `riskad.tables.reading.read_batches`; of these a random sample of rows is shown. The
+    specification is that of `riskad.fit_table`: labels, `id`, `drop`, `kinds`, `group`.
 
     Examples
     --------
@@ -189,12 +178,12 @@ def _look_at(
 
 def _values_by_label(column: Column, cells: pl.Series, codes: Codes | None) -> list[KindValues]:
     plain = column.plain(cells)
-    count = _by_level(plain) if column.extremes is None else _in_bins(plain)
     kinds = {"rows": np.ones(len(plain), dtype=bool)}
     if codes is not None:
         kinds = {kind: np.asarray(codes == code) for kind, code in _KINDS.items()}
+    bins = _levels(plain) if column.extremes is None else _bins(plain)
     return [
-        KindValues(kind, int(rows.sum()), _say(column, plain[rows]), count(plain[rows]))
+        KindValues(kind, int(rows.sum()), _say(column, plain[rows]), _count(plain[rows], bins))
         for kind, rows in kinds.items()
         if rows.any()
     ]
@@ -219,27 +208,28 @@ def _say(column: Column, plain: NDArray[Any]) -> str:
     return low if low == high else f"{middle} (half of them {low} to {high})"
 
 
-def _in_bins(plain: NDArray[Any]) -> Callable[[NDArray[Any]], list[int]]:
-    """A function that counts numbers in bins from the 1 % to the 99 % quantile of all."""
+def _bins(plain: NDArray[Any]) -> list[Any] | NDArray[np.float64]:
+    """The values of a column of numbers, or edges from the 1 % to the 99 % quantile if many."""
     numbers = plain[~np.isnan(plain)]
     different = np.unique(numbers)
     if len(different) <= _BINS:
-        return lambda values: [int((values == each).sum()) for each in different]
+        return list(different)
     low, high = np.quantile(numbers, (0.01, 0.99))
     if not low < high:
         low, high = low - 0.5, high + 0.5
-    edges = np.linspace(low, high, _BINS + 1)
-
-    def count(values: NDArray[Any]) -> list[int]:
-        clipped = np.clip(values[~np.isnan(values)], low, high)
-        counts: list[int] = np.histogram(clipped, edges)[0].tolist()
-        return counts
-
-    return count
+    return np.linspace(low, high, _BINS + 1)
 
 
-def _by_level(plain: NDArray[Any]) -> Callable[[NDArray[Any]], list[int]]:
-    """A function that counts the most frequent levels of all."""
+def _levels(plain: NDArray[Any]) -> list[Any]:
+    """The most frequent levels of a column."""
     levels = pl.Series("level", [None if v is None else str(v) for v in plain], dtype=pl.String)
-    top = levels.drop_nulls().value_counts(sort=True)["level"].head(_BINS).to_list()
-    return lambda values: [int((values == level).sum()) for level in top]
+    return levels.drop_nulls().value_counts(sort=True)["level"].head(_BINS).to_list()
+
+
+def _count(plain: NDArray[Any], bins: list[Any] | NDArray[np.float64]) -> list[int]:
+    """Count values, or numbers between edges; the outermost bins count what lies beyond them."""
+    if isinstance(bins, list):
+        return [int((plain == value).sum()) for value in bins]
+    numbers = np.clip(plain[~np.isnan(plain)], bins[0], bins[-1])
+    counts: list[int] = np.histogram(numbers, bins)[0].tolist()
+    return counts

@@ -62,6 +62,7 @@ __all__ = [
     "FORMAT_VERSION",
     "ModelHeader",
     "load",
+    "load_with_header",
     "make_header",
     "read_header",
     "save",
@@ -223,6 +224,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> bool((again.score_samples([[1.0], [8.0]]) == model.score_samples([[1.0], [8.0]])).all())
     True
     """
+    return load_with_header(path)[0]
+
+
+def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, ModelHeader]:
+    """Read a model that `save` wrote, and the header of its file."""
     header = read_header(path)
     path = check_input_file(path)
     members = _read_members(path, _MEMBERS)
@@ -238,7 +244,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise
     except InputError as error:
         raise _damaged(path, str(error)) from None
-    return model
+    return model, header
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:

@@ -20,10 +20,9 @@ from riskad.app.noticed import Progress, no_warnings
 from riskad.app.results import earlier_results, steps_of
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError, describe_column_difference
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
-from riskad.metrics.ranking import Auc, auc_difference
-from riskad.tables.labelled import FrameTable, LabelColumn
-from riskad.tables.preparation import TablePreparer
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.metrics.ranking import auc_difference
+from riskad.tables.labelled import FrameTable
 
 # Kinds whose change from one night to the next would surprise the user. Flags and dates are found
 # again: a third word turns a flag into a category, which is no mistake.
@@ -33,46 +32,34 @@ _NEW_LABELS = (
     "from, and of the new one each row is scored by a fit that has not seen it"
 )
 _NOT_TOLD = (
-    "it is not known which labels the old model has not learned from. Give a journal with the "
-    "answers since then, or a held-out table of labelled rows"
+    "which labels are new to the old model is not known. Give the journal with the answers since "
+    "then, or a held-out table of labelled rows"
 )
+_FINDINGS = {
+    "better": "the new model is clearly better",
+    "worse": "the new model is clearly worse",
+    "unclear": "no clear difference",
+}
 _OTHER_TABLE = "labels of a table that neither model has learned from"
 
 
 @dataclass(frozen=True)
 class Judging:
-    """The rows on which models are compared.
-
-    Attributes
-    ----------
-    unseen
-        By row of the table, whether the old model has not learned from its label.
-    sources
-        For each row, how it was chosen for labelling: "random" means by chance.
-    other
-        Another table with labels, which neither model learns from, instead of `unseen`.
-    """
+    """The rows on which models are compared."""
 
     unseen: NDArray[np.bool_] | None = None
+    """By row of the table, whether the old model has not learned from its label."""
     sources: Sequence[str] = ()
+    """For each row, how it was chosen for labelling: "random" means by chance."""
     other: FrameTable | None = None
-
-    @classmethod
-    def by_table(cls, frame: pl.DataFrame, labels: LabelColumn) -> Judging:
-        """Judge on another table, in which labels have the same meaning."""
-        return cls(other=FrameTable(frame, labels))
+    """Another table with labels, which neither model learns from, instead of `unseen`."""
 
 
 def refit_spec(header: ModelHeader, **labels: Any) -> FitSpec:
     """Return the specification of a model, with some of its label options replaced.
 
-    Parameters
-    ----------
-    header
-        The header of the model file.
-    **labels
-        Label options of `FitSpec`; those that are None or blank are taken from the fit, unless
-        another column is named, whose values have other meanings.
+    Those that are None or blank are taken from the fit, unless another column is named, whose
+    values have other meanings.
     """
     spec = _report_of(header).spec
     named = {name: value for name, value in labels.items() if value}
@@ -104,8 +91,7 @@ def refit_table(
     Parameters
     ----------
     old, header
-        Results of `riskad.load` and `riskad.app.model_files.read_header` for the last model. It
-        must come from `riskad.fit_table`, whose report is in the header.
+        The last model and the header of its file, which holds the report of `riskad.fit_table`.
     table
         All rows to learn from, old and new, with their labels.
     judging
@@ -129,11 +115,16 @@ def refit_table(
     rows = FrameTable(table, spec.labels)
     fit = fit_table(rows, spec, source=source, sampling=sampling, progress=progress, fitted=fitted)
     progress("Comparing it with the model before")
-    comparison, why_not = compare_models(old, fit.model, rows, fit.held_out, judging or Judging())
+    comparison, why_not = _compare(old, fit, rows, judging or Judging())
     worse = comparison is not None and comparison.difference.verdict == "worse"
     takes_over = even_if_worse or not worse
+    verdict, cautions = f"not compared: {why_not}. The new model takes over.", []
+    if comparison is not None:
+        finding = _FINDINGS[comparison.difference.verdict]
+        verdict = f"{finding}; {'it takes over' if takes_over else 'the old one stays'}."
+        cautions = comparison.cautions
     model_before = ModelBefore(
-        verdict=_verdict(comparison, why_not, takes_over),
+        verdict=verdict,
         takes_over=takes_over,
         alarm=worse,
         created=header.created,
@@ -147,20 +138,8 @@ def refit_table(
         comparison=comparison,
         why_not_compared=why_not,
     )
-    cautions = [] if comparison is None else comparison.cautions
     warnings = [*fit.report.warnings, *cautions]
     return replace(fit, report=replace(fit.report, before=model_before, warnings=warnings))
-
-
-def _verdict(comparison: Comparison | None, why_not: str, takes_over: bool) -> str:
-    if comparison is None:
-        return f"not compared: {why_not}. The new model takes over."
-    finding = {
-        "better": "the new model is clearly better",
-        "worse": "the new model is clearly worse",
-        "unclear": "no clear difference",
-    }[comparison.difference.verdict]
-    return f"{finding}; {'it takes over' if takes_over else 'the old one stays'}."
 
 
 # --- the old fit, repeated ----------------------------------------------------------------
@@ -169,29 +148,16 @@ def _verdict(comparison: Comparison | None, why_not: str, takes_over: bool) -> s
 def _report_of(header: ModelHeader) -> FitReport:
     if header.report is None:
         raise InputError(
-            "This model was saved from Python and does not say how it was fitted, so that it "
-            "cannot be fitted again. Fit the next one with `riskad fit`; that one can be."
+            "This model was saved from Python without the report of its fit, so it cannot be "
+            "fitted again. Fit the next one with `riskad fit`, which stores the report."
         )
     return header.report
 
 
 def _repeat(spec: FitSpec, before: FitReport, old: Pipeline, table: pl.DataFrame) -> FitSpec:
-    """The specification that makes the next model like the old one."""
+    """The specification that makes the next model like the old one, from the same columns."""
     preparer, _ = steps_of(old)
-    rule = before.rule if spec.capacity is None else None  # `threshold` may have changed it since
-    return replace(
-        spec,
-        id=spec.id if spec.id in table.columns else None,
-        drop=_unused_columns(preparer, spec, table),
-        kinds=_kept_kinds(preparer) | spec.kinds,
-        threshold=rule,
-    )
-
-
-def _unused_columns(preparer: TablePreparer, spec: FitSpec, table: pl.DataFrame) -> tuple[str, ...]:
-    """The columns that the old model did not use; an error if one that it reads is missing."""
-    lost = [name for name in preparer.read_columns if name not in table.columns]
-    if lost:
+    if not set(preparer.read_columns) <= set(table.columns):
         raise InputError(
             "The table lacks columns that the model learned from; put them back, or fit a new "
             "model with `riskad fit`.\n"
@@ -199,27 +165,18 @@ def _unused_columns(preparer: TablePreparer, spec: FitSpec, table: pl.DataFrame)
         )
     others = (spec.id, spec.label, spec.label_sampling, *earlier_results(table.columns))
     used = {*preparer.feature_names_in_, *others}
-    return tuple(name for name in table.columns if name not in used)
-
-
-def _kept_kinds(preparer: TablePreparer) -> dict[str, str]:
     kinds = {column.name: column.requested_kind for column in preparer.used()}
-    return {name: kind for name, kind in kinds.items() if kind in _KEPT_KINDS}
+    return replace(
+        spec,
+        id=spec.id if spec.id in table.columns else None,
+        drop=tuple(name for name in table.columns if name not in used),
+        kinds={name: kind for name, kind in kinds.items() if kind in _KEPT_KINDS} | spec.kinds,
+        # `riskad threshold` may have changed the rule since.
+        threshold=before.rule if spec.capacity is None else None,
+    )
 
 
 # --- the comparison -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Labelled rows with the scores of both models."""
-
-    codes: Codes
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
-    groups: NDArray[np.str_] | None
-    rests_on: str
-    drawn_at_random: int | None
 
 
 def judged_since(first_judged: Sequence[str], moment: str) -> NDArray[np.bool_]:
@@ -231,85 +188,62 @@ def judged_since(first_judged: Sequence[str], moment: str) -> NDArray[np.bool_]:
     made = datetime.fromisoformat(moment)
     made = made if made.tzinfo is not None else made.replace(tzinfo=UTC)
 
-    def is_later(said: str) -> bool:
+    def is_later(time: str) -> bool:
         try:
-            judged = datetime.fromisoformat(said)
+            judged = datetime.fromisoformat(time)
         except ValueError:
             return False
         return judged.tzinfo is not None and judged > made
 
-    return np.array([is_later(said) for said in first_judged], dtype=bool)
+    return np.array([is_later(time) for time in first_judged], dtype=bool)
 
 
-def compare_models(
-    old: Pipeline,
-    new: Pipeline,
-    table: FrameTable,
-    held_out: NDArray[np.float64] | None,
-    judging: Judging,
+def _compare(
+    old: Pipeline, fit: Fit, table: FrameTable, judging: Judging
 ) -> tuple[Comparison | None, str]:
-    """Compare a model with the one before it.
-
-    Parameters
-    ----------
-    old, new
-        The two models.
-    table, held_out
-        Rows of the new fit, and their anomaly scores by fits that have not seen them.
-    judging
-        The rows on which to compare them.
-
-    Returns
-    -------
-    tuple of Comparison or None, and str
-        The comparison, or why there is none.
-    """
-    if judging.other is not None:
-        rows = _other_rows(old, new, judging.other)
+    """Compare a fit with the model before it; or say why not."""
+    drawn_at_random = None
+    if judging.other is not None:  # both models score its rows directly
+        table, rests_on = judging.other, _OTHER_TABLE
+        rows = np.flatnonzero(table.codes != UNLABELLED)
+        after = _scores(fit.model, table.frame[rows])
     elif judging.unseen is None:
         return None, _NOT_TOLD
-    elif held_out is None:
+    elif fit.held_out is None:
         return None, "some labelled rows were never held out from the new fit"
-    else:
-        rows = _new_rows(old, new, table, held_out, judging)
-    n, m = (int((rows.codes == kind).sum()) for kind in (NORMAL, ANOMALY))
+    else:  # rows that were labelled since, with cross-fitted scores of the new model
+        labelled = (table.codes != UNLABELLED) & ~np.isnan(fit.held_out)
+        rows, rests_on = np.flatnonzero(judging.unseen & labelled), _NEW_LABELS
+        after, sources = fit.held_out[rows], judging.sources
+        drawn_at_random = sum(bool(sources) and sources[i] == "random" for i in rows.tolist())
+    frame, codes = table.frame[rows], np.asarray(table.codes)[rows]
+    n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
     if min(n, m) < FEWEST_FOR_AUC:
         return None, (
             f"it takes {FEWEST_FOR_AUC} rows of each kind whose labels the old model has not "
             f"learned from, and there are {n:,} normal and {m:,} anomalies"
         )
-    return _compared(rows, steps_of(old)[1], steps_of(new)[1]), ""
-
-
-def _new_rows(
-    old: Pipeline,
-    new: Pipeline,
-    table: FrameTable,
-    held_out: NDArray[np.float64],
-    judging: Judging,
-) -> _Rows:
-    """Rows that were labelled since: cross-fitted scores of the new model."""
-    sources = judging.sources
-    places = np.flatnonzero(judging.unseen & (table.codes != UNLABELLED) & ~np.isnan(held_out))
-    random = [i for i in places.tolist() if sources and sources[i] == "random"]
-    frame = table.frame[places]
-    return _Rows(
-        np.asarray(table.codes)[places],
-        _scores(old, frame),
-        held_out[places],
-        _groups(new, frame),
-        _NEW_LABELS,
-        len(random),
+    before, group = _scores(old, frame), fit.model[0].group
+    groups = None if group is None else frame[group].cast(pl.String).to_numpy()
+    difference, new_auc, old_auc = auc_difference(codes, after, before, groups=groups)
+    flagged_before = count_labels(codes[before > steps_of(old)[1]._anomaly_threshold])
+    flagged_after = count_labels(codes[after > fit.model[1]._anomaly_threshold])
+    cautions = []
+    if drawn_at_random is not None and drawn_at_random < len(rows):
+        cautions.append(
+            f"{len(rows) - drawn_at_random:,} of the {len(rows):,} rows that the models are "
+            "compared by were not drawn at random. Rows that the old model was unsure of, or "
+            "flagged, make it look worse than it is on all rows."
+        )
+    comparison = Comparison(
+        rests_on,
+        difference,
+        before=Judged(old_auc, flagged_before.anomaly, flagged_before.normal),
+        after=Judged(new_auc, flagged_after.anomaly, flagged_after.normal),
+        drawn_at_random=drawn_at_random or 0,
+        cautions=cautions,
     )
-
-
-def _other_rows(old: Pipeline, new: Pipeline, other: FrameTable) -> _Rows:
-    """Rows of another table, which both models score directly."""
-    labelled = np.flatnonzero(other.codes != UNLABELLED)
-    frame = other.frame[labelled]
-    scores = _scores(old, frame), _scores(new, frame)
-    codes = np.asarray(other.codes)[labelled]
-    return _Rows(codes, *scores, _groups(new, frame), _OTHER_TABLE, None)
+    return comparison, ""
 
 
 def _scores(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.float64]:
@@ -318,34 +252,3 @@ def _scores(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.float64]:
         return np.empty(0)
     with no_warnings():
         return np.asarray(detector.anomaly_score(preparer.transform(frame, quiet=True)), float)
-
-
-def _groups(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.str_] | None:
-    group = steps_of(model)[0].group
-    return None if group is None else frame[group].cast(pl.String).to_numpy()
-
-
-def _compared(rows: _Rows, before: object, after: object) -> Comparison:
-    difference, new, old = auc_difference(rows.codes, rows.after, rows.before, groups=rows.groups)
-    cautions = []
-    if rows.drawn_at_random is not None and rows.drawn_at_random < len(rows.codes):
-        cautions.append(
-            f"{len(rows.codes) - rows.drawn_at_random:,} of the {len(rows.codes):,} rows that the "
-            "models are compared by were not drawn at random. Rows that the old model was unsure "
-            "of, or flagged, make it look worse than it is on all rows."
-        )
-    return Comparison(
-        rows.rests_on,
-        difference,
-        _judged(rows.codes, rows.before, before, old),
-        _judged(rows.codes, rows.after, after, new),
-        rows.drawn_at_random or 0,
-        cautions,
-    )
-
-
-def _judged(codes: Codes, scores: NDArray[np.float64], detector: object, auc: Auc) -> Judged:
-    flagged = scores > detector._anomaly_threshold  # type: ignore[attr-defined]
-    return Judged(
-        auc, int((flagged & (codes == ANOMALY)).sum()), int((flagged & (codes == NORMAL)).sum())
-    )

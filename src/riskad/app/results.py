@@ -23,28 +23,6 @@ from riskad.detectors.description import detector_tags
 from riskad.tables.cells import check_columns, to_text
 from riskad.tables.preparation import TablePreparer
 
-__all__ = [
-    "RESULT_COLUMNS",
-    "SCORE_COLUMNS",
-    "SUSPECT_COLUMNS",
-    "Decision",
-    "Suspect",
-    "check_not_scored",
-    "decide",
-    "describe_left_out",
-    "earlier_results",
-    "free_name",
-    "knows_probabilities",
-    "own_decision",
-    "pick_features",
-    "rank",
-    "read_rule",
-    "score_columns",
-    "score_rows",
-    "steps_of",
-    "suspects_of",
-]
-
 SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
 SUSPECT_COLUMNS = "^(anomaly_score|is_anomaly|novelty)$"  # those of them that there are
 RESULT_COLUMNS = (*SCORE_COLUMNS, "anomaly_probability", "p_value", "novelty")
@@ -95,11 +73,6 @@ def steps_of(model: object) -> tuple[TablePreparer, Any]:
     )
 
 
-def read_rule(threshold: Threshold | str) -> Threshold:
-    """Return a rule, or the rule of a spelling."""
-    return parse_threshold(threshold) if isinstance(threshold, str) else threshold
-
-
 # --- columns -----------------------------------------------------------------------------
 
 
@@ -110,18 +83,15 @@ def earlier_results(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if _RESULT_COLUMN.fullmatch(name)]
 
 
-def describe_left_out(earlier: Sequence[str]) -> list[str]:
-    """Report that old results were not learned from."""
-    return [f"left out {', '.join(earlier)}: results of an earlier run"] if earlier else []
-
-
 def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
     """Refuse a table with columns that results would overwrite."""
     if not set(added).isdisjoint(columns):
         taken = [name for name in added if name in columns]
         raise InputError(
-            f"The table already has a column {enumerate_names(taken)}, under which the scores "
-            "would be written; it may have been scored before. Rename the column or take it out."
+            f"The table already has {'a column' if len(taken) == 1 else 'columns'} "
+            f"{enumerate_names(taken)}, under which the scores would be written; it may have been "
+            f"scored before. Rename {'it or take it' if len(taken) == 1 else 'them or take them'} "
+            "out."
         )
 
 
@@ -163,23 +133,14 @@ def own_decision(detector: Detector) -> Decision:
 
 def decide(
     detector: Detector,
-    rule: Threshold | None,
+    rule: Threshold | str | None,
     fdr: float | None,
     all_scores: Callable[[], NDArray[np.float64]],
 ) -> Decision:
-    """Decide by a rule or at a false discovery rate; the model does not change.
+    """Decide by a rule or at a false discovery rate, else by the model's own rule.
 
-    Parameters
-    ----------
-    detector, rule, fdr
-        The detector, and how to decide: by its own rule if neither is given.
-    all_scores
-        Returns the scores of the whole table; called if the decision depends on them.
-
-    Returns
-    -------
-    Decision
-        The decision.
+    The model does not change. `all_scores` returns the scores of the whole table; it is called if
+    the decision depends on them.
     """
     if fdr is not None:
         calibration: Calibration = detector._calibrated("p-values")
@@ -193,6 +154,7 @@ def decide(
         return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
     if rule is None:
         return own_decision(detector)
+    rule = parse_threshold(rule) if isinstance(rule, str) else rule
     calibration = detector._calibrated("other thresholds than the model's")
     if rule.depends_on_table:
         calibration = calibration.over(all_scores())
@@ -209,14 +171,14 @@ def score_rows(
     return detector.anomaly_score(rows), None
 
 
-def knows_probabilities(detector: Detector) -> bool:
+def knows_probabilities(detector: Any) -> bool:
     """Return whether a model gives the probability that a row is an anomaly."""
     calibration = getattr(detector, "calibration_", None)
     return calibration is not None and calibration.knows_probabilities
 
 
 def score_columns(
-    detector: Detector,
+    detector: Any,
     scores: NDArray[np.float64],
     decision: Decision,
     novelty: NDArray[np.float64] | None = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -14,30 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
+from riskad.app import results
 from riskad.app.noticed import NOTICED, Progress, merge_warnings, no_warnings
 from riskad.app.reasons import explain_rows
-from riskad.app.results import (
-    RESULT_COLUMNS,
-    SCORE_COLUMNS,
-    SUSPECT_COLUMNS,
-    Decision,
-    Suspect,
-    check_not_scored,
-    decide,
-    free_name,
-    knows_probabilities,
-    own_decision,
-    rank,
-    read_rule,
-    score_columns,
-    score_rows,
-    steps_of,
-    suspects_of,
-)
+from riskad.app.results import SCORE_COLUMNS, Suspect, steps_of
 from riskad.core.checks import InputError, check_choice
 from riskad.decisions.capacity import Found, review_rows
 from riskad.decisions.thresholds import Threshold
-from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
 from riskad.tables.notes import catch_kinds
 from riskad.tables.targets import NewRows, Since, Target
@@ -46,8 +28,13 @@ _COLUMN = {"score": "anomaly_score", "novelty": "novelty"}
 RANKED_BY = tuple(_COLUMN)
 """Columns by which a report can rank rows."""
 
-Said: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64] | None]
-Scored: TypeAlias = Iterator[tuple[pl.DataFrame, Said]]
+_Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64] | None]
+"""Anomaly scores and, if the detector has it, novelty."""
+_ANOTHER_TABLE = (
+    "The table had changed when it was read a second time, which this way of deciding takes. Score "
+    "a copy that nothing writes to; in Python give a list of frames, or "
+    "riskad.tables.reading.read_batches(path)."
+)
 _KEPT_SCORES = 200_000
 _FIRST_SLICE = 512  # rows: see `_BATCH_MULTIPLE` of riskad.tables.reading
 _SECONDS_OF_A_SLICE = 1.0
@@ -148,37 +135,47 @@ def score_table(
     """
     if threshold is not None and fdr is not None:
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
-    whole = isinstance(table, pl.DataFrame)
-    job = _Scoring(model, [table] if whole else table, fdr, reasons, progress, scored)
     check_choice("by", by, RANKED_BY)
-    if by == "novelty" and not detector_tags(job.detector).supports_novelty:
+    whole = isinstance(table, pl.DataFrame)
+    batches = [table] if isinstance(table, pl.DataFrame) else table
+    _, detector = steps_of(model)
+    if by == "novelty" and not detector_tags(detector).supports_novelty:
         raise InputError(
-            f"{type(job.detector).__name__} does not tell novelty. Fit the model again with "
-            "model='auto', or rank rows by score."
+            f"{type(detector).__name__} has no novelty. Fit the model again with model='auto', or "
+            "rank rows by score."
         )
-    totals = _Totals(id, top, _COLUMN[by])
-    decision = job.decide(None if threshold is None else read_rule(threshold), fdr)
-    kept: list[pl.DataFrame] = []
-    for batch, results in job.results(decision, reasons):
-        frame = batch.hstack(results)
+    added = added_columns(detector, fdr, reasons)
+    scoring = _Scoring(model, batches, added, progress, scored)
+    decision = results.decide(detector, threshold, fdr, scoring.all_scores)
+    totals, frames = _Totals(id, top, _COLUMN[by]), []
+    for batch, (scores, novelty) in scoring:
+        columns = pl.DataFrame(results.score_columns(detector, scores, decision, novelty))
+        if reasons:
+            why = _reason_columns(model, batch, columns["is_anomaly"], reasons)
+            columns = columns.hstack(why)
+        frame = batch.hstack(columns)
         write(frame)
-        kept += [frame] if whole else []
-        totals.add(batch, results)
+        frames += [frame] if whole else []
+        totals.add(batch, columns)
+    expected, calibration = None, getattr(detector, "calibration_", None)
+    if calibration is not None and totals.flagged:
+        review = review_rows(calibration, totals.scores, totals.rows)
+        expected = None if review is None else review.at(totals.flagged)
     report = ScoreReport(
         source=source,
         rows=totals.rows,
         id=totals.id,
         threshold=decision.threshold,
         flagged=totals.flagged,
-        top=suspects_of(totals.worst, totals.id),
-        warnings=list(map(str, job.news)),
+        top=results.suspects_of(totals.worst, totals.id),
+        warnings=list(map(str, scoring.notes)),
         rule=decision.rule,
         selection=decision.selection,
-        added=job.added,
+        added=added,
         by=by,
-        expected=_expected(job.detector, totals),
+        expected=expected,
     )
-    return (kept[0] if whole else None), report
+    return (frames[0] if whole else None), report
 
 
 def score_into(
@@ -196,20 +193,17 @@ def score_into(
     `options` are those of `score_table`.
     """
     rows = None if since is None else NewRows(batches, since, target)
+    options["source"] = source
     with target.writing():
+        if rows is None:
+            return score_table(model, batches, target.add, **options)[1]
         try:
-            told = {"source": source, **options}
-            _, report = score_table(model, batches if rows is None else rows, target.add, **told)
+            _, report = score_table(model, rows, target.add, **options)
         except NoRows:
-            if rows is None:
-                raise
-            report = _nothing_new(model, source, options.get("id"))
-    return report if rows is None else replace(report, skipped=rows.skipped)
-
-
-def _nothing_new(model: Pipeline, source: str, id: str | None) -> ScoreReport:
-    decision = own_decision(steps_of(model)[1])
-    return ScoreReport(source, 0, id, decision.threshold, 0, [], rule=decision.rule)
+            decision = results.own_decision(steps_of(model)[1])
+            threshold, rule = decision.threshold, decision.rule
+            report = ScoreReport(source, 0, options.get("id"), threshold, 0, [], rule=rule)
+    return replace(report, skipped=rows.skipped)
 
 
 @dataclass
@@ -226,97 +220,78 @@ class _Totals:
     step: int = 1
     """Every score is kept, or every 2nd, 4th, 8th, ... of more than `_KEPT_SCORES`."""
 
-    def add(self, batch: pl.DataFrame, results: pl.DataFrame) -> None:
-        """Count the rows of a batch."""
+    def add(self, batch: pl.DataFrame, columns: pl.DataFrame) -> None:
+        """Count the rows of a batch, to which scoring adds columns."""
         self.id = self.id if self.id in batch.columns else None
         names = batch.select([] if self.id is None else [self.id])
-        seen = results.select(SUSPECT_COLUMNS).hstack(names)
-        seen = seen.with_row_index(free_name(names.columns), self.rows + 1)
+        seen = columns.select(results.SUSPECT_COLUMNS).hstack(names)
+        seen = seen.with_row_index(results.free_name(names.columns), self.rows + 1)
         both = [self.worst, seen] if self.rows else [seen]
-        self.worst = rank(pl.concat(both), self.by).head(self.top)
-        scores = results["anomaly_score"].to_numpy()
+        self.worst = results.rank(pl.concat(both), self.by).head(self.top)
+        scores = columns["anomaly_score"].to_numpy()
         self.scores = np.append(self.scores, scores[-self.rows % self.step :: self.step])
         while len(self.scores) > _KEPT_SCORES:
             self.scores, self.step = self.scores[::2], 2 * self.step
         self.rows += batch.height
-        self.flagged += int(results["is_anomaly"].sum())
-
-
-def _expected(detector: Detector, totals: _Totals) -> Found | None:
-    """Expected anomalies among the flagged rows, by the labels of the fit."""
-    calibration = getattr(detector, "calibration_", None)
-    if calibration is None or not totals.flagged:
-        return None
-    review = review_rows(calibration, totals.scores, totals.rows)
-    return None if review is None else review.at(totals.flagged)
+        self.flagged += int(columns["is_anomaly"].sum())
 
 
 class _Scoring:
-    """Scores of a table that comes in batches, computed once."""
+    """Batches of a table with their scores, which are computed once; `notes` are for the user."""
 
     def __init__(
         self,
         model: Pipeline,
-        batches: Any,
-        fdr: float | None,
-        reasons: int,
+        batches: Iterable[pl.DataFrame],
+        added: Sequence[str],
         progress: Progress,
         scored: Callable[[int], object],
     ):
-        self.model, self.batches = model, batches
-        self.progress, self.scored = progress, scored
         self.preparer, self.detector = steps_of(model)
-        self.added = added_columns(self.detector, fdr, reasons)
-        self.news: list[Warning] = []
-        self._kept: list[Said] = []
+        self.batches, self.added = batches, added
+        self.progress, self.scored = progress, scored
+        self.notes: list[Warning] = []
+        self._kept: list[_Scores] = []
         self._slice = _FIRST_SLICE
 
-    def decide(self, rule: Threshold | None, fdr: float | None) -> Decision:
-        """Decide which rows are flagged, from all scores if the rule depends on them."""
+    def all_scores(self) -> NDArray[np.float64]:
+        """Return the scores of the whole table, which are kept."""
+        self._kept = [scores for _, scores in self]
+        return np.concatenate([scores for scores, _ in self._kept])
 
-        def all_scores() -> NDArray[np.float64]:
-            self._kept.extend(said for _, said in self._scored())
-            return np.concatenate([scores for scores, _ in self._kept])
-
-        return decide(self.detector, rule, fdr, all_scores)
-
-    def results(
-        self, decision: Decision, reasons: int
-    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-        """Batches, and the columns to be added to each."""
-        scored = _again(self.batches, self._kept, self.progress) if self._kept else self._scored()
-        for batch, (scores, novelty) in scored:
-            results = pl.DataFrame(score_columns(self.detector, scores, decision, novelty))
-            if reasons:
-                found = _reason_columns(self.model, batch, results["is_anomaly"], reasons)
-                results = results.hstack(found)
-            yield batch, results
-
-    def _scored(self) -> Scored:
-        """Non-empty batches with their scores; messages for the user go into `news`."""
-        n_rows = 0
-        self.scored(0)
+    def __iter__(self) -> Iterator[tuple[pl.DataFrame, _Scores]]:
+        """Go through the batches that are not empty, with earlier scores if they were kept."""
+        n_rows, kept = 0, iter(self._kept)
+        if not self._kept:
+            self.scored(0)
         for batch in self.batches:
-            check_not_scored(batch.columns, self.added)
+            results.check_not_scored(batch.columns, self.added)
             if not batch.height:
                 continue
-            with catch_kinds(*NOTICED) as notes:
-                prepared = self.preparer.transform(batch, first_row=n_rows + 1)
-                said = self._score(prepared, n_rows)
-            if notes:
-                self.news[:] = merge_warnings([*self.news, *notes])
+            if self._kept:
+                scores = next(kept, None)
+                if scores is None or batch.height != len(scores[0]):
+                    raise InputError(_ANOTHER_TABLE)
+            else:
+                with catch_kinds(*NOTICED) as notes:
+                    prepared = self.preparer.transform(batch, first_row=n_rows + 1)
+                    scores = self._score(prepared, n_rows)
+                if notes:
+                    self.notes = merge_warnings([*self.notes, *notes])
             n_rows += batch.height
-            self.progress(f"Scoring: {n_rows:,} rows done")
-            yield batch, said
+            self.progress(f"{'Writing' if self._kept else 'Scoring'}: {n_rows:,} rows done")
+            yield batch, scores
+        if next(kept, None) is not None:
+            raise InputError(_ANOTHER_TABLE)
         if not n_rows:
             raise NoRows("The table has a header but no rows.")
 
-    def _score(self, prepared: Any, rows_before: int) -> Said:
+    def _score(self, prepared: Any, rows_before: int) -> _Scores:
         """Score a batch in slices, larger ones until they take about a second."""
         n_rows, start, parts = prepared.shape[0], 0, []
         while start < n_rows:
             clock = perf_counter()
-            parts.append(score_rows(self.detector, prepared[start : start + self._slice]))
+            parts.append(results.score_rows(self.detector, prepared[start : start + self._slice]))
             start += self._slice
             self.scored(rows_before + min(start, n_rows))
             if perf_counter() - clock < _SECONDS_OF_A_SLICE:
@@ -325,37 +300,17 @@ class _Scoring:
         return np.concatenate(scores), None if novelty[0] is None else np.concatenate(novelty)
 
 
-def _again(batches: Iterable[pl.DataFrame], kept: Sequence[Said], progress: Progress) -> Scored:
-    """Go through batches again, with their earlier scores."""
-    n_rows = 0
-    with_rows = (batch for batch in batches if batch.height)
-    for batch, said in zip_longest(with_rows, kept):
-        if batch is None or said is None or batch.height != len(said[0]):
-            raise InputError(
-                "The table was another when it was read a second time, which this way of deciding "
-                "takes. Score a copy that nothing writes to; in Python give a list of frames, or "
-                "riskad.tables.reading.read_batches(path)."
-            )
-        n_rows += batch.height
-        progress(f"Writing: {n_rows:,} rows done")
-        yield batch, said
-
-
-def added_columns(detector: Detector, fdr: float | None, reasons: int) -> list[str]:
+def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
     """The columns that scoring adds."""
-    score, flag, probability, p_value, novelty = RESULT_COLUMNS
+    score, flag, probability, p_value, novelty = results.RESULT_COLUMNS
     return [
         score,
         flag,
-        *([probability] if knows_probabilities(detector) else []),
+        *([probability] if results.knows_probabilities(detector) else []),
         *([p_value] if fdr is not None else []),
         *([novelty] if detector_tags(detector).supports_novelty else []),
-        *_reason_names(reasons),
+        *(f"reason_{i + 1}" for i in range(reasons)),
     ]
-
-
-def _reason_names(n: int) -> list[str]:
-    return list(map("reason_{}".format, range(1, n + 1)))
 
 
 def _reason_columns(
@@ -370,4 +325,5 @@ def _reason_columns(
         for i, row in enumerate(flagged):
             for column, reason in zip(columns, found.top(i, n), strict=False):
                 column[row] = str(reason)
-    return pl.DataFrame(columns, schema=dict.fromkeys(_reason_names(n), pl.String), orient="col")
+    names = [f"reason_{i + 1}" for i in range(n)]
+    return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String), orient="col")

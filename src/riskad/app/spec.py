@@ -7,8 +7,9 @@ option, add a field here and use it in `riskad.app.fit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riskad.core.checks import InputError, check_choice, lookup, quoted
@@ -24,62 +25,22 @@ _LARGEST_SEED = 2**32 - 1  # that scikit-learn takes
 _MOST_ROWS = 10**9  # beyond this a number of rows is a slip of the keyboard
 
 
-def _option(
-    default: Any,
-    help: str,
-    *,
-    heading: str,
-    metavar: str | None = None,
-    flags: tuple[str, ...] = (),
-    check: Callable[[Any], object] | None = None,
-    shown_default: str = "",
-) -> Any:
-    """A field that is also an option of `riskad fit`, under a heading of its help."""
-    metadata = {
-        "help": help,
-        "heading": heading,
-        "metavar": metavar,
-        "flags": flags,
-        "check": check,
-        "shown_default": shown_default,
-    }
+def _option(default: Any, help: str, *, heading: str, **more: Any) -> Any:
+    """A field that is also an option of `riskad fit`, under a heading of its help.
+
+    `flags`, `metavar` and `shown_default` are for the command line. `most` is the largest number
+    allowed, and `check` a function that raises an `InputError` for a value that cannot be.
+    """
+    metadata = {"help": help, "heading": heading, **more}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def _check_model(model: str) -> None:
-    from riskad.detectors.registry import DETECTORS
-
-    lookup("model", model, DETECTORS)
-
-
-def _check_threshold(rule: str) -> None:
-    from riskad.decisions.thresholds import parse_threshold
-
-    parse_threshold(rule)
-
-
-def _check_capacity(capacity: str) -> None:
-    from riskad.decisions.capacity import parse_capacity
-
-    parse_capacity(capacity)
-
-
-def _check_rate(rate: float) -> None:
-    from riskad.decisions.anomaly_rate import given_rate
-
-    given_rate(rate)
-
-
-def _check_seed(seed: int) -> None:
-    if not 0 <= seed <= _LARGEST_SEED:
-        raise InputError(f"seed={seed} must be between 0 and {_LARGEST_SEED:,}.")
-
-
-def _check_top(top: int) -> None:
-    if not 0 <= top <= _MOST_ROWS:
-        raise InputError(f"top={top} must be between 0 and {_MOST_ROWS:,}.")
+_label = partial(_option, heading="Labels", metavar="VALUE")
+_column = partial(_option, heading="Columns", metavar="COLUMN")
+_decision = partial(_option, heading="Decision")
+_model = partial(_option, heading="Model")
 
 
 @dataclass(frozen=True)
@@ -150,120 +111,106 @@ class FitSpec:
     (('ok',), 'top:50')
     """
 
-    label: str | None = _option(
-        None, "Column with the labels.", heading="Labels", metavar="COLUMN", flags=("-l",)
+    label: str | None = _label(None, "Column with the labels.", metavar="COLUMN", flags=("-l",))
+    normal: tuple[str, ...] = _label((), "Label of normal rows (may repeat).")
+    anomaly: tuple[str, ...] = _label((), "Label of anomalies (may repeat).")
+    unlabelled: tuple[str, ...] = _label(
+        (), "Label that means unlabelled, besides blank (may repeat)."
     )
-    normal: tuple[str, ...] = _option(
-        (), "Label of normal rows (may repeat).", heading="Labels", metavar="VALUE"
-    )
-    anomaly: tuple[str, ...] = _option(
-        (), "Label of anomalies (may repeat).", heading="Labels", metavar="VALUE"
-    )
-    unlabelled: tuple[str, ...] = _option(
-        (),
-        "Label that means unlabelled, besides blank (may repeat).",
-        heading="Labels",
-        metavar="VALUE",
-    )
-    others_unlabelled: bool = _option(False, "All other labels mean unlabelled.", heading="Labels")
-    label_sampling: str = _option(
+    others_unlabelled: bool = _label(False, "All other labels mean unlabelled.", metavar=None)
+    label_sampling: str = _label(
         "unknown",
         "How rows were selected for labelling: drawn at random, or chosen because they looked odd, "
         "by a rule or by `riskad suggest`; or a column that says it of each row. The estimated "
         "anomaly rate depends on it.",
-        heading="Labels",
         metavar="random|chosen|unknown|COLUMN",
         shown_default="unknown",
     )
-    id: str | None = _option(
-        None, "Column that names the rows.", heading="Columns", metavar="COLUMN"
-    )
-    drop: tuple[str, ...] = _option(
-        (), "Column to ignore (may repeat).", heading="Columns", metavar="COLUMN"
-    )
-    kinds: dict[str, str] = _option(
+    id: str | None = _column(None, "Column that names the rows.")
+    drop: tuple[str, ...] = _column((), "Column to ignore (may repeat).")
+    kinds: dict[str, str] = _column(
         {},
         "What a column is, whatever it looks like: amount=number, code=category, "
         "when=date:%d.%m.%Y, paid=number:1.234,50 (may repeat).",
-        heading="Columns",
         metavar="COLUMN=KIND",
         flags=("--kind",),
     )
-    group: str | None = _option(
+    group: str | None = _column(
         None,
         "Column that says which rows belong together, a customer for instance: values are also "
         "compared within a group, and its rows are held out together.",
-        heading="Columns",
-        metavar="COLUMN",
     )
-    time: str | None = _option(
+    time: str | None = _column(
         None,
         "Column of dates: quality and probabilities then come from fits to earlier rows, evaluated "
         "on later rows. Blank counts as earliest.",
-        heading="Columns",
-        metavar="COLUMN",
     )
-    threshold: str | None = _option(
+    threshold: str | None = _decision(
         None,
         "What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
-        heading="Decision",
         metavar="RULE",
-        check=_check_threshold,
         shown_default="likely with auto, risk with other models",
     )
-    capacity: str | None = _option(
+    capacity: str | None = _decision(
         None,
         "How many rows you can check: 50/day, 50/week, 200/month, or 50 for the whole table. That "
         "many rows are flagged, and the same proportion of later rows; --time tells how many rows "
         "arrive per period.",
-        heading="Decision",
         metavar="ROWS/PERIOD",
-        check=_check_capacity,
     )
-    anomaly_rate: float | None = _option(
+    anomaly_rate: float | None = _decision(
         None,
         "Share of anomalies among the unlabelled rows, 0.03 for instance, if you know it.",
-        heading="Decision",
         metavar="SHARE",
-        check=_check_rate,
         shown_default="estimated",
     )
-    model: str = _option(
+    model: str = _model(
         "auto",
         "auto needs no settings; the others have the settings below, with their own defaults.",
-        heading="Model",
         metavar="NAME",
-        check=_check_model,
         shown_default="auto",
     )
     settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
-    quick: bool = _option(
-        False,
-        "Also let trees learn the scores of auto, for `riskad score --quick`.",
-        heading="Model",
+    quick: bool = _model(
+        False, "Also let trees learn the scores of auto, for `riskad score --quick`."
     )
-    forget_rows: bool = _option(
-        False,
-        "Write a model that contains no row of DATA; not possible with auto and pretrained.",
-        heading="Model",
+    forget_rows: bool = _model(
+        False, "Write a model that contains no row of DATA; not possible with auto and pretrained."
     )
-    seed: int = _option(
-        0, "Same seed, same answer.", heading="Model", check=_check_seed, shown_default="0"
-    )
+    seed: int = _model(0, "Same seed, same answer.", most=_LARGEST_SEED, shown_default="0")
     top: int = _option(
-        10, "Suspicious rows to print.", heading="Output", check=_check_top, shown_default="10"
+        10, "Suspicious rows to print.", heading="Output", most=_MOST_ROWS, shown_default="10"
     )
 
     def __post_init__(self) -> None:
+        # Imported here, so that the options of a command are known without NumPy.
+        from riskad.decisions.anomaly_rate import given_rate
+        from riskad.decisions.capacity import parse_capacity
+        from riskad.decisions.thresholds import parse_threshold
+        from riskad.detectors.registry import DETECTORS
+
         for name in ("normal", "anomaly", "unlabelled", "drop"):
-            object.__setattr__(self, name, _texts(getattr(self, name)))
+            values = getattr(self, name)
+            if isinstance(values, str) or not isinstance(values, Sequence):
+                values = [values]
+            object.__setattr__(self, name, tuple(map(str, values)))
         for name in ("threshold", "capacity"):  # a rule object or a number stands for its spelling
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else str(value))
         for each in fields(self):
-            value, check = getattr(self, each.name), each.metadata["check"]
+            value, check = getattr(self, each.name), each.metadata.get("check")
+            most = each.metadata.get("most")
+            if most is not None and not 0 <= value <= most:
+                raise InputError(f"{each.name}={value} must be between 0 and {most:,}.")
             if check is not None and value is not None:
                 check(value)
+        lookup("model", self.model, DETECTORS)
+        if self.threshold is not None:
+            parse_threshold(self.threshold)
+        if self.capacity is not None:
+            parse_capacity(self.capacity)
+        if self.anomaly_rate is not None:
+            given_rate(self.anomaly_rate)
         if self.threshold is not None and self.capacity is not None:
             raise InputError(
                 f"threshold={quoted(self.threshold)} and capacity={quoted(self.capacity)} are two "
@@ -293,8 +240,3 @@ class FitSpec:
         from riskad.decisions.thresholds import parse_threshold
 
         return None if self.threshold is None else parse_threshold(self.threshold)
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-    return tuple(str(value) for value in several)

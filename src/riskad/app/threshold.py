@@ -9,7 +9,6 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import ModelHeader
-from riskad.app.results import read_rule
 from riskad.core.checks import InputError
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.capacity import ExpectedCost, Found, review_rows, review_table
@@ -42,16 +41,15 @@ def change_threshold(
         raise InputError(f"A {type(detector).__name__} has no threshold that riskad could set.")
     calibration: Calibration = detector._calibrated("other thresholds than the model's")
     before = str(detector.threshold_)
-    detector.set_threshold(read_rule(threshold))
+    detector.set_threshold(threshold)
     rule, t = str(detector.threshold_), detector._anomaly_threshold
     flagged = round(float((calibration.unlabelled > t).mean()) * calibration.n_unlabelled)
     changed = header.report
     if changed is not None:
         fitted = changed.fitted | {"threshold": t}
         changed = replace(changed, rule=rule, threshold=t, flagged=flagged, fitted=fitted)
-    review = review_table(
-        review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled), flagged, rule
-    )
+    rows = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
+    review = review_table(rows, flagged, rule)
     return changed, ThresholdReport(
         rule=rule,
         threshold=t,

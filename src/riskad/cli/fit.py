@@ -1,8 +1,12 @@
-"""`riskad fit`, whose options are the fields of `FitSpec` and the settings of all detectors."""
+"""Commands that learn from a table: look, fit, refit, demo.
+
+The options of `riskad fit` are the fields of `FitSpec` and the settings of all detectors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -11,26 +15,80 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskad.cli import params
-from riskad.cli.params import FORCE, JSON, TABLES
+from riskad.cli.params import FORCE, JSON, MODEL, TABLE, TABLES
 from riskad.cli.run import Run, answered, command
+from riskad.cli.shell import ALARM
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
-    from riskad.app.spec import FitSpec
+    from riskad.app.fit import Fit
     from riskad.rows.engine import Engine
 
-_HEADINGS = ("Labels", "Columns", "Output", "Decision", "Model", "Large tables")
+_HEADINGS = ("Labels", "Output", "Decision", "Columns", "Model", "Large tables")
+
+
+@command("Show what each column of a table is, before a fit.", TABLES, JSON, FORCE)
+@params.spec_options(*params.LABELS, *params.COLUMNS)
+@params.path("--page", help="Where to write a page (.html) that opens offline.")
+def look(run: Run, page: Path | None, **options: Any) -> None:
+    """Show what each column of DATA is, how it is written, and what a model would see.
+
+    Nothing is fitted. With --label the values of each column are shown by kind of row. The output
+    also names what looks wrong: mixed units, duplicated rows, a column that gives the labels away.
+    If a kind is wrong, say what the column is with --kind, here and in `riskad fit`.
+
+    \b
+    Example:
+      riskad look cards.csv --label status --normal ok --anomaly fraud --page look.html
+    """  # noqa: D301
+    from riskad.app.look import look_table
+    from riskad.app.report.documents import render_look, write_text
+    from riskad.app.report.terminal import print_look
+    from riskad.tables.reading import is_larger_than_memory, read_batches
+
+    with run.start(page=page):
+        found = look_table(
+            read_batches(run.paths) if is_larger_than_memory(run.paths) else run.table,
+            source=run.source,
+            progress=run.progress,
+            **options,
+        )
+        run.say(found, print_look, _fit_command(run, options), run.written.get("page"))
+        if page is not None:
+            write_text(render_look(found), page, run.force)
+
+
+def _fit_command(run: Run, options: dict[str, Any]) -> str:
+    """The command that fits a model as this one looked at the table."""
+    words = ["riskad", "fit", *run.data]
+    for parameter in run.ctx.command.params:
+        value = options.get(parameter.name or "")
+        values = list(value) if isinstance(value, tuple) else [value] if value else []
+        if isinstance(value, dict):
+            values = [f"{column}={kind}" for column, kind in value.items()]
+        if parameter.name == "label" and not values:
+            values = ["COLUMN"]
+        for each in values:
+            words += [parameter.opts[-1]] if each is True else [parameter.opts[-1], each]
+    return f"{shlex.join(words)} -o model.riskad"
+
+
+# --- fit ------------------------------------------------------------------------------------
 
 
 class _FitCommand(click.Command):
     """A command with an option for each field of `FitSpec` and each setting of a detector."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return its own parameters and those of the library, by heading."""
-        *own, last = super().get_params(ctx)
-        options = [*params.make_spec_options(), *own]
-        options.sort(key=_place)
-        return [*options, *params.make_setting_options(), last]  # --help stands last
+        """Return arguments, then options by heading, those first that must be given."""
+        *own, last = super().get_params(ctx)  # --help stands last
+        of_spec, of_models = params.make_fit_options()
+
+        def place(parameter: click.Parameter) -> tuple[int, bool]:
+            heading = getattr(parameter, "heading", None)
+            return -1 if heading is None else _HEADINGS.index(heading), not parameter.required
+
+        return [*sorted([*of_spec, *own], key=place), *of_models, last]
 
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return by heading how each option is written and what it does; and the models."""
@@ -50,12 +108,6 @@ class _FitCommand(click.Command):
         for heading, lines in self.sections(ctx).items():
             with formatter.section(heading):
                 formatter.write_dl(lines)
-
-
-def _place(parameter: click.Parameter) -> tuple[int, bool]:
-    """Arguments first, then options by heading, those first that must be given."""
-    heading = parameter.heading if isinstance(parameter, params.Option) else ""
-    return [*_HEADINGS, heading].index(heading) if heading else -1, not parameter.required
 
 
 @command("Fit a model on a table with a few labels.", TABLES, JSON, FORCE, cls=_FitCommand)
@@ -80,7 +132,7 @@ def _place(parameter: click.Parameter) -> tuple[int, bool]:
     type=click.Choice(("threads", "dask")),
     default="threads",
     show_default=True,
-    help="Who reads Parquet files that are larger than memory.",
+    help="What reads Parquet files that are larger than memory.",
     heading="Large tables",
 )
 @params.option(
@@ -125,20 +177,31 @@ def fit(
       riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
         -o cards.riskad --model shallow
     """  # noqa: D301
-    from riskad.app.describe import describe_fit
     from riskad.app.fit import fit_table
     from riskad.app.model_files import save, save_report
     from riskad.app.report.terminal import print_fit
+    from riskad.app.spec import FitSpec
+    from riskad.tables.reading import is_larger_than_memory
     from riskad.tables.workbooks import SHEET_ROWS
 
     if scheduler is not None and engine != "dask":
         raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
-    spec, sampling = _spec(options), None
+    names = [each.name for each in fields(FitSpec) if each.name in options]
+    with params.mistakes_in_usage(run.ctx):
+        spec = FitSpec(
+            **{name: options.pop(name) for name in names},
+            settings={name: value for name, value in options.items() if value is not None},
+        )
+    sampling = None
     with run.start(keep_if_interrupted=True, model=output, ranked=ranked, report=page):
         with _engine(run, engine, scheduler) as cluster:
-            table = _read(run, spec, journal, cluster)
-            if journal is not None:
-                applied, spec = answered(table, journal, spec)
+            in_batches = cluster is not None or is_larger_than_memory(run.paths)
+            if journal is None:
+                table = run.paths if in_batches and spec.label is not None else run.table
+            else:
+                if len(run.paths) > 1:
+                    raise InputError("A journal is about one table; give one file as DATA.")
+                applied, spec = answered(run.table, journal, spec)
                 table = applied.frame
                 if spec.label_sampling == "unknown":  # the journal knows
                     sampling = applied.sources
@@ -157,18 +220,19 @@ def fit(
         if ranked is not None:
             fits = SHEET_ROWS if ranked.suffix.lower() == ".xlsx" else None
             run.write_table(fit.ranked[:fits], ranked)
-        if page is not None:
-            run.write_report(describe_fit(fit, command=run.ctx.obj), page)
-        run.say(describe_fit(fit) if run.as_json else fit.report, print_fit, run.written, verbose)
+        _say_fit(run, fit, page, print_fit, run.written, verbose)
 
 
-def _spec(options: dict[str, Any]) -> FitSpec:
-    """The specification; options that are none of its fields are settings of a detector."""
-    from riskad.app.spec import FitSpec
+def _say_fit(run: Run, fit: Fit, page: Path | None, show: Callable[..., None], *more: Any) -> None:
+    """Write the report of a fit, if requested, and say it: complete for machines."""
+    from riskad.app.describe import describe_fit
 
-    names = [each.name for each in fields(FitSpec) if each.name in options]
-    own = {name: options.pop(name) for name in names}
-    return FitSpec(**own, settings={name: v for name, v in options.items() if v is not None})
+    report = fit.report
+    if page is not None or run.as_json:
+        report = describe_fit(fit, command=run.ctx.obj)
+    if page is not None:
+        run.write_report(report, page)
+    run.say(report if run.as_json else fit.report, show, *more)
 
 
 @contextmanager
@@ -187,13 +251,99 @@ def _engine(run: Run, engine: str, scheduler: str | None) -> Iterator[Engine | N
         yield cluster
 
 
-def _read(run: Run, spec: FitSpec, journal: Path | None, cluster: Engine | None) -> Any:
-    """The table in memory, or files of which some rows are read at a time."""
-    from riskad.tables.reading import is_larger_than_memory
+# --- refit, demo ----------------------------------------------------------------------------
 
-    if journal is not None:
-        if len(run.paths) > 1:
-            raise InputError("A journal is about one table; give one file as DATA.")
-    elif spec.label is not None and (cluster is not None or is_larger_than_memory(run.paths)):
-        return run.paths
-    return run.table
+
+@command("Fit the next model, and compare it with the last one.", MODEL, TABLE, JSON, FORCE)
+@params.spec_options("label", shown_default="the model's")
+@params.spec_options(*params.LABELS[1:])
+@params.spec_options("label_sampling", default=None, shown_default="the model's")
+@params.path(
+    "--journal", help="Answers of `riskad label` or of feedback; they override the labels in DATA."
+)
+@params.path(
+    "--held-out",
+    metavar="TABLE",
+    help="Labelled rows that neither model learns from, to compare the two.  [default: answers in "
+    "the journal that are newer than MODEL]",
+)
+@params.output(required=True, help="Where to write the new model.")
+@params.path(
+    *("--report", "page"),
+    help="Where to write a report with both models: a page (.html) that opens offline, or .json.",
+)
+@params.option(
+    "--even-if-worse", is_flag=True, help="Write the new model even if it is clearly worse."
+)
+def refit(
+    run: Run,
+    journal: Path | None,
+    held_out: Path | None,
+    output: Path,
+    page: Path | None,
+    even_if_worse: bool,
+    **labels: Any,
+) -> None:
+    """Fit the next model on DATA with the settings and columns of MODEL, and compare the two.
+
+    Both are compared on labels that they have not learned from: answers in the journal that are
+    newer than MODEL. MODEL scores these rows as it is; for the new model, each row is scored by a
+    fit that has not seen it. If the new model is clearly worse, that is, if the whole 95 % interval
+    of the difference of AUCs is below 0, it is not written, and the exit code is 3.
+
+    OUTPUT may be MODEL itself, with --force; it is replaced in one step.
+
+    \b
+    Examples:
+      riskad refit cards.riskad cards.csv --journal cards.csv.labels.jsonl -o next.riskad
+      riskad refit cards.riskad cards.csv --journal cards.csv.labels.jsonl -o cards.riskad \\
+        --force --json > refit.json
+    """  # noqa: D301
+    from riskad.app.model_files import save
+    from riskad.app.refit import Judging, judged_since, refit_spec, refit_table
+    from riskad.app.report.terminal import print_refit
+    from riskad.tables.labelled import FrameTable
+    from riskad.tables.reading import read_table
+
+    with run.start(model=output, report=page):
+        spec = refit_spec(run.header, **labels)
+        table, sampling, judging = run.table, None, None
+        if journal is not None:
+            applied, spec = answered(table, journal, spec)
+            table, sampling = applied.frame, applied.sources
+            unseen = judged_since(applied.first_judged, run.header.created)
+            judging = Judging(unseen, applied.sources)
+        if held_out is not None and spec.labels is not None:
+            judging = Judging(other=FrameTable(read_table(held_out), spec.labels))
+        fit = refit_table(
+            run.model,
+            run.header,
+            table,
+            judging,
+            spec=spec,
+            sampling=sampling,
+            even_if_worse=even_if_worse,
+            source=run.source,
+            progress=run.progress,
+        )
+        before = fit.report.before
+        assert before is not None
+        if before.takes_over:
+            save(fit.model, output, report=fit.report, force=run.force)
+        else:
+            del run.written["model"]
+        _say_fit(run, fit, page, print_refit, run.written)
+    run.ctx.exit(ALARM if before.alarm else 0)
+
+
+@command("Run everything once on built-in data.", JSON)
+@params.spec_options("seed")
+def demo(run: Run, seed: int) -> None:
+    """Run everything once, on data that comes with scikit-learn; takes about half a minute."""
+    from tempfile import TemporaryDirectory
+
+    from riskad.app.demo import run_demo
+    from riskad.app.report.terminal import print_demo
+
+    with TemporaryDirectory() as folder, run.start():
+        run.say(run_demo(Path(folder), seed=seed, progress=run.progress), print_demo)

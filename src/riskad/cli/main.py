@@ -15,12 +15,9 @@ from typing import NoReturn
 
 import click
 
-from riskad.cli.demo import demo
-from riskad.cli.fit import fit
+from riskad.cli.fit import demo, fit, look, refit
 from riskad.cli.label import label
-from riskad.cli.look import look
 from riskad.cli.model import export_, inspect, threshold
-from riskad.cli.refit import refit
 from riskad.cli.score import compress, drift, explain, report_table, score, suggest
 from riskad.cli.serve import serve
 from riskad.cli.shell import Group
@@ -36,8 +33,8 @@ def cli() -> None:
 
 
 for _command in (
-    *(look, label, fit, refit, score, explain, report_table, suggest, drift, serve),
-    *(inspect, threshold, compress, export_, demo),
+    *(demo, look, label, fit, score, explain, report_table, suggest, refit, drift, serve),
+    *(inspect, threshold, compress, export_),
 ):
     cli.add_command(_command)
 

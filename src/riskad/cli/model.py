@@ -73,12 +73,12 @@ def inspect(run: Run, card: Path | None) -> None:
     Example:
       riskad inspect cards.riskad --card cards.md
     """  # noqa: D301
-    from riskad.app.card import write_card
     from riskad.app.describe import describe_model
+    from riskad.app.report.documents import make_card, write_text
     from riskad.app.report.terminal import print_model
 
     with run.start(card=card):
         report, name = describe_model(run.model, run.header), run.model_file.name
         if card is not None:
-            write_card(report, name, card, run.force)
+            write_text(make_card(report, name), card, run.force)
         run.say(report, print_model, name)

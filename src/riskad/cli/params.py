@@ -6,7 +6,8 @@ help is shown, so that `riskad --help` answers at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial, reduce
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type
 import click
 
 from riskad.app import spec as fit_spec
-from riskad.cli.words import in_words_of
+from riskad.cli.shell import in_words_of
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ class Option(click.Option):
         super().__init__(*names, **settings)
         self.heading = heading
 
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return what stands in brackets: no ranges, which only stop slips of the keyboard."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
 
 option = partial(click.option, cls=Option)
 path = partial(option, type=PATH)
@@ -52,8 +59,8 @@ def count(
     *names: str, default: int, help: str, least: int = 1, most: int = MOST_ROWS
 ) -> _Decorator:
     """Add an option that is a whole number."""
-    kind = click.IntRange(least, most)
-    return option(*names, type=kind, default=default, show_default=True, help=help)
+    settings: dict[str, Any] = {"default": default, "show_default": True, "help": help}
+    return option(*names, type=click.IntRange(least, most), metavar="INTEGER", **settings)
 
 
 def _all_of(*options: _Decorator) -> _Decorator:
@@ -69,27 +76,23 @@ def spec_options(*names: str, **changes: Any) -> _Decorator:
     return _all_of(*(option(*declared[name][0], **declared[name][1]) for name in names))
 
 
-def make_spec_options() -> list[click.Parameter]:
-    """Return an option for each field of `FitSpec` that has a heading."""
-    declared = _declare_options().values()
-    return [Option(names, **settings) for names, settings in declared if settings["heading"]]
-
-
 def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any]]]:
     """By field of `FitSpec` how click declares its option: names, and settings."""
     kinds = get_type_hints(fit_spec.FitSpec)
     declared = {}
     for each in fields(fit_spec.FitSpec):
         kind, about = kinds[each.name], dict(each.metadata) | changes
-        names = [each.name, *about.pop("flags")]
+        names = [each.name, *about.pop("flags", ())]
         if not any(name.startswith("--") for name in names):
             names.append(f"--{each.name.replace('_', '-')}")
-        about["callback"] = _reading(check=about.pop("check"))
-        about["help"] = _with_default(about["help"], about.pop("shown_default"))
+        about.pop("check", None)
+        if (most := about.pop("most", None)) is not None:
+            about |= {"type": click.IntRange(0, most), "metavar": "INTEGER"}
+        about["help"] = _with_default(about["help"], about.pop("shown_default", ""))
         if kind is bool:
-            about |= {"is_flag": True}
+            about["is_flag"] = True
         elif get_origin(kind) is tuple:
-            about |= {"multiple": True}
+            about["multiple"] = True
         elif get_origin(kind) is dict:
             about |= {"multiple": True, "callback": _reading(_read_kinds)}
         else:  # a type, or a type and None
@@ -98,20 +101,23 @@ def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any
     return declared
 
 
-def _reading(
-    read: Callable[[Any], Any] | None = None, check: Callable[[Any], object] | None = None
-) -> Callable[..., Any]:
+def _reading(read: Callable[[Any], Any]) -> Callable[..., Any]:
     """A callback of click, in which a value that cannot be read is a mistake in usage."""
 
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
-        try:
-            if value is not None and check is not None:
-                check(value)
-            return value if value is None or read is None else read(value)
-        except InputError as error:
-            raise click.UsageError(in_words_of(ctx.command, ctx, str(error)), ctx) from error
+        with mistakes_in_usage(ctx):
+            return value if value is None else read(value)
 
     return callback
+
+
+@contextmanager
+def mistakes_in_usage(ctx: click.Context) -> Iterator[None]:
+    """Turn what the library says of a wrong value into a mistake in usage."""
+    try:
+        yield
+    except InputError as error:
+        raise click.UsageError(in_words_of(ctx.command, ctx, str(error)), ctx) from error
 
 
 def _read_kinds(values: tuple[str, ...]) -> dict[str, str]:
@@ -127,25 +133,27 @@ def _read_kinds(values: tuple[str, ...]) -> dict[str, str]:
     return kinds
 
 
-def make_setting_options() -> list[click.Parameter]:
-    """Return an option for each setting of a detector; its heading names all that have it."""
+def make_fit_options() -> tuple[list[click.Parameter], list[click.Parameter]]:
+    """Return options of `FitSpec` and, under a heading that names their models, of detectors."""
     from riskad.detectors.registry import DETECTORS
 
-    settings = {each.name: each for entry in DETECTORS.values() for each in entry.settings}
-    owners: dict[str, list[str]] = {}
+    of_spec: list[click.Parameter] = []
+    for names, about in _declare_options().values():
+        of_spec += [Option(names, **about)] if about["heading"] else []
+    of_models: dict[str, Option] = {}
     for entry in DETECTORS.values():
         for each in entry.settings:
-            owners.setdefault(each.name, []).append(entry.name)
-    return [
-        Option(
-            [name, f"--{name.replace('_', '-')}"],
-            metavar=setting.metavar,
-            callback=_reading(setting.read),
-            help=_with_default(setting.help, setting.default),
-            heading=f"Settings of {', '.join(owners[name])}",
-        )
-        for name, setting in settings.items()
-    ]
+            if each.name in of_models:
+                of_models[each.name].heading += f", {entry.name}"
+                continue
+            of_models[each.name] = Option(
+                [each.name, f"--{each.name.replace('_', '-')}"],
+                metavar=each.metavar,
+                callback=_reading(each.read),
+                help=_with_default(each.help, each.default),
+                heading=f"Settings of {entry.name}",
+            )
+    return of_spec, list(of_models.values())
 
 
 def _with_default(text: str, default: str) -> str:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskad.app.spec import FitSpec
-from riskad.cli.shell import Progress, echo_notes, printed, show_progress
-from riskad.cli.words import in_words_of
+from riskad.cli.shell import Progress, echo_notes, in_words_of, printed, show_progress
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ def command(
         @wraps(function)
         def start(model_file: Any = None, data: Any = (), **options: Any) -> None:
             data = data if isinstance(data, tuple) else (str(data),)
-            flags = {name: options.pop(name, False) for name in ("as_json", "force")}
-            function(Run(model_file, data, **flags), **options)
+            run = Run(model_file, data, options.pop("as_json", False), options.pop("force", False))
+            function(run, **options)
 
         made = click.command(**{"short_help": short_help, **settings})(start)
         first = [each for each in parameters if isinstance(each, click.Argument)]
@@ -54,7 +53,7 @@ class Run:
 
     model_file: Path  # if the command takes one
 
-    def __init__(self, model_file: Any, data: tuple[str, ...], *, as_json: bool, force: bool):
+    def __init__(self, model_file: Any, data: tuple[str, ...], as_json: bool, force: bool):
         self.ctx = click.get_current_context()
         self.model_file, self.data = model_file, data
         self.as_json, self.force = as_json, force
@@ -74,7 +73,7 @@ class Run:
         """
         from riskad.storage.files import together
 
-        self.written = check_outputs(outputs, self.data, self.force)
+        self._check_outputs(outputs)
         self._has_outputs = bool(outputs)
         names = [self.model_file.name] if self.model_file else []
         names += [self.source] if self.data else []
@@ -86,20 +85,52 @@ class Run:
             yield
         click.echo(self.text, err="-" in self.written.values())
 
+    def _check_outputs(self, outputs: dict[str, Path | None]) -> None:
+        """Set `written` to the files to be written; refuse before any work what cannot be."""
+        from riskad.storage.files import check_different, check_output_file
+        from riskad.tables.paths import file_of
+        from riskad.tables.writing import check_writable
+
+        files, tables = [], {os.path.realpath(file_of(path)[0]) for path in self.data}
+        for what, path in outputs.items():
+            if path is None:
+                continue
+            self.written[what] = str(path)
+            if what in _TABLES and is_pipe(path):
+                continue
+            files.append(path)
+            check_output_file(path, self.force)
+            if what in _TABLES:
+                check_writable(path)
+            elif what == "report":
+                from riskad.app.report.documents import check_report_name
+
+                check_report_name(path)
+            elif what == "page" and path.suffix.lower() not in (".html", ".htm"):
+                raise click.UsageError(f"The name of a page, {str(path)!r}, must end in .html.")
+            # --force replaces results, not what they come from; but scored rows hold all of the
+            # table.
+            if os.path.realpath(path) in tables and what != "scored":
+                raise InputError(
+                    f"{str(path)!r} is both read and written here; give another name for the "
+                    "output."
+                )
+        check_different(files)
+
     def say(self, report: Any, show: Callable[..., None], *more: Any) -> None:
         """Set `text` to one JSON object, or to what `show` prints of the report."""
-        from riskad.app.report.files import to_json
-
         if warnings := getattr(report, "warnings", None):
             spelled = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
             report = replace(report, warnings=spelled)
-        if self.as_json:
-            if hasattr(report, "command"):  # the line in reports, the name for machines
-                report = replace(report, command=self.ctx.info_name)
-            written = {"written": self.written} if self._has_outputs else {}
-            self.text = to_json(report, command=self.ctx.info_name, **written)
-        else:
+        if not self.as_json:
             self.text = printed(show, report, *more)
+            return
+        from riskad.app.report.documents import to_json
+
+        if hasattr(report, "command"):  # the line in reports, the name for machines
+            report = replace(report, command=self.ctx.info_name)
+        written = {"written": self.written} if self._has_outputs else {}
+        self.text = to_json(report, command=self.ctx.info_name, **written)
 
     @cached_property
     def source(self) -> str:
@@ -109,18 +140,20 @@ class Run:
         return first if len(self.data) == 1 else f"{first} and {len(self.data) - 1} more"
 
     @cached_property
+    def _loaded(self) -> tuple[Any, ModelHeader]:
+        from riskad.app.model_files import load_with_header
+
+        return load_with_header(self.model_file)
+
+    @property
     def model(self) -> Any:
         """The model."""
-        from riskad.app.model_files import load
+        return self._loaded[0]
 
-        return load(self.model_file)
-
-    @cached_property
+    @property
     def header(self) -> ModelHeader:
         """The header of the model's file."""
-        from riskad.app.model_files import read_header
-
-        return read_header(self.model_file)
+        return self._loaded[1]
 
     @property
     def spec(self) -> FitSpec:
@@ -169,7 +202,7 @@ class Run:
 
     def write_report(self, report: FitReport, path: Path) -> None:
         """Write a page, or JSON."""
-        from riskad.app.report.files import write_report
+        from riskad.app.report.documents import write_report
 
         self.progress(f"Writing {path.name}")
         write_report(report, path, self.force)
@@ -194,33 +227,3 @@ def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[Applied, FitSpec
 def is_pipe(path: str | Path) -> bool:
     """Whether standard input or output is meant in place of a file."""
     return str(path) == "-"
-
-
-def check_outputs(
-    outputs: dict[str, Path | None], data: tuple[str, ...], force: bool
-) -> dict[str, str]:
-    """Return the files to be written, by what they are; refuse before any work what cannot be."""
-    from riskad.storage.files import check_different, check_output_file
-    from riskad.tables.paths import file_of
-    from riskad.tables.writing import check_writable
-
-    written = {what: path for what, path in outputs.items() if path is not None}
-    files = {what: p for what, p in written.items() if not (what in _TABLES and is_pipe(p))}
-    tables = {os.path.realpath(file_of(path)[0]) for path in data}
-    for what, path in files.items():
-        check_output_file(path, force)
-        if what in _TABLES:
-            check_writable(path)
-        elif what == "report":
-            from riskad.app.report.files import check_report_name
-
-            check_report_name(path)
-        elif what == "page" and path.suffix.lower() not in (".html", ".htm"):
-            raise click.UsageError(f"The name of a page, {str(path)!r}, must end in .html.")
-        # --force replaces results, not what they come from; but scored rows hold all of the table.
-        if os.path.realpath(path) in tables and what != "scored":
-            raise InputError(
-                f"{str(path)!r} is both read and written here; give another name for the output."
-            )
-    check_different(files.values())
-    return {what: str(path) for what, path in written.items()}

@@ -83,11 +83,10 @@ def score(
     in batches, so DATA need not fit in memory. It may be CSV, Excel, JSON lines, Parquet, SQLite or
     DuckDB; several files, a folder of Parquet files or a pattern in quotes are scored as one table,
     in their order. - means standard input or, as output, standard output (CSV); all messages then
-    go to stderr. If scoring takes more than half a minute, a line on stderr says how long after the
-    first seconds; a terminal shows the time left.
+    go to stderr. A line on stderr says how long scoring takes if that is more than half a minute.
 
-    OUTPUT may be CSV, Excel (at most 1,048,575 rows) or Parquet. Where DATA is a CSV, too, a CSV is
-    written like it: with its separator, its encoding and its decimal mark.
+    OUTPUT may be CSV, Excel (at most 1,048,575 rows) or Parquet. If DATA is a CSV, too, its
+    separator, encoding and decimal mark are kept.
 
     In a database table or a folder by day, a run adds all of its rows or none, even if it is
     killed. With --since a second run adds what is missing; it is not an error if nothing is
@@ -158,8 +157,10 @@ def _quick_hint(run: Run, seconds: float) -> str:
 
 
 @command("Explain why the most suspicious rows are suspicious.", MODEL, TABLE, JSON, FORCE)
-@params.count("--rows", default=10, help="Rows.")
-@params.count("--reasons", default=3, most=params.MOST_REASONS, help="Columns for each.")
+@params.count("--rows", default=10, help="How many rows to explain.")
+@params.count(
+    "--reasons", default=3, most=params.MOST_REASONS, help="How many columns to name for each row."
+)
 @_id
 @params.option(
     "--only",
@@ -234,7 +235,7 @@ def report_table(run: Run, output: Path, top: int) -> None:
 
 
 @command("List the rows to label next.", MODEL, TABLE, JSON, FORCE)
-@params.count("-n", default=20, help="Rows.")
+@params.count("-n", default=20, help="How many rows to list.")
 @params.option(
     "-l",
     "--label",

@@ -1,8 +1,9 @@
-"""What all commands share: errors as sentences, remarks on stderr, progress on a terminal."""
+"""What all commands share: mistakes as sentences, remarks on stderr, progress on a terminal."""
 
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import time
 import warnings
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from riskad.cli.words import in_words_of
 from riskad.core.checks import InputError, is_unicode, printable
 from riskad.tables.notes import ReadingNote
 
@@ -24,9 +24,18 @@ _SECONDS_TO_TELL = 2.0  # of scoring, after which its time can be estimated
 _LONG = 30.0  # seconds of scoring that are said beforehand
 ALARM = 3  # exit code of a command that did its work and found what it was asked to warn of
 
+_SETTING = re.compile(
+    r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?\d(?:[\d.]*\d)?)|(?P<any>\.\.\.)|(?P<flag>True))"""
+)
+_FLAGS = {("others", "unlabelled"): "--others-unlabelled"}
+
 
 class Group(click.Group):
     """Commands that report a user's mistake in a sentence; `ctx.obj` is the line as typed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List commands in the order in which a user comes to need them, not of the alphabet."""
+        return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse what is no text, and remember what was typed."""
@@ -51,7 +60,10 @@ class Group(click.Group):
             sentence = in_words_of(command, ctx, str(error))
             raise click.ClickException(printable(sentence)) from error
         except OSError as error:
-            raise click.ClickException(printable(_sentence(error))) from error
+            sentence = str(error)
+            if error.strerror:
+                sentence = error.strerror + (f": {error.filename}" if error.filename else "")
+            raise click.ClickException(printable(sentence)) from error
         except click.ClickException as error:  # click's own, with names as they were typed
             error.message = printable(error.message)  # type: ignore[misc]  # click shows this
             raise
@@ -77,6 +89,32 @@ def _reading_notes() -> Iterator[None]:
             )
 
 
+def in_words_of(command: click.Command | None, ctx: click.Context, message: str) -> str:
+    """Spell `name='value'`, as the library says it, as the option that a command has for it."""
+    if command is None:
+        return message
+    options = {
+        parameter.name: max(parameter.opts, key=len)
+        for parameter in command.get_params(ctx)
+        if isinstance(parameter, click.Option)
+    }
+
+    def spell(found: re.Match[str]) -> str:
+        name, value = found["name"], found["text"] or found["number"] or ""
+        if (name, value) in _FLAGS:
+            return _FLAGS[name, value]
+        if name not in options:  # which model it is, is decided by another command
+            return f"`riskad fit --model {value}`" if name == "model" else found[0]
+        if found["flag"]:
+            return options[name]
+        if found["any"] or value == "...":
+            return f"{options[name]} VALUE"
+        plain = re.fullmatch(r"[\w.:+-]+", value)
+        return f"{options[name]} {value if plain else repr(value)}"
+
+    return _SETTING.sub(spell, message)
+
+
 def echo(text: str, err: bool = False) -> None:
     """Print a text that may hold names from anywhere."""
     click.echo(printable(text), err=err)
@@ -86,12 +124,6 @@ def echo_notes(lines: Iterable[str]) -> None:
     """Print remarks on stderr."""
     for line in lines:
         echo(f"Note: {line}", err=True)
-
-
-def _sentence(error: OSError) -> str:
-    if error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return str(error)
 
 
 def console(stderr: bool = False) -> Console:

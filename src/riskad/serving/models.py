@@ -13,11 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from riskad.app.card import make_card
 from riskad.app.describe import describe_model
 from riskad.app.model_files import ModelHeader, load, read_header
 from riskad.app.online import RowScorer
-from riskad.app.report.files import to_json
+from riskad.app.report.documents import make_card, to_json
 from riskad.core.checks import InputError
 
 __all__ = ["ModelFile", "ServedModel"]

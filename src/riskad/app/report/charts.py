@@ -6,13 +6,13 @@ Colours are classes of the page's style sheet, for light and dark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from riskad.app.quality import KindScores, ScoreDistribution
+from riskad.app.fit_report import ScoreDistribution
 from riskad.decisions.capacity import ReviewReport
 from riskad.metrics.ranking import Curve, Reliability
 
@@ -27,8 +27,6 @@ KIND_WORDS = {
     "unlabelled": "unlabelled rows of the fit",
     "table": "rows of this table",
 }
-_PANEL = 78  # pixels: a line of words and the marks below it
-_WORDS = 22
 
 
 class Mark(NamedTuple):
@@ -46,6 +44,11 @@ class Chart:
     attributes: Mapping[str, object]
     marks: list[Mark] = field(default_factory=list)
 
+    @classmethod
+    def named(cls, label: str, style: str, **size: object) -> Chart:
+        """A drawing with a name for those who cannot see it."""
+        return cls({"class": style, **size, "role": "img", "aria-label": label})
+
     def draw(self, tag: str, style: str, **attributes: object) -> None:
         """Add a mark of some style in front of those that are there."""
         self.marks.append(Mark(tag, {"class": style, **attributes}))
@@ -53,6 +56,11 @@ class Chart:
     def line(self, style: str, x: Sequence[object], y: Sequence[object]) -> None:
         """Draw a line between two points."""
         self.draw("line", style, x1=x[0], x2=x[1], y1=y[0], y2=y[1])
+
+    def bar(self, kind: str, x: str, width: str, base: float, height: float) -> None:
+        """Draw a bar that stands on a line at `base`."""
+        tall = {"y": f"{base - height:.1f}", "height": f"{height:.1f}"}
+        self.draw("rect", f"bar {kind}", x=x, width=width, **tall)
 
     def write(
         self, words: str, x: object, y: object, anchor: str = "start", **attributes: object
@@ -69,71 +77,77 @@ class Chart:
         self.write(words, f"{x:.3f}%", y, anchor, **attributes)
 
 
-# --- scores ------------------------------------------------------------------------------
+def _height(count: int, highest: int, room: float) -> float:
+    """The height of a bar, which grows with the square root, so that few rows stay visible."""
+    return float(max(room * (count / highest) ** 0.5, 1.5))
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers between `low` and `high`.
+
+    >>> _ticks(-1.3, 2.2, 5)
+    [-1.0, 0.0, 1.0, 2.0]
+    """
+    rough = (high - low) / most
+    power = 10 ** np.floor(np.log10(rough))
+    step = power * next(s for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
+    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+
+
+# --- scores, and values of a column -------------------------------------------------------
+
+_PANEL, _WORDS = 78, 22  # pixels: a line of words and the marks below it
 
 
 def distribution_chart(distribution: ScoreDistribution, threshold: float) -> Chart:
-    """Scores by kind, one panel below the other, with the threshold through all of them."""
-    low, high = distribution.edges[0], distribution.edges[-1]
+    """Scores by kind, one panel below the other, with the threshold through all of them.
+
+    Few rows are ticks, one for each.
+    """
+    edges, kinds = distribution.edges, distribution.kinds
+    low, high = edges[0], edges[-1]
 
     def x(score: float) -> float:
         return 2 + 96 * (min(max(score, low), high) - low) / (high - low)
 
-    bottom = _WORDS + _PANEL * len(distribution.kinds)
-    words = ", ".join(f"{kind.rows:,} {KIND_WORDS[kind.kind]}" for kind in distribution.kinds)
-    label = f"Distribution of anomaly scores: {words}; threshold {threshold:.3g}"
-    chart = _fluid(bottom + 24, label)
-    bases = [_WORDS + _PANEL * (i + 1) - 4 for i in range(len(distribution.kinds))]
-    for kind, base in zip(distribution.kinds, bases, strict=True):
-        _panel(chart, kind, distribution.edges, x, base)
+    bottom, room = _WORDS + _PANEL * len(kinds), _PANEL - _WORDS - 8
+    words = [f"{kind.rows:,} {KIND_WORDS[kind.kind]}" for kind in kinds]
+    label = f"Distribution of anomaly scores: {', '.join(words)}; threshold {threshold:.3g}"
+    chart = Chart.named(label, "fluid", width="100%", height=str(bottom + 24))
+    bases = [_WORDS + _PANEL * (i + 1) - 4 for i in range(len(kinds))]
+    for kind, base in zip(kinds, bases, strict=True):
+        chart.line("base", ("0%", "100%"), (base, base))
+        for score in kind.scores:
+            chart.line(f"tick {kind.kind}", (f"{x(score):.3f}%",) * 2, (base - room + 8, base))
+        for count, left, right in zip(kind.counts, edges, edges[1:], strict=False):
+            if count and not kind.scores:
+                place, width = f"{x(left) + 0.1:.3f}%", f"{x(right) - x(left) - 0.2:.3f}%"
+                chart.bar(kind.kind, place, width, base, _height(count, max(kind.counts), room))
     chart.line("threshold", (f"{x(threshold):.3f}%",) * 2, (16, bottom))
     chart.write_around(f"threshold {threshold:.3g}", x(threshold), 12, margin=20, class_="name")
-    for kind, base in zip(distribution.kinds, bases, strict=True):  # words over the line
-        words = f"{kind.rows:,} {KIND_WORDS[kind.kind]}"
-        chart.write(words, "0%", base - _PANEL + _WORDS, class_="name")
+    for each, base in zip(words, bases, strict=True):  # over the line
+        chart.write(each, "0%", base - _PANEL + _WORDS, class_="name")
     chart.line("axis", ("0%", "100%"), (bottom, bottom))
     for tick in _ticks(low, high, 5):
         chart.write_around(f"{tick:g}", x(tick), bottom + 17)
     return chart
 
 
-def _panel(
-    chart: Chart, kind: KindScores, edges: Sequence[float], x: Callable[[float], float], base: int
-) -> None:
-    """Bars of one kind of row on a line at `base`; few rows are ticks, one for each."""
-    room = _PANEL - _WORDS - 8
-    chart.line("base", ("0%", "100%"), (base, base))
-    if kind.scores:
-        for score in kind.scores:
-            chart.line(f"tick {kind.kind}", (f"{x(score):.3f}%",) * 2, (base - room + 8, base))
-        return
-    highest = max(kind.counts)
-    for count, left, right in zip(kind.counts, edges, edges[1:], strict=False):
-        if count:
-            height = max(room * (count / highest) ** 0.5, 1.5)
-            across = {"x": f"{x(left) + 0.1:.3f}%", "width": f"{x(right) - x(left) - 0.2:.3f}%"}
-            up = {"y": f"{base - height:.1f}", "height": f"{height:.1f}"}
-            chart.draw("rect", f"bar {kind.kind}", **across, **up)
-
-
-def rate_chart(rate: Sequence[float], assumed: float | None) -> Chart:
-    """An anomaly rate with its interval, and the one that a fit assumed."""
-    value, low, high = rate
-    most = min(1.0, 1.15 * max(high, assumed or 0.0, 0.02))
-
-    def x(share: float) -> float:
-        return 2 + 96 * share / most
-
-    said = f"Anomaly rate {value:.1%}, 95% interval {low:.1%} to {high:.1%}"
-    chart = _fluid(64, said + ("" if assumed is None else f"; the fit assumed {assumed:.1%}"))
-    chart.line("axis", ("0%", "100%"), (40, 40))
-    for tick in _ticks(0, most, 5):
-        chart.write_around(f"{100 * tick:g}%", x(tick), 57)
-    chart.line("interval anomaly", (f"{x(low):.3f}%", f"{x(high):.3f}%"), (26, 26))
-    chart.draw("circle", "point anomaly", cx=f"{x(value):.3f}%", cy=26, r=6)
-    if assumed is not None:
-        chart.line("threshold", (f"{x(assumed):.3f}%",) * 2, (14, 40))
-        chart.write_around("assumed", x(assumed), 11, margin=15, class_="name")
+def values_chart(column: ColumnLook) -> Chart:
+    """Bars of the values, a line for each kind of row."""
+    width, room, gap = 240, 34, 6
+    lines = [values for values in column.values if any(values.counts)]
+    label = f"Values of {column.name}: " + "; ".join(f"{each.kind} {each.text}" for each in lines)
+    box = f"0 0 {width} {len(lines) * (room + gap)}"
+    chart = Chart.named(label, "values", viewBox=box)
+    for i, values in enumerate(lines):
+        base, step = (i + 1) * (room + gap) - gap, width / len(values.counts)
+        chart.line("base", (0, width), (base, base))
+        for j, count in enumerate(values.counts):
+            if count:
+                place, wide = f"{j * step + 0.5:.1f}", f"{max(step - 1, 0.5):.1f}"
+                chart.bar(values.kind, place, wide, base, _height(count, max(values.counts), room))
     return chart
 
 
@@ -193,15 +207,15 @@ def reliability_chart(found: Reliability) -> Chart:
 
 
 def _square(x_name: str, y_name: str, label: str, most: tuple[float, float] = (1.0, 1.0)) -> Chart:
-    """Axes of the unit square, or up to other numbers."""
+    """Axes of the unit square, in quarters, or up to other numbers, in round ones."""
     width, height = _LEFT + _SIDE + 20, _TOP + _SIDE + 42
-    box = {"viewBox": f"0 0 {width} {height}", "class": "square", "role": "img"}
-    chart = Chart(box | {"aria-label": label})
-    for value in _axis(most[0]):
+    chart = Chart.named(label, "square", viewBox=f"0 0 {width} {height}")
+    quarters = [0.0, 0.25, 0.5, 0.75, 1.0]
+    for value in quarters if most[0] == 1 else _ticks(0, most[0], 5):
         x, _ = _place(value / most[0], 0)
         chart.line("grid" if value else "axis", (x, x), (_TOP, _TOP + _SIDE))
         chart.write(f"{value:,g}", x, _TOP + _SIDE + 16, anchor="middle")
-    for value in _axis(most[1]):
+    for value in quarters if most[1] == 1 else _ticks(0, most[1], 5):
         _, y = _place(0, value / most[1])
         chart.line("grid" if value else "axis", (_LEFT, _LEFT + _SIDE), (y, y))
         chart.write(f"{value:,g}", _LEFT - 6, y + 4, anchor="end")
@@ -211,18 +225,12 @@ def _square(x_name: str, y_name: str, label: str, most: tuple[float, float] = (1
     return chart
 
 
-def _axis(most: float) -> list[float]:
-    """Quarters of the unit, or round numbers."""
-    return [0.0, 0.25, 0.5, 0.75, 1.0] if most == 1 else _ticks(0, most, 5)
-
-
 def _place(x: float, y: float) -> Point:
     return round(_LEFT + _SIDE * float(x), 1), round(_TOP + _SIDE * (1 - float(y)), 1)
 
 
 def _path(chart: Chart, kind: str, points: Sequence[Point], closed: bool = False) -> None:
-    places = [_place(*point) for point in points]
-    steps = " L".join(f"{x:g} {y:g}" for x, y in places)
+    steps = " L".join("{:g} {:g}".format(*_place(*point)) for point in points)
     chart.draw("path", kind, d=f"M{steps}{' Z' * closed}")
 
 
@@ -230,49 +238,3 @@ def _whisker(chart: Chart, x: float, y: float, low: float, high: float) -> None:
     (place, middle), (_, top), (_, bottom) = _place(x, y), _place(x, high), _place(x, low)
     chart.line("interval anomaly", (place, place), (top, bottom))
     chart.draw("circle", "point anomaly", cx=place, cy=middle, r=5)
-
-
-# --- parts -------------------------------------------------------------------------------
-
-
-def _fluid(height: int, label: str) -> Chart:
-    size = {"class": "fluid", "width": "100%", "height": str(height)}
-    return Chart(size | {"role": "img", "aria-label": label})
-
-
-def _ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers between `low` and `high`.
-
-    >>> _ticks(-1.3, 2.2, 5)
-    [-1.0, 0.0, 1.0, 2.0]
-    """
-    rough = (high - low) / most
-    power = 10 ** np.floor(np.log10(rough))
-    step = power * next(s for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
-    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
-    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
-
-
-# --- values of a column -------------------------------------------------------------------
-
-_WIDTH, _HEIGHT, _GAP = 240, 34, 6
-
-
-def values_chart(column: ColumnLook) -> Chart:
-    """Bars of the values, a line for each kind of row."""
-    lines = [values for values in column.values if any(values.counts)]
-    height = len(lines) * (_HEIGHT + _GAP)
-    label = f"Values of {column.name}: " + "; ".join(f"{each.kind} {each.text}" for each in lines)
-    box = {"viewBox": f"0 0 {_WIDTH} {height}", "class": "values", "role": "img"}
-    chart = Chart(box | {"aria-label": label})
-    for i, values in enumerate(lines):
-        base = (i + 1) * (_HEIGHT + _GAP) - _GAP
-        width, highest = _WIDTH / len(values.counts), max(values.counts)
-        chart.line("base", (0, _WIDTH), (base, base))
-        for j, count in enumerate(values.counts):
-            if count:
-                tall = max(_HEIGHT * (count / highest) ** 0.5, 1.5)
-                across = {"x": f"{j * width + 0.5:.1f}", "width": f"{max(width - 1, 0.5):.1f}"}
-                up = {"y": f"{base - tall:.1f}", "height": f"{tall:.1f}"}
-                chart.draw("rect", f"bar {values.kind}", **across, **up)
-    return chart

@@ -1,4 +1,4 @@
-"""The sections of a report on a fit, on a model, or on a table that a model scored.
+"""The sections of reports: on a fit, a model, a table that a model scored, and a look at a table.
 
 `SECTIONS` is the one list that the page, the terminal and the model card walk: the page and the
 card from the first to the last, the terminal in reverse, so that what matters most is nearest to
@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields
 from functools import partial
+from typing import TYPE_CHECKING
 
 from riskad.app.fit_report import FitReport
 from riskad.app.reasons import show_value
@@ -30,15 +31,19 @@ from riskad.app.report.blocks import (
     Table,
     Tiles,
 )
-from riskad.app.results import SCORE_COLUMNS, Suspect
+from riskad.app.results import Suspect
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
 from riskad.decisions.thresholds import parse_threshold
 from riskad.detectors.registry import DETECTORS
 
+if TYPE_CHECKING:
+    from riskad.app.look import TableLook
+
 _FEW_ANOMALIES = 10
 _MOST_EFFECTS, _MOST_EFFECTS_IN_BRIEF = 10, 5
+_MOST_DIFFERENCES = 12  # columns whose values are compared on a terminal
 _WRITTEN = ("page", "card")  # where there is room for long tables
 
 
@@ -54,41 +59,32 @@ def in_short(report: FitReport) -> list[Block]:
         review = report.review
         expected, likely = (None, 0) if review is None else (review.flagged, review.likely)
         lines += wording.flagged_lines(expected, report.flagged, report.labels, likely)
-    auc = report.auc
+    auc, rate, percent = report.auc, report.rate, wording.percent
     quality = f"the labels cannot say how good the model is: {report.why_no_auc}"
-    if auc is not None:
-        quality = (
-            "of a labelled anomaly and a labelled normal row, both held out, the anomaly scores "
-            f"higher in {wording.percent(auc.value)} of cases ({wording.interval(auc)})"
-        )
-        if wording.auc_is_vague(auc):
-            quality = wording.too_few_labels("whether the order of the rows is better than chance")
-    return [
-        Lines(lines, is_text=True),
-        Lines([quality], is_text=True, on=PAGE),
-        Tiles(_tiles(report)),
-    ]
-
-
-def _tiles(report: FitReport) -> list[tuple[str, str, str]]:
-    tiles, percent = [], wording.percent
+    tiles = []
     if report.flagged_of:
         share = f"of {report.flagged_of:,} rows ({percent(report.flagged / report.flagged_of)})"
         tiles.append(("Flagged", f"{report.flagged:,}", share))
-    found = None if report.review is None else report.review.flagged
-    if found is not None and report.flagged and not wording.found_is_vague(found):
-        ends = wording.interval(found.precision)
-        tiles.append(("Anomalies among these", percent(found.precision.value), ends))
-    auc = report.auc
-    if auc is not None and not wording.auc_is_vague(auc):
+    if report.review is not None and report.flagged:
+        found = report.review.flagged
+        if not wording.found_is_vague(found):
+            ends = wording.interval(found.precision)
+            tiles.append(("Anomalies among these", percent(found.precision.value), ends))
+    if auc is not None and wording.auc_is_vague(auc):
+        quality = wording.too_few_labels("whether the order of the rows is better than chance")
+    elif auc is not None:
+        quality = (
+            "of a labelled anomaly and a labelled normal row, both held out, the anomaly scores "
+            f"higher in {percent(auc.value)} of cases ({wording.interval(auc)})"
+        )
         ends = f"95% interval {auc.low:.3f} to {auc.high:.3f}"
         tiles.append(("AUC on labelled rows", f"{auc.value:.3f}", ends))
-    rate = report.rate
     if rate is not None and not wording.share_is_vague(rate.low, rate.high):
         name = "Anomaly rate of the fit" if report.trained_on else "Anomaly rate"
         ends = "as given" if rate.low == rate.high else wording.interval(rate)
         tiles.append((name, percent(rate.value), ends))
-    return tiles + ([] if report.labels is None else [label_tile(report.labels)])
+    tiles += [] if report.labels is None else [label_tile(report.labels)]
+    return [Lines(lines, is_text=True), Lines([quality], is_text=True, on=PAGE), Tiles(tiles)]
 
 
 def label_tile(labels: LabelCounts) -> tuple[str, str, str]:
@@ -135,7 +131,7 @@ def model_before(report: FitReport) -> list[Block]:
         ]
     return [
         Lines([before.verdict], is_text=True, name="Verdict"),
-        Lines(difference, is_text=True, name="Differ"),
+        Lines(difference, is_text=True, name="Change"),
         Table(["", "before", "after"], rows, right=(1, 2), name="Models"),
     ]
 
@@ -163,7 +159,7 @@ def suspicious_rows(report: FitReport) -> list[Block]:
     is_vague = report.review is not None and wording.found_is_vague(report.review.table[0])
     largest = max((reason.adds for row in report.top for reason in row.reasons), default=1.0)
     cards = [_row_card(row, largest, with_probability=not is_vague) for row in report.top]
-    return [Note(about), Cards(cards), suspects_table(report.top, report.spec.id, "Top")]
+    return [Note(about), Cards(cards), wording.suspects_table(report.top, report.spec.id, "Top")]
 
 
 def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
@@ -191,20 +187,6 @@ def _value(value: float | str | None) -> str:
 
 def _bars(values: list[float], largest: float) -> list[float]:
     return [min(max(value / largest, 0.0), 1.0) if largest > 0 else 0.0 for value in values]
-
-
-def suspects_table(suspects: list[Suspect], id: str | None, name: str) -> Table:
-    """Return the most suspicious rows, the first first, for a terminal."""
-    columns = {"row": [f"{each.row:,}" for each in suspects]}
-    if id:
-        columns[id] = [each.id or "" for each in suspects]
-    columns[SCORE_COLUMNS[0]] = [f"{each.anomaly_score:.4f}" for each in suspects]
-    columns[SCORE_COLUMNS[1]] = ["yes" if each.is_anomaly else "no" for each in suspects]
-    if suspects[0].novelty is not None:
-        columns["novelty"] = [f"{each.novelty:.2f}" for each in suspects]
-    right = [i for i, column in enumerate(columns) if column != id]
-    rows = list(zip(*columns.values(), strict=True))
-    return Table(list(columns), rows, right=right, on=TERMINAL, name=f"{name} {len(rows)}")
 
 
 def rows_reviewed(report: FitReport) -> list[Block]:
@@ -342,21 +324,16 @@ def anomaly_rate(report: FitReport) -> list[Block]:
         why = "not known: an estimate takes labelled rows of both kinds, and unlabelled ones"
         known = "if you know the rate, say so: --anomaly-rate"
         return [Lines([why, known], on=_WRITTEN, is_text=True)]
-    assumed, lines = None, ["the rate is that of the unlabelled rows of the fit"]
+    lines = ["the rate is that of the unlabelled rows of the fit"]
     prior = report.settings.get("prior")
     if isinstance(prior, float):
-        assumed = 1 - prior
-        lines.append(f"the fit assumed {wording.percent(assumed)}")
-        if not rate.low <= assumed <= rate.high:
+        lines.append(f"the fit assumed {wording.percent(1 - prior)}")
+        if not rate.low <= 1 - prior <= rate.high:
             # Strictly between 0 and 1; three digits are more precise than the interval.
             better = min(max(1 - rate.value, 0.001), 0.999)
             lines[1] += f"; consider setting prior to {better:.3f}"
     estimate = wording.rate_lines(rate) + wording.sampling_lines(report.labels_random_p)
-    return [
-        Lines(estimate, is_text=True),
-        Lines(lines, is_text=True, on=PAGE),
-        Figure(partial(charts.rate_chart, (rate.value, rate.low, rate.high), assumed)),
-    ]
+    return [Lines(estimate, is_text=True), Lines(lines, is_text=True, on=PAGE)]
 
 
 def limits(report: FitReport) -> list[Block]:
@@ -367,7 +344,7 @@ def limits(report: FitReport) -> list[Block]:
         m = counts.anomaly
         if m < _FEW_ANOMALIES:
             few = "1 labelled anomaly is" if m == 1 else f"{m} labelled anomalies are"
-            lines.append(f"{few} few: intervals are wide, and decisions uncertain")
+            lines.append(f"{few} few: intervals are wide and decisions uncertain")
         lines.append("the model has learned the labelled kinds of anomaly; others may rank low")
     lines.append(
         "rate, probabilities and threshold hold for rows like the training rows; `riskad drift` "
@@ -387,26 +364,6 @@ def limits(report: FitReport) -> list[Block]:
 
 def model(report: FitReport) -> list[Block]:
     """What was fitted, the columns that move its scores, and all its settings."""
-    effects = report.effects[:_MOST_EFFECTS]
-    brief = [f"{each.column} ({each.suspicious})" for each in effects[:_MOST_EFFECTS_IN_BRIEF]]
-    where = f" in {report.effects_of}" if report.effects_of else ""
-    title = f"Columns that move the score most{where}"
-    blocks: list[Block] = [
-        Lines(report.summary),
-        Beside(_model_tables(report, title), on=AT_LENGTH),
-        Details(f"All settings of {report.model}", [_settings(report)]),
-    ]
-    if effects:
-        where = where if "suspicious" in where else ""
-        line = (
-            f"columns that move the score most{where}, with suspicious values: {', '.join(brief)}"
-        )
-        blocks.append(Lines([line], on=("brief",), name="Effects"))
-    return blocks
-
-
-def _model_tables(report: FitReport, title: str) -> list[Table]:
-    """The members of an average, the effects of columns, and the parts of the risk."""
     members = [
         [
             each["member"],
@@ -421,10 +378,10 @@ def _model_tables(report: FitReport, title: str) -> list[Table]:
     effects = report.effects[:_MOST_EFFECTS]
     moves = [each.effect for each in effects]
     columns = [[each.column, each.suspicious, f"{each.effect:.3g}"] for each in effects]
+    where = f" in {report.effects_of}" if report.effects_of else ""
     parts = dict(report.fitted.get("risk_parts", {}))
     if "objective" in report.fitted:
         parts["objective, with the penalty"] = report.fitted["objective"]
-    risk = [[name, f"{part:.4g}"] for name, part in parts.items()]
     tables = [
         Table(
             ["member", "weight", "held-out AUC", "standard error", "seconds"],
@@ -436,24 +393,40 @@ def _model_tables(report: FitReport, title: str) -> list[Table]:
             ["column", "suspicious when", "moves score by"],
             columns,
             bars=_bars(moves, max(moves, default=0.0)),
-            title=title,
+            title=f"Columns that move the score most{where}",
             name="Effects",
         ),
-        Table(["part", "risk"], risk, right=(1,), title="Parts of the estimated risk", name="Risk"),
+        Table(
+            ["part", "risk"],
+            [[name, f"{part:.4g}"] for name, part in parts.items()],
+            right=(1,),
+            title="Parts of the estimated risk",
+            name="Risk",
+        ),
     ]
-    return [table for table in tables if table.rows]
-
-
-def _settings(report: FitReport) -> Table:
-    entry = DETECTORS.get(report.spec.model)
     defaults = {}
+    entry = DETECTORS.get(report.spec.model)
     if entry is not None and entry.load().__name__ == report.model:
         parameters = inspect.signature(entry.load()).parameters.values()
         defaults = {each.name: str(each.default) for each in parameters}
-    rows = [[name, str(value), defaults.get(name, "")] for name, value in report.settings.items()]
-    # A terminal has no room for them, unless nothing else is known of the model.
-    on = _WRITTEN if report.summary else AT_LENGTH
-    return Table(["setting", "value", "default"], rows, on=on, name="Settings")
+    settings = Table(
+        ["setting", "value", "default"],
+        [[name, str(value), defaults.get(name, "")] for name, value in report.settings.items()],
+        # A terminal has no room for them, unless nothing else is known of the model.
+        on=_WRITTEN if report.summary else AT_LENGTH,
+        name="Settings",
+    )
+    blocks: list[Block] = [
+        Lines(report.summary),
+        Beside([table for table in tables if table.rows], on=AT_LENGTH),
+        Details(f"All settings of {report.model}", [settings]),
+    ]
+    if effects:
+        brief = [f"{each.column} ({each.suspicious})" for each in effects[:_MOST_EFFECTS_IN_BRIEF]]
+        where = where if "suspicious" in where else ""
+        most = f"columns that move the score most{where}, with suspicious values"
+        blocks.append(Lines([f"{most}: {', '.join(brief)}"], on=("brief",), name="Effects"))
+    return blocks
 
 
 # --- data and origin ----------------------------------------------------------------------
@@ -463,7 +436,7 @@ def columns(report: FitReport) -> list[Block]:
     """What was done to the columns."""
     rows = [[name, kind, report.column_uses.get(name, "")] for name, kind in report.columns.items()]
     return [
-        *([Table(["column", "kind", "what becomes of it"], rows, on=_WRITTEN)] if rows else []),
+        *([Table(["column", "kind", "how it is used"], rows, on=_WRITTEN)] if rows else []),
         Details("How they were read", [Lines(report.preparation)]),
     ]
 
@@ -486,7 +459,7 @@ def data(report: FitReport) -> list[Block]:
         Lines([rows, labels], on=_WRITTEN),
         Lines([labels], on=TERMINAL),
         Lines(report.reading, name="Read"),
-        Details("What the fit was told", [Table(["option", "value"], options)], on=_WRITTEN),
+        Details("Options of the fit", [Table(["option", "value"], options)], on=_WRITTEN),
     ]
 
 
@@ -508,7 +481,7 @@ SECTIONS = [
     Section("Warnings", "Notes", warnings, style="warnings"),
     Section("Compared with the model before", "Before", model_before),
     Section("Most suspicious rows", "Top", suspicious_rows),
-    Section("Rows reviewed and anomalies found", "Look at", rows_reviewed),
+    Section("Rows reviewed and anomalies found", "Review", rows_reviewed),
     Section("Decision", "Decision", decision),
     Section("Scores", "Scores", scores),
     Section("Quality", "Quality", quality),
@@ -539,3 +512,81 @@ def add_section(section: Section) -> None:
             "take the other out of SECTIONS first."
         )
     SECTIONS.append(section)
+
+
+# --- a look at a table --------------------------------------------------------------------
+
+
+def look_in_short(look: TableLook) -> list[Block]:
+    """Numbers of rows, columns and labels."""
+    used = sum(column.used for column in look.columns)
+    tiles = [
+        ("Rows", f"{look.rows:,}", ""),
+        ("Columns", f"{len(look.columns):,}", f"{used:,} used"),
+    ]
+    if look.labels is None:
+        return [Tiles(tiles)]
+    line = wording.label_line(look.labels, look.label)
+    return [Tiles([*tiles, label_tile(look.labels)]), Lines([line], on=TERMINAL)]
+
+
+def look_suspicions(look: TableLook) -> list[Block]:
+    """What looks wrong."""
+    return [
+        Lines([*look.suspicious, *look.warnings], on=PAGE),
+        Lines(look.suspicious, on=TERMINAL),
+        Lines(look.warnings, on=TERMINAL, name="Notes"),
+    ]
+
+
+def look_columns(look: TableLook) -> list[Block]:
+    """Each column: its kind, what becomes of it, and its values by kind of row."""
+    cards = []
+    for column in look.columns:
+        blank = f"; blank in {wording.percent(column.blank_share)}" if column.blank_share else ""
+        blocks: list[Block] = [Note(column.use + blank)]
+        if column.examples:
+            blocks.append(Note(f"For example {', '.join(column.examples)}"))
+        if any(any(values.counts) for values in column.values):
+            legend = [(values.kind, f"{values.kind}: {values.text}") for values in column.values]
+            blocks.append(Figure(partial(charts.values_chart, column), legend=legend))
+        blocks.append(Lines(column.remarks))
+        cards.append(Card(column.name, column.kind, "" if column.used else "unused", blocks))
+    about = (
+        "Bars count rows by value, or by the most frequent levels; their heights grow with the "
+        "square root, and the highest of each kind of row has the same height."
+    )
+    by_label = [
+        f"{column.name}: " + "; ".join(f"{values.kind} {values.text}" for values in column.values)
+        for column in look.columns
+        if len(column.values) > 1
+    ]
+    more = len(by_label) - _MOST_DIFFERENCES
+    if more > 0:
+        by_label = [*by_label[:_MOST_DIFFERENCES], f"and {more} more: see the page (--page)"]
+    remarks = [f"{column.name}: {each}" for column in look.columns for each in column.remarks]
+    head = ["column", "kind", "blank", "for example", "how it is used"]
+    rows = [
+        [
+            column.name,
+            column.kind,
+            f"{column.blank_share:.0%}" if column.blank_share else "",
+            ", ".join(column.examples),
+            column.use,
+        ]
+        for column in look.columns
+    ]
+    return [
+        Cards(cards),
+        Note(about),
+        Table(head, rows, on=TERMINAL),
+        Lines(by_label, on=TERMINAL, name="By label"),
+        Lines(remarks, on=TERMINAL, name="Remarks"),
+    ]
+
+
+LOOK_SECTIONS = [
+    Section("In short", "Labels", look_in_short, style="headline"),
+    Section("What looks wrong", "Look at", look_suspicions, style="warnings"),
+    Section("Columns", "Columns", look_columns),
+]

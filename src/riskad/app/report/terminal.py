@@ -1,44 +1,145 @@
-"""What commands print for people, on a terminal or into a pipe."""
+"""What commands print for people: names on the left, lines and tables beside them, through Rich.
+
+There are colours and a width on a terminal, and plain text where the output is piped. Values from
+tables are printed as they are, never read as markup; control characters are shown, not sent.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from riskad.app.report.blocks import Lines, Table
-from riskad.app.report.layout import Command, print_blocks, print_facts, print_title, walk
-from riskad.app.report.look import LOOK_SECTIONS
-from riskad.app.report.sections import SECTIONS, model_before, suspects_table
-from riskad.app.report.wording import (
-    cost_lines,
-    flagged_line,
-    flagged_lines,
-    share_is_vague,
-    threshold_line,
-    too_few_labels,
-)
-from riskad.core.checks import with_article
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from riskad.app.report import wording
+from riskad.app.report.blocks import Block, Lines, Section, Table
+from riskad.app.report.sections import LOOK_SECTIONS, SECTIONS, model_before
+from riskad.core.checks import printable, with_article
 from riskad.decisions.drift import say_shift
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from riskad.app.compress import CompressReport
-    from riskad.app.demo import DemoReport, Quality
+    from riskad.app.demo import DemoReport
     from riskad.app.drift import TableDrift
     from riskad.app.explain import ExplainReport
     from riskad.app.fit_report import FitReport
     from riskad.app.look import TableLook
     from riskad.app.onnx import ExportReport
-    from riskad.app.results import Suspect
     from riskad.app.score import ScoreReport
     from riskad.app.suggest import SuggestReport
     from riskad.app.threshold import ThresholdReport
 
+_INDENT = 10
+_WIDEST = 100  # longer lines are hard to read, however wide the terminal
+_LONGEST_CELL = 40
 _MOST_LINES = 38  # of a summary, below its title and a blank line
 _MOST_INPUTS = 20
 _MOST_DRIFTS = 10
+
+
+class Command(str):
+    """A line to be copied: never broken."""
+
+
+_BLANK_LINE = Lines([Command("")])
+
+
+# --- layout -------------------------------------------------------------------------------
+
+
+def show(console: Console, title: str, blocks: Iterable[Block], most: int | None = None) -> None:
+    """Print lines and tables below a title; of more than `most` lines only some of each block."""
+    console.print(Text(_clean(title), "bold"), "", sep="\n", soft_wrap=True)
+    drawn, shown, fewest = [], [], []
+    for block in blocks:
+        if lines := _draw(block, console.width):
+            drawn.append(lines)
+            shown.append(len(lines))
+            fewest.append(isinstance(block, Table))  # whose head says nothing without a row
+    if most is not None:
+        # The end is nearest to the prompt and matters most: what stands above it is cut first.
+        half, every = len(drawn) // 2, len(drawn)
+        steps = ((4, half), (6, every), (3, half), (2, half), (4, every), (2, every), (1, every))
+        for least, end in steps:
+            for i, n in enumerate(shown[:end]):
+                shown[i] = min(n, max(least + fewest[i], n - max(sum(shown) - most, 0)))
+    for lines, n in zip(drawn, shown, strict=True):
+        if n < len(lines):
+            more = f"... {len(lines) - n + 1:,} more lines (--verbose)"
+            lines[n - 1 :] = [Text(" " * _INDENT + more, "dim")]
+        for line in lines:
+            console.print(line, soft_wrap=True)
+
+
+def _draw(block: Block, width: int) -> list[Text]:
+    """The lines of a block, its name beside the first."""
+    if isinstance(block, Table):
+        pieces, style = _align(block), "cyan"
+    else:
+        assert isinstance(block, Lines)
+        pieces, style = [], ""
+        room = min(width, _WIDEST) - _INDENT
+        wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
+        for line in block.lines:
+            if isinstance(line, Command):
+                pieces.append(_clean(line))
+                continue
+            for part in line.splitlines():
+                pieces += wrapper.wrap(_clean(part))
+    lines = []
+    for i, piece in enumerate(pieces):
+        name = "" if i else block.name
+        drawn = Text.assemble((f"{name:<{_INDENT}}", "cyan"), (piece, "" if i else style))
+        drawn.rstrip()
+        lines.append(drawn)
+    return lines
+
+
+def _align(block: Table) -> list[str]:
+    """The lines of a table, whose cells are on one line and not too long."""
+    widths = [0] * len(block.head)
+    rows = []
+    for row in (block.head, *block.rows):
+        cells = list(map(_clean, row))
+        for i, cell in enumerate(cells):
+            if len(cell) > _LONGEST_CELL:
+                cells[i] = cell[: _LONGEST_CELL - 1] + "\u2026"
+            widths[i] = max(widths[i], cell_len(cells[i]))
+        rows.append(cells)
+    lines = [f"{block.title}:"] if block.title else []
+    for cells in rows:
+        for i, (cell, size) in enumerate(zip(cells, widths, strict=True)):
+            pad = " " * (size - cell_len(cell))
+            cells[i] = pad + cell if i in block.right else set_cell_size(cell, size)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _clean(text: object) -> str:
+    """A printable text, in one line."""
+    return printable(text).replace("\n", "\\n")
+
+
+def _walk(sections: Sequence[Section], record: Any, medium: str) -> list[Block]:
+    """The blocks of sections; each section names its first one."""
+    return [
+        replace(block, name=block.name or ("" if i else section.name))
+        for section in sections
+        for i, block in enumerate(section.on(medium, record))
+    ]
+
+
+def _written(paths: Mapping[str, str]) -> Lines:
+    return Lines([f"{path} ({what})" for what, path in paths.items()], name="Written")
+
+
+# --- fits, models, looks ------------------------------------------------------------------
 
 
 def print_fit(
@@ -48,26 +149,25 @@ def print_fit(
 
     `written` holds the paths of the model, the ranked rows and the report.
     """
-    print_title(console, f"{report.source}: {report.rows:,} rows")
     score = f"riskad score {shlex.quote(written['model'])} new.csv -o scored.csv"
-    ending = [_written(written), Lines([Command(score)], name="Next")]
-    medium = "verbose" if verbose else "brief"
-    blocks = [*walk(SECTIONS, report, medium), *ending]
-    print_blocks(console, blocks, None if verbose else _MOST_LINES)
+    blocks = _walk(SECTIONS[::-1], report, "verbose" if verbose else "brief")
+    blocks += [_written(written), Lines([Command(score)], name="Next")]
+    most = None if verbose else _MOST_LINES
+    show(console, f"{report.source}: {report.rows:,} rows", blocks, most)
 
 
 def print_model(console: Console, report: FitReport, name: str) -> None:
     """Print what a model file holds."""
     source = f", fitted to {report.source}" if report.source else ""
-    print_title(console, f"{name}: {with_article(report.model)}{source}")
-    print_blocks(console, walk(SECTIONS, report, "verbose"))
+    title = f"{name}: {with_article(report.model)}{source}"
+    show(console, title, _walk(SECTIONS[::-1], report, "verbose"))
 
 
 def print_refit(console: Console, report: FitReport, written: Mapping[str, str]) -> None:
     """Print a model and the one before it side by side, and which one to use."""
-    print_title(console, f"{report.source}: {report.rows:,} rows")
     notes = Lines(report.warnings, name="Notes")
-    print_blocks(console, [*model_before(report), notes, _written(written)])
+    blocks = [*model_before(report), notes, _written(written)]
+    show(console, f"{report.source}: {report.rows:,} rows", blocks)
 
 
 def print_look(console: Console, look: TableLook, fit: str, page: str | None) -> None:
@@ -76,14 +176,11 @@ def print_look(console: Console, look: TableLook, fit: str, page: str | None) ->
     `fit` is the command to come next, `page` the path of the page if one was written.
     """
     columns = f"{len(look.columns):,} column{'s' * (len(look.columns) != 1)}"
-    print_title(console, f"{look.source}: {look.rows:,} rows, {columns}")
     written = _written({} if page is None else {"page": page})
-    ending = [written, Lines([Command(fit)], name="Next")]
-    print_blocks(console, [*walk(LOOK_SECTIONS, look, "verbose"), *ending])
-
-
-def _written(paths: Mapping[str, str]) -> Lines:
-    return Lines([f"{path} ({what})" for what, path in paths.items()], name="Written")
+    # Labels first; what looks wrong stands nearest to the prompt.
+    sections = [LOOK_SECTIONS[0], *LOOK_SECTIONS[:0:-1]]
+    blocks = [*_walk(sections, look, "verbose"), written, Lines([Command(fit)], name="Next")]
+    show(console, f"{look.source}: {look.rows:,} rows, {columns}", blocks)
 
 
 # --- other commands -----------------------------------------------------------------------
@@ -91,73 +188,65 @@ def _written(paths: Mapping[str, str]) -> Lines:
 
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
-    print_title(console, f"{report.source}: {report.rows:,} rows scored")
-    skipped = f"{report.skipped:,} rows were left out: scored before, or too old"
+    title = f"{report.source}: {report.rows:,} rows scored"
+    skipped = Lines(
+        [f"{report.skipped:,} rows were left out: scored before, or too old"], name="Read"
+    )
+    blocks: list[Block] = [skipped] if report.skipped else []
     if not report.rows:
-        print_facts(console, {"Nothing": [f"new: {skipped}"]})
+        show(console, title, blocks)
         return
-    expected = [] if report.expected is None else flagged_lines(report.expected, report.flagged)
-    flagged = [
-        flagged_line(report.flagged, report.rows, "rows"),
-        *expected,
-        report.selection or threshold_line(report.threshold, report.rule),
-    ]
-    read = [skipped] if report.skipped else []
-    print_facts(console, {"Read": read, "Flagged": flagged, "Notes": report.warnings})
+    flagged = [wording.flagged_line(report.flagged, report.rows, "rows")]
+    if report.expected is not None:
+        flagged += wording.flagged_lines(report.expected, report.flagged)
+    flagged += [report.selection or wording.threshold_line(report.threshold, report.rule)]
+    blocks += [Lines(flagged, name="Flagged"), Lines(report.warnings, name="Notes")]
     if report.top:
         name = "Novel" if report.by == "novelty" else "Top"
-        print_blocks(console, [suspects_table(report.top, report.id, name)])
+        blocks.append(wording.suspects_table(report.top, report.id, name))
     *first, last = report.added
-    names = f"{', '.join(first)} and {last}"
-    print_facts(console, {"Written": [f"{path} (all columns, and {names})"]})
+    added = f"{path} (all columns, and {', '.join(first)} and {last})"
+    show(console, title, [*blocks, Lines([added], name="Written")])
 
 
 def print_explain(console: Console, report: ExplainReport, path: str | None) -> None:
     """Print why rows are suspicious; `path` is where all their columns went, if anywhere."""
-    print_title(console, f"{report.source}: {report.rows:,} rows scored")
     usual = f"a row with the usual value in every column scores {report.usual_score:.4g}"
     sizes = [f"{column} {size:.3g}" for column, size in list(report.importance.items())[:5]]
     mean = f"mean change of the score over {report.importance_rows:,} rows: {', '.join(sizes)}"
-    facts = {
-        "Usual": [usual, threshold_line(report.threshold, report.rule)],
-        "Columns": [mean],
-        "Notes": report.warnings,
-    }
-    print_facts(console, facts)
+    blocks = [
+        Lines([usual, wording.threshold_line(report.threshold, report.rule)], name="Usual"),
+        Lines([mean], name="Columns"),
+        Lines(report.warnings, name="Notes"),
+    ]
     for row in report.explained:
-        console.print()
-        print_facts(console, {"Row": _explained_lines(row)})
+        name = "" if row.id is None else f" ({row.id})"
+        flagged = "" if row.is_anomaly else ", not flagged"
+        lines = [f"{row.row:,}{name}: anomaly_score {row.anomaly_score:.4g}{flagged}"]
+        lines += [f"- {reason}" for reason in row.reasons]
+        if abs(row.others) >= 1e-9:  # otherwise there are no others, or they hold what is usual
+            verb = "add" if row.others > 0 else "subtract"
+            lines.append(f"- all other columns {verb} {abs(row.others):.3g}")
+        blocks += [_BLANK_LINE, Lines(lines, name="Row")]
     if path is not None:
-        console.print()
-        print_facts(console, {"Written": [f"{path} (every column of these rows)"]})
-
-
-def _explained_lines(row: Suspect) -> list[str]:
-    name = "" if row.id is None else f" ({row.id})"
-    flagged = "" if row.is_anomaly else ", not flagged"
-    lines = [f"{row.row:,}{name}: anomaly_score {row.anomaly_score:.4g}{flagged}"]
-    lines += [f"- {reason}" for reason in row.reasons]
-    if abs(row.others) >= 1e-9:  # otherwise there are no others, or they hold what is usual
-        verb = "add" if row.others > 0 else "subtract"
-        lines.append(f"- all other columns {verb} {abs(row.others):.3g}")
-    return lines
+        blocks += [_BLANK_LINE, Lines([f"{path} (every column of these rows)"], name="Written")]
+    show(console, f"{report.source}: {report.rows:,} rows scored", blocks)
 
 
 def print_threshold(console: Console, report: ThresholdReport, path: str) -> None:
     """Print by what a model decides now; `path` is where it was written."""
-    print_title(console, f"threshold {report.rule} (was {report.before})")
     lines = [
-        flagged_line(report.flagged, report.unlabelled, "unlabelled rows of the fit"),
-        *flagged_lines(report.expected, report.flagged),
-        *cost_lines(report.cost),
-        threshold_line(report.threshold, report.rule),
+        wording.flagged_line(report.flagged, report.unlabelled, "unlabelled rows of the fit"),
+        *wording.flagged_lines(report.expected, report.flagged),
+        *wording.cost_lines(report.cost),
+        wording.threshold_line(report.threshold, report.rule),
     ]
-    print_facts(console, {"Flagged": lines, "Written": [path]})
+    title = f"threshold {report.rule} (was {report.before})"
+    show(console, title, [Lines(lines, name="Flagged"), Lines([path], name="Written")])
 
 
 def print_export(console: Console, report: ExportReport, path: str) -> None:
     """Print what a graph takes and gives, and how it compares with the model."""
-    print_title(console, f"{path}: {with_article(report.model)} as an ONNX graph")
     inputs = [f"{name}: {kind}" for name, kind in report.inputs.items()]
     more = [f"and {len(inputs) - _MOST_INPUTS} more"] if len(inputs) > _MOST_INPUTS else []
     checked = "not compared with the model: onnxruntime is not installed"
@@ -166,35 +255,41 @@ def print_export(console: Console, report: ExportReport, path: str) -> None:
             f"scores of {report.checked_rows:,} random rows differ from the model's by at most "
             f"{report.largest_difference:.1g}"
         )
-    facts = {
-        "Inputs": inputs[:_MOST_INPUTS] + more,
-        "Outputs": [", ".join(report.outputs)],
-        "Checked": [checked],
-        "Written": [f"{path} ({report.bytes:,} bytes)"],
-    }
-    print_facts(console, facts)
+    blocks = [
+        Lines(inputs[:_MOST_INPUTS] + more, name="Inputs"),
+        Lines([", ".join(report.outputs)], name="Outputs"),
+        Lines([checked], name="Checked"),
+        Lines([f"{path} ({report.bytes:,} bytes)"], name="Written"),
+    ]
+    show(console, f"{path}: {with_article(report.model)} as an ONNX graph", blocks)
 
 
 def print_suggest(console: Console, report: SuggestReport, path: str | None) -> None:
     """Print which rows to label next, and where they went, if anywhere."""
-    print_title(console, f"{report.source}: {report.rows:,} rows, {report.labelled:,} labelled")
-    print_facts(console, {"Notes": report.warnings})
-    id = report.id
-    head = ["row", *([id] if id else []), "anomaly_score", "reason"]
+    id = [report.id] if report.id else []
     rows = [
-        [f"{s.row:,}", *([s.id or ""] if id else []), f"{s.anomaly_score:.4f}", s.reason]
-        for s in report.suggested
+        [
+            f"{each.row:,}",
+            *([each.id or ""] if id else []),
+            f"{each.anomaly_score:.4f}",
+            each.reason,
+        ]
+        for each in report.suggested
     ]
-    print_blocks(console, [Table(head, rows, right=(0, 2) if id else (0, 1), name="Label")])
-    if path is not None:
-        print_facts(console, {"Written": [f"{path} (these rows with all columns, ready to label)"]})
+    head = ["row", *id, "anomaly_score", "reason"]
+    written = [] if path is None else [f"{path} (these rows with all columns, ready to label)"]
+    blocks = [
+        Lines(report.warnings, name="Notes"),
+        Table(head, rows, right=(0, len(head) - 2), name="Label"),
+        Lines(written, name="Written"),
+    ]
+    title = f"{report.source}: {report.rows:,} rows, {report.labelled:,} labelled"
+    show(console, title, blocks)
 
 
 def print_drift(console: Console, report: TableDrift) -> None:
     """Print whether rows have moved, and the columns that have moved most."""
     drift = report.drift
-    compared = f"{drift.rows:,} rows, compared with {drift.unlabelled:,} of the fit"
-    print_title(console, f"{report.source}: {compared}")
     rates = []
     if drift.rate is not None and drift.rate_before is not None:
         rates = [
@@ -205,8 +300,6 @@ def print_drift(console: Console, report: TableDrift) -> None:
     if report.fail_above is not None:
         by = f"moved by a distance of more than {report.fail_above:g}"
         alarm = [f"{', '.join(report.above)}: {by}" if report.alarm else f"none: nothing has {by}"]
-    facts = {"Verdict": [drift.verdict], "Alarm": alarm, "Anomalies": rates}
-    print_facts(console, facts | {"Notes": report.warnings})
     every = [*drift.columns, *([drift.scores] if drift.scores is not None else [])]
     rows = [
         [
@@ -219,14 +312,22 @@ def print_drift(console: Console, report: TableDrift) -> None:
         for column in sorted(every, key=lambda column: column.p_value)[:_MOST_DRIFTS]
     ]
     head = ["column", "distance", "shift in SD", "p-value", "moved"]
-    print_blocks(console, [Table(head, rows, right=range(1, 5), name="Largest")])
+    blocks = [
+        Lines([drift.verdict], name="Verdict"),
+        Lines(alarm, name="Alarm"),
+        Lines(rates, name="Anomalies"),
+        Lines(report.warnings, name="Notes"),
+        Table(head, rows, right=range(1, 5), name="Largest"),
+    ]
+    compared = f"{drift.rows:,} rows, compared with {drift.unlabelled:,} of the fit"
+    show(console, f"{report.source}: {compared}", blocks)
 
 
 def _rate_line(rate: tuple[float, float, float], rows: str, has_moved: bool) -> str:
     """Say which share of some rows are anomalies."""
     value, low, high = rate
-    if share_is_vague(low, high):
-        return too_few_labels(f"how many of {rows} are anomalies")
+    if wording.share_is_vague(low, high):
+        return wording.too_few_labels(f"how many of {rows} are anomalies")
     if has_moved:
         return (
             f"{low:.1%} to {high:.1%} of {rows}: columns have moved, and more anomalies would look "
@@ -237,48 +338,58 @@ def _rate_line(rate: tuple[float, float, float], rows: str, has_moved: bool) -> 
 
 def print_compress(console: Console, report: CompressReport, path: str) -> None:
     """Print what was learned from what, and what was lost; `path` is where it was written."""
-    print_title(console, f"{report.trees:,} trees that score rows in place of the model")
     rows = "no training rows are in the file"
     if report.kept_rows:
         rows = "riskad score --quick uses them; without --quick the model itself scores rows"
-    facts = {
-        "Learned": [f"the scores of {report.learned_rows:,} rows, in {report.seconds:.0f} s"],
-        "Lost": [report.fidelity.in_words()],
-        "Gained": [f"scores in 1/{report.times_as_fast:.0f} of the time", rows],
-        "Notes": report.warnings,
-        "Written": [path],
-    }
-    print_facts(console, facts)
+    gained = [f"scores in 1/{report.times_as_fast:.0f} of the time", rows]
+    learned = f"the scores of {report.learned_rows:,} rows, in {report.seconds:.0f} s"
+    blocks = [
+        Lines([learned], name="Learned"),
+        Lines([report.fidelity.in_words()], name="Lost"),
+        Lines(gained, name="Gained"),
+        Lines(report.warnings, name="Notes"),
+        Lines([path], name="Written"),
+    ]
+    show(console, f"{report.trees:,} trees that score rows in place of the model", blocks)
 
 
 def print_demo(console: Console, report: DemoReport) -> None:
     """Print the demonstration: what was done, how good it was, and what to type next."""
-    print_title(console, "A run on scikit-learn's breast cancer data, where benign is normal")
     fit = report.fit
     tables = [
         f"samples.csv: {report.rows:,} rows, {fit.labels}",
         f"new.csv: {report.new_rows:,} rows without labels, of which {report.new_anomalies} are "
         "malignant",
     ]
-    print_facts(console, {"Data": tables, "Ran": map(Command, report.commands)})
-    sections = [each for each in SECTIONS if each.title in ("Columns", "Model", "Quality")]
-    print_blocks(console, walk(sections, fit, "brief"))
+    sections = [each for each in SECTIONS[::-1] if each.title in ("Columns", "Model", "Quality")]
     truth = "for the new rows, compared with an isolation forest, which uses no labels:"
-    print_facts(console, {"Notes": [*fit.warnings, *report.score.warnings], "Truth": [truth]})
-    methods = {"riskad": report.riskad, "isolation forest": report.isolation_forest}
-    cells = [_quality_cells(quality) for quality in methods.values()]
-    rows = [[name, *(each[name] for each in cells)] for name in cells[0]]
-    print_blocks(console, [Table(["", *methods], rows)])
-    console.print()
+    cells = [
+        [
+            f"{each.auc.value:.3f}",
+            f"{each.auc.low:.3f} to {each.auc.high:.3f}",
+            f"{each.average_precision:.3f}",
+            f"{each.top_right} of {each.top}",
+            f"{each.flagged_right} of {each.flagged}",
+        ]
+        for each in (report.riskad, report.isolation_forest)
+    ]
+    names = [
+        "AUC",
+        "  95% interval",
+        "average precision",
+        "correct in top 10",
+        "correct if flagged",
+    ]
+    rows = list(zip(names, *cells, strict=True))
     command = "riskad fit data.csv --label COLUMN --normal VALUE --anomaly VALUE -o model.riskad"
-    print_facts(console, {"Your data": [Command(command)], "": [Command(report.commands[1])]})
-
-
-def _quality_cells(quality: Quality) -> dict[str, str]:
-    return {
-        "AUC": f"{quality.auc.value:.3f}",
-        "  95% interval": f"{quality.auc.low:.3f} to {quality.auc.high:.3f}",
-        "average precision": f"{quality.average_precision:.3f}",
-        "correct in top 10": f"{quality.top_right} of {quality.top}",
-        "correct if flagged": f"{quality.flagged_right} of {quality.flagged}",
-    }
+    blocks = [
+        Lines(tables, name="Data"),
+        Lines(list(map(Command, report.commands)), name="Ran"),
+        *_walk(sections, fit, "brief"),
+        Lines([*fit.warnings, *report.score.warnings], name="Notes"),
+        Lines([truth], name="Truth"),
+        Table(["", "riskad", "isolation forest"], rows),
+        _BLANK_LINE,
+        Lines([Command(command), Command(report.commands[1])], name="Your data"),
+    ]
+    show(console, "A run on scikit-learn's breast cancer data, where benign is normal", blocks)

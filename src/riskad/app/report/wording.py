@@ -1,4 +1,4 @@
-"""Sentences that the page, the model card and the terminal share, without a full stop.
+"""Sentences, without a full stop, and tables that the page, the card and the terminal share.
 
 An interval that leaves nearly everything open is not printed: the sentence then says that the
 labels are too few to tell.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from riskad.app.report.blocks import TERMINAL, Table
+from riskad.app.results import SCORE_COLUMNS, Suspect
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
@@ -241,7 +243,15 @@ def flagged_lines(
     Of all rows, flagged or not, `likely` are more likely an anomaly than not.
     """
     if expected is None:
-        return [] if labels is None else [_no_expectation(labels)]
+        if labels is None:
+            return []
+        few = "too few rows are"
+        if not min(labels.normal, labels.anomaly):
+            few = f"no {'anomaly' if labels.normal else 'normal row'} is"
+        return [
+            f"how many of these rows are anomalies is not known: {few} labelled; look at the first "
+            "of them, label them, and fit again"
+        ]
     lines = [found_line(expected)] if flagged else []
     unflagged = likely - flagged
     if unflagged > 0:
@@ -249,7 +259,7 @@ def flagged_lines(
         rows = f"1 {rows} is" if unflagged == 1 else f"{unflagged:,} {rows}s are"
         lines.append(f"{rows} more likely an anomaly than not, but not flagged by this threshold")
     if not flagged:
-        return [*lines, "the table of rows reviewed says what the highest scores would turn up"]
+        return [*lines, "the table of rows reviewed shows what the highest scores would turn up"]
     if expected.lift.low <= 1 and not found_is_vague(expected):
         m = expected.found.n_anomaly
         few = "1 labelled anomaly is" if m == 1 else f"{m:,} labelled anomalies are"
@@ -258,16 +268,6 @@ def flagged_lines(
             "`riskad suggest` or some at random"
         )
     return lines
-
-
-def _no_expectation(labels: LabelCounts) -> str:
-    few = "too few rows are"
-    if not min(labels.normal, labels.anomaly):
-        few = f"no {'anomaly' if labels.normal else 'normal row'} is"
-    return (
-        f"how many of these rows are anomalies is not known: {few} labelled; look at the first of "
-        "them, label them, and fit again"
-    )
 
 
 def review_cells(review: ReviewReport) -> list[list[str]]:
@@ -288,6 +288,20 @@ def review_cells(review: ReviewReport) -> list[list[str]]:
         for k, found in sorted(rows.items())
         if k and not found_is_vague(found)
     ]
+
+
+def suspects_table(suspects: list[Suspect], id: str | None, name: str) -> Table:
+    """Return the most suspicious rows, the first first, for a terminal."""
+    columns = {"row": [f"{each.row:,}" for each in suspects]}
+    if id:
+        columns[id] = [each.id or "" for each in suspects]
+    columns[SCORE_COLUMNS[0]] = [f"{each.anomaly_score:.4f}" for each in suspects]
+    columns[SCORE_COLUMNS[1]] = ["yes" if each.is_anomaly else "no" for each in suspects]
+    if suspects[0].novelty is not None:
+        columns["novelty"] = [f"{each.novelty:.2f}" for each in suspects]
+    right = [i for i, column in enumerate(columns) if column != id]
+    rows = list(zip(*columns.values(), strict=True))
+    return Table(list(columns), rows, right=right, on=TERMINAL, name=f"{name} {len(rows)}")
 
 
 def cost_lines(cost: ExpectedCost | None) -> list[str]:

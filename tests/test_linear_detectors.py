@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.preprocessing import PolynomialFeatures
 
+import riskad
 from riskad import ShallowRAD
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.objective import Objective
@@ -23,6 +24,7 @@ from riskad.detectors.linear.lambda_search import (
 )
 from riskad.detectors.linear.scores import report_fit, summarise_unlabelled
 from riskad.detectors.linear.settings import SolverSettings, bound_risk, check_lambda
+from riskad.detectors.registry import DETECTORS
 from riskad.detectors.shallow import (
     are_codes,
     check_tensor,
@@ -256,3 +258,35 @@ def test_unlabelled_rows_are_summarised_and_their_absence_is_none():
     assert found.n_columns == 2
     labelled = RowBlocks(X[y != 0], y[y != 0])
     assert summarise_unlabelled(labelled, lambda rows: rows[:, 0], seed=0) is None
+
+
+# --- what users see --------------------------------------------------------------------------
+
+
+def test_random_state_has_its_usual_meaning(tmp_path):
+    X, y, _ = make_contaminated_rows()
+
+    def scores(random_state):
+        model = ShallowRAD(feature_map="rbf", lam=0.1, random_state=random_state).fit(X, y)
+        riskad.save(model, tmp_path / "model.riskad", force=True)
+        np.testing.assert_array_equal(
+            riskad.load(tmp_path / "model.riskad").score_samples(X), model.score_samples(X)
+        )
+        return model.score_samples(X)
+
+    np.testing.assert_array_equal(
+        scores(0), ShallowRAD(feature_map="rbf", lam=0.1).fit(X, y).score_samples(X)
+    )
+    seeded = [scores(np.random.RandomState(7)) for _ in range(2)]
+    np.testing.assert_array_equal(*seeded)
+    assert not np.array_equal(scores(None), scores(None))
+    generator = np.random.RandomState(7)
+    assert not np.array_equal(scores(generator), scores(generator))
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_tab_completion_shows_an_estimator(name):
+    detector = DETECTORS[name].load()
+    shown = {each for each in dir(detector) if not each.startswith("_")}
+    assert len(shown) <= 19
+    assert not any(each.startswith(("onnx", "describe", "takes", "tells")) for each in shown)

@@ -20,7 +20,7 @@ from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.storage.files import atomic_path
 from riskad.tables.cells import is_flat, to_text
 from riskad.tables.csv_reading import CsvFormat
-from riskad.tables.paths import PIPE, check_table_name, first_line, known_separator
+from riskad.tables.paths import PIPE, check_table_name, first_line
 from riskad.tables.workbooks import check_xlsxwriter, excel_writer
 
 # What a spreadsheet may take for a formula, except what can only be a number or a dash.
@@ -91,7 +91,7 @@ def open_writer(
                 yield spool.add
                 spool.write_parquet(part)
         else:
-            csv = replace(csv, separator=known_separator(ending) or csv.separator)
+            csv = replace(csv, separator="\t" if ending == ".tsv" else csv.separator)
             with open(part, "wb") as file:
                 yield _csv_writer(file, path.name, csv)
 

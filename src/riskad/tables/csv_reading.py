@@ -231,20 +231,20 @@ def text_parts(place: Place, last_end: Callable[[bytes], int]) -> Iterator[TextP
     The first part that is not plain ASCII tells the encoding where no byte order mark does.
     """
     name, blocks = place.name, read_blocks(place, _BATCH_BYTES)
-    block = next(blocks, b"")
-    if (ending := ending_by_magic(block)) is not None:
+    start = next(blocks, b"")
+    if (ending := ending_by_magic(start)) is not None:
         raise InputError(
             f"{name!r} is no text: its first bytes are those of a {ending} file, or .zip. Give it "
             "that ending, or unpack it."
         )
-    mark = next(filter(block.startswith, _MARKS), b"")
+    mark = next(filter(start.startswith, _MARKS), b"")
     encoding, lines, rest = _MARKS.get(mark), 0, b""
-    blocks = itertools.chain([block[len(mark) :]], blocks)
+    blocks = itertools.chain([start[len(mark) :]], blocks)
     if encoding is not None:
         blocks = _recode(blocks, encoding, name)
-    block = next(blocks, b"")
-    oldest = b"\n" not in block  # line ends of the oldest spreadsheets
-    for block in itertools.chain([block], blocks, [None]):
+    first = next(blocks, b"")
+    oldest = b"\n" not in first  # line ends of the oldest spreadsheets
+    for block in itertools.chain([first], blocks, [None]):
         if block is not None:
             rest += block.replace(b"\r", b"\n") if oldest else block
         end = len(rest) if block is None else last_end(rest)

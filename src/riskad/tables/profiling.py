@@ -17,16 +17,10 @@ from typing import Any, TypeAlias, TypeVar, cast
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
-from riskad.tables.cells import FormatReader, Reader, TextReader, is_blank, is_flat
-from riskad.tables.formats.flags import FlagLook, FlagReader
-from riskad.tables.formats.moments import (
-    MOMENT_KINDS,
-    MomentFormat,
-    MomentLook,
-    MomentReader,
-    to_seconds,
-)
-from riskad.tables.formats.numbers import NumberFormat, NumberLook, NumberReader
+from riskad.tables.cells import Reader, is_blank, is_flat
+from riskad.tables.formats.flags import FlagLook
+from riskad.tables.formats.moments import MOMENT_KINDS, MomentFormat, MomentLook, to_seconds
+from riskad.tables.formats.numbers import NumberFormat, NumberLook
 from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
 from riskad.tables.notes import show_number
 from riskad.tables.sketches import Numbers, RowSample, Texts
@@ -119,7 +113,7 @@ class KindRequest:
     def reader(self, column: str, look: Look) -> Reader:
         """Return how to read the column: as asked for, otherwise as it looks."""
         if self.is_text:
-            return TextReader()
+            return Reader()
         if self.kind == "flag":
             flags = look.flag.format() if look.flag is not None else None
             if flags is None:
@@ -127,21 +121,21 @@ class KindRequest:
                     f"Column {quoted(column)} was said to hold yes and no, and holds other values "
                     "than two such words. Say 'category' instead."
                 )
-            return FlagReader(flags)
+            return Reader(flags)
         if self.kind == "number":
             numbers = look.number
             if self.written and numbers is not None:
                 numbers = replace(numbers, given=NumberFormat.given(self.written))
-            return NumberReader((numbers and numbers.format()) or NumberFormat())
+            return Reader((numbers and numbers.format()) or NumberFormat())
         if self.written:
-            return MomentReader(MomentFormat.given(self.written, self.kind))
+            return Reader(MomentFormat.given(self.written, self.kind))
         moments = look.moment.format() if look.moment is not None else None
         if moments is None:
             raise InputError(
                 f"Column {quoted(column)} was said to be a {self.kind}, and is written in none of "
                 f"the usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
             )
-        return MomentReader(moments)
+        return Reader(moments)
 
 
 # --- which formats cells may have --------------------------------------------------------
@@ -209,17 +203,10 @@ class Look:
 
     def reader(self) -> Reader:
         """Return how the column is read: as moments, yes and no, numbers, else as text."""
-        looks: tuple[tuple[Any, Any], ...] = (
-            (self.moment, MomentReader),
-            (self.flag, FlagReader),
-            (self.number, NumberReader),
-        )
-        for look, reader in looks:
-            if look is not None and _fits(look):
-                form = look.format()
-                if form is not None:
-                    return reader(form, tolerant=look.n_bad > 0)
-        return NumberReader(NumberFormat()) if self.is_numeric else TextReader()
+        for look in (self.moment, self.flag, self.number):
+            if look is not None and _fits(look) and (form := look.format()) is not None:
+                return Reader(form, tolerant=look.n_bad > 0)
+        return Reader(NumberFormat()) if self.is_numeric else Reader()
 
 
 def _fits(look: Any) -> bool:
@@ -301,7 +288,7 @@ def _count(
             values = _read_exactly(column, reader, first_row)
         if values is None:
             look = Look.of(column, first_row, requests.get(name))
-            if isinstance(reader, TextReader) and not look.unusable:
+            if reader.format is None and not look.unusable:
                 values = reader.read(column, first_row)
         sketch = None if values is None else _sketch(values, None if exact else _MOST_VALUES)
         return values, sketch, look, None if look is None else column
@@ -324,13 +311,13 @@ def _count(
 
 def _read_exactly(column: pl.Series, reader: Reader, first_row: int) -> pl.Series | None:
     """Return typed values if every cell fits the format; else None."""
-    if not isinstance(reader, FormatReader) or reader.tolerant or not is_flat(column):
+    if reader.format is None or reader.tolerant or not is_flat(column):
         return None
     values, bad = reader.format.read(column)
     is_text = column.dtype == pl.String
     if bad.any() or (is_text and reader.word == "number" and _has_codes(column)):
         return None
-    return reader.to_typed(values, column, first_row)
+    return cast(pl.Series, reader.format.to_typed(values, column, first_row))
 
 
 def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
@@ -378,7 +365,7 @@ def profile_table(
     def decide(name: str) -> Reader | None:
         look, request = looks[name], requests.get(name)
         if name == group:
-            return TextReader()
+            return Reader()
         if look.blank or look.unusable:
             return None
         return request.reader(name, look) if request else look.reader()
@@ -391,7 +378,7 @@ def profile_table(
         some = first.gather_every(max(1, first.height // _GLANCE))
         looks = _look_at(some, 1, names=names, requests={})
         expected = {name: look.reader() for name, look in looks.items()}
-        expected |= {} if group is None else {group: TextReader()}
+        expected |= {} if group is None else {group: Reader()}
         counts = fold(partial(count, readers=expected, decided=False), _Counts.joined, batches)
         looks |= counts.looks
         if counts.undecided:

@@ -97,18 +97,19 @@ class Batches:
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         for place in self._places:
-            frames, rest = _frames(place), None
-            while rest is None or frame is not None:
+            frames, rest, ended = _frames(place), None, False
+            while not ended:
                 with saying_once(self._notes):
                     frame = next(frames, None)
+                ended = frame is None
                 both = [each for each in (rest, frame) if each is not None]
                 rows = both[0] if len(both) == 1 else pl.concat(both)
                 # What is beyond a multiple goes to the next batch, if there is one.
-                surplus = 0 if frame is None else rows.height % _BATCH_MULTIPLE
+                surplus = 0 if ended else rows.height % _BATCH_MULTIPLE
                 batch, rest = rows[: rows.height - surplus], rows[rows.height - surplus :]
                 if self._schema is not None:
                     batch = batch.select(self._schema.names()).cast(self._schema)
-                if batch.height or frame is None:
+                if batch.height or ended:
                     yield batch
 
     def about_rows(self) -> float:

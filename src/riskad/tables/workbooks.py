@@ -278,7 +278,6 @@ def _as_cells(column: pl.Series) -> pl.Series:
 
 def _from_texts(texts: pl.Series) -> pl.Series:
     """Numbers or dates, where every text is one and none is a code such as 007; else the texts."""
-    from riskad.tables.formats.moments import MomentReader
     from riskad.tables.profiling import Look  # which whoever only reads need not load
 
     look = Look.of(texts, 1)
@@ -289,7 +288,7 @@ def _from_texts(texts: pl.Series) -> pl.Series:
             return numbers.alias(texts.name)
     moment = look.moment.format() if look.moment and not look.moment.ambiguous else None
     if moment is not None and moment.kind in ("date", "datetime") and not moment.zone:
-        moments = MomentReader(moment).typed(moment.read(texts)[0])
+        moments = moment.typed(moment.read(texts)[0])
         if moments.null_count() == texts.null_count() and _is_recent(moments):
             return moments.alias(texts.name)
     return texts

@@ -33,7 +33,6 @@ from riskad.storage.fields import Fields, Text
 from riskad.tables.cells import (
     CellFormat,
     CellLook,
-    FormatReader,
     Tally,
     filled,
     tally_filled,
@@ -269,6 +268,8 @@ class MomentFormat(CellFormat):
     pattern: str
     zone: str = ""
 
+    word = "moment"
+    expected = "so written"
     _fields: ClassVar[Fields] = {
         "kind": Text(MOMENT_KINDS),
         "pattern": Text(longest=60),
@@ -351,6 +352,19 @@ class MomentFormat(CellFormat):
         if zoned and self.zone:
             seconds = seconds + _ahead_of_utc(self.zone, seconds)
         return _within_years(seconds) if self._way[0] == "date" else seconds
+
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return seconds as moments."""
+        return self.typed(values).alias(column.name)
+
+    def typed(self, seconds: pl.Series) -> pl.Series:
+        """Return seconds as moments; `to_seconds` undoes it."""
+        if self.kind == "date":
+            return (seconds / DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
+        micro = (seconds * 1e6).round().cast(pl.Int64, strict=False)
+        if self.kind == "time":
+            return (micro * 1000).cast(pl.Time, strict=False)
+        return micro.cast(pl.Duration("us") if self.kind == "duration" else pl.Datetime("us"))
 
     def describe(self) -> str:
         """How cells are written, in short words for people."""
@@ -719,29 +733,6 @@ class MomentLook(CellLook):
 
 
 # --- typed moments --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MomentReader(FormatReader):
-    """Reads dates and times, in the way in which the column writes them."""
-
-    format: MomentFormat
-    word = "moment"
-    expected = "so written"
-
-    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return seconds as moments."""
-        return self.typed(values).alias(column.name)
-
-    def typed(self, seconds: pl.Series) -> pl.Series:
-        """Return seconds as moments; `to_seconds` undoes it."""
-        if self.format.kind == "date":
-            return (seconds / DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
-        micro = (seconds * 1e6).round().cast(pl.Int64, strict=False)
-        if self.format.kind == "time":
-            return (micro * 1000).cast(pl.Time, strict=False)
-        is_duration = self.format.kind == "duration"
-        return micro.cast(pl.Duration("us") if is_duration else pl.Datetime("us"))
 
 
 def to_seconds(moments: pl.Series) -> pl.Series:

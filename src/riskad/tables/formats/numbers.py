@@ -20,7 +20,6 @@ from riskad.tables.cells import (
     Cell,
     CellFormat,
     CellLook,
-    FormatReader,
     Tally,
     are_blank,
     categories_as_texts,
@@ -67,6 +66,10 @@ _ANY_PREFIX = "|".join(re.escape(word) for word in sorted(_CURRENCIES, key=len, 
 _ANY_SUFFIX = rf"[\p{{L}}\p{{Sc}}%\u2030°/²³.]{{1,12}}(?:{_SPACE}[\p{{L}}\p{{Sc}}.]{{1,8}})?"
 # Bytes of a cell: no number of so many digits, with an exponent below 100, is infinite.
 _LONGEST = 120
+# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
+# smaller numbers from zero, and spreads of some have no inverse.
+LARGEST = 1e100
+_SMALLEST = 1e-35
 
 
 def _digits(decimal: str) -> str:
@@ -201,6 +204,8 @@ class NumberFormat(CellFormat):
     suffixes: tuple[str, ...] = ()
     places: int | None = None
 
+    word = "number"
+    expected = "a number"
     _fields: ClassVar[Fields] = {
         "decimal": Text((".", ",")),
         "thousands": Text(("", *_GROUP_MARKS)),
@@ -299,6 +304,24 @@ class NumberFormat(CellFormat):
         """The words that may stand before a number; where Rs may, Rs. may, too."""
         words = [prefix.strip(SPACES) for prefix in self.prefixes]
         return (*words, *(f"{word}." for word in words if f"{word}." in _CURRENCIES))
+
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return numbers to compute with: none is infinite or too large, and tiny ones are 0."""
+        sizes = np.abs(values.to_numpy())  # NaN where there is none
+        if (sizes > LARGEST).any():
+            wrong, what = np.isinf(sizes), "is infinite"
+            remedy = "Correct it or leave it blank."
+            if not wrong.any():
+                wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
+                remedy = "Correct it, leave it blank, or give the column in larger units."
+            row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
+            raise InputError(
+                f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
+                f"{first_row + row:,} {what} (at least {such}). {remedy}"
+            )
+        tiny = (sizes < _SMALLEST) & (sizes > 0)
+        values = values.set(pl.Series(tiny), 0.0) if tiny.any() else values
+        return values.alias(column.name)
 
     def describe(self) -> str:
         """Return in a few words how the numbers are written."""
@@ -577,38 +600,3 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
         way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), name)
         tallies[way] = Tally(*tally).joined(tallies.get(way))
     return NumberLook(tallies, int(blank.sum()), _first_code(cells, fits, rows))
-
-
-# --- numbers to compute with ----------------------------------------------------------------------
-
-# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
-# smaller numbers from zero, and spreads of some have no inverse.
-LARGEST = 1e100
-_SMALLEST = 1e-35
-
-
-@dataclass(frozen=True)
-class NumberReader(FormatReader):
-    """Reads numbers, in the way in which the column writes them."""
-
-    format: NumberFormat
-    word = "number"
-    expected = "a number"
-
-    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return numbers to compute with: none is infinite or too large, and tiny ones are 0."""
-        sizes = np.abs(values.to_numpy())  # NaN where there is none
-        if (sizes > LARGEST).any():
-            wrong, what = np.isinf(sizes), "is infinite"
-            remedy = "Correct it or leave it blank."
-            if not wrong.any():
-                wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
-                remedy = "Correct it, leave it blank, or give the column in larger units."
-            row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
-            raise InputError(
-                f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
-                f"{first_row + row:,} {what} (at least {such}). {remedy}"
-            )
-        tiny = (sizes < _SMALLEST) & (sizes > 0)
-        values = values.set(pl.Series(tiny), 0.0) if tiny.any() else values
-        return values.alias(column.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
@@ -26,8 +27,9 @@ from riskad.storage.fields import (
     TEXT,
     Fields,
     ListOf,
+    State,
 )
-from riskad.tables.cells import BLANK, FormatReader, Reader, TextReader, Value
+from riskad.tables.cells import BLANK, CellFormat, Reader, Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.notes import NotAsInTraining, say_count
 from riskad.tables.sketches import Numbers, Texts
@@ -95,7 +97,7 @@ class Column(ABC):
 
     used: ClassVar[bool] = True
     dtype: ClassVar[Any] = pl.String  # of typed values
-    reader: ClassVar[Reader] = TextReader()  # as texts, unless a kind has formats
+    reader: ClassVar[Reader] = Reader()  # as texts, unless a kind has formats
 
     _state_fields: ClassVar[Fields] = {"name": NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
 
@@ -201,6 +203,7 @@ class FormatColumn(Column):
     blanks: int = 0
     n_rows: int = 0
 
+    format_class: ClassVar[type[CellFormat]]
     _state_fields: ClassVar[Fields] = {
         "form": ANYTHING_PLAIN,
         "tolerant": FLAG,
@@ -210,9 +213,17 @@ class FormatColumn(Column):
     }
 
     @classmethod
+    def _check_state(cls, state: State) -> None:
+        cls.format_class.from_dict(state["form"])
+
+    @cached_property
+    def reader(self) -> Reader:  # type: ignore[override]
+        return Reader(self.format_class.from_dict(self.form), self.tolerant)
+
+    @classmethod
     def of(cls, profile: ColumnProfile, kind: str, middle: Any, **others: Any) -> Self:
         """Return the column of a profile; without a median, the middle is the lowest value."""
-        reader, sketch = cast(FormatReader, profile.reader), cast(Numbers, profile.sketch)
+        reader, sketch = profile.reader, cast(Numbers, profile.sketch)
         return cls(
             profile.name,
             kind,

@@ -15,7 +15,7 @@ from riskad.rows.date_features import PERIODS, MomentParts
 from riskad.rows.graph_numbers import GraphNumbers
 from riskad.storage.fields import ANYTHING_PLAIN, NUMBER, Fields, State
 from riskad.tables.cells import Value
-from riskad.tables.formats.moments import MomentFormat, MomentReader, to_seconds
+from riskad.tables.formats.moments import MomentFormat, to_seconds
 from riskad.tables.kinds.base import (
     MEDIAN_ROWS,
     Column,
@@ -40,18 +40,19 @@ class MomentColumn(FormatColumn):
     low: float = 0.0  # the first moment
     high: float = 0.0
 
+    format_class: ClassVar[Any] = MomentFormat
     _state_fields: ClassVar[Fields] = {"parts": ANYTHING_PLAIN, "low": NUMBER, "high": NUMBER}
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        MomentFormat.from_dict(state["form"])
+        super()._check_state(state)
         MomentParts.from_dict(state["parts"])
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         """Return the column if its cells are moments of which some part differs between rows."""
         reader = profile.reader
-        if not isinstance(reader, MomentReader):
+        if reader.word != "moment":
             return None
         low, high = cast(Any, profile.sketch).low, cast(Any, profile.sketch).high
         seconds = to_seconds(profile.values.drop_nulls()).alias("")
@@ -76,10 +77,6 @@ class MomentColumn(FormatColumn):
         return replace(self, parts=kept.to_dict(), remarks=[*self.remarks, remark])
 
     @cached_property
-    def reader(self) -> MomentReader:  # type: ignore[override]
-        return MomentReader(MomentFormat.from_dict(self.form), self.tolerant)
-
-    @cached_property
     def moment_parts(self) -> MomentParts:
         """The parts that are used."""
         return MomentParts.from_dict(self.parts)
@@ -102,7 +99,7 @@ class MomentColumn(FormatColumn):
         return features
 
     def typed(self, values: list[Value]) -> pl.Series:
-        return self.reader.typed(pl.Series(self.name, values, dtype=pl.Float64))
+        return self.reader.format.typed(pl.Series(self.name, values, dtype=pl.Float64))
 
     def show(self, value: Value) -> Value:
         return value if value is None or isinstance(value, str) else self.reader.format.show(value)

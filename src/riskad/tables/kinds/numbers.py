@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
 import polars as pl
 
-from riskad.storage.fields import Fields, Number, State
+from riskad.storage.fields import Fields, Number
 from riskad.tables.cells import Value
-from riskad.tables.formats.flags import FlagFormat, FlagReader
-from riskad.tables.formats.numbers import LARGEST, NumberFormat, NumberReader
+from riskad.tables.formats.flags import FlagFormat
+from riskad.tables.formats.numbers import LARGEST, NumberFormat
 from riskad.tables.kinds.base import (
     MEDIAN_ROWS,
     Column,
@@ -66,20 +65,16 @@ class NumberColumn(FormatColumn):
     spread: float = 1.0  # half the distance between the quartiles
 
     dtype: ClassVar[Any] = pl.Float64
-
+    format_class: ClassVar[Any] = NumberFormat
     _state_fields: ClassVar[Fields] = {
         "middle": Number(-LARGEST, LARGEST),
         "spread": Number(0, LARGEST),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        NumberFormat.from_dict(state["form"])
-
-    @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         """Return the column if its cells are numbers."""
-        if not isinstance(profile.reader, NumberReader):
+        if profile.reader.word != "number":
             return None
         sketch = cast(Numbers, profile.sketch)
         if not profile.requested and numbers_rows(sketch, profile.name):
@@ -94,10 +89,6 @@ class NumberColumn(FormatColumn):
         if profile.is_constant:
             column.remarks.append("all are the same, so only what is blank is used")
         return column
-
-    @cached_property
-    def reader(self) -> NumberReader:  # type: ignore[override]
-        return NumberReader(NumberFormat.from_dict(self.form), self.tolerant)
 
     @property
     def extremes(self) -> tuple[str, str] | None:
@@ -137,22 +128,15 @@ class FlagColumn(NumberColumn):
     """Yes and no: the numbers 1 and 0, shown with the words of the column."""
 
     dtype: ClassVar[Any] = pl.Boolean
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        FlagFormat.from_dict(state["form"])
+    format_class: ClassVar[Any] = FlagFormat
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         """Return the column if its cells are yes and no."""
-        if not isinstance(profile.reader, FlagReader):
+        if profile.reader.word != "flag":
             return None
         share = cast(float | None, profile.values.cast(pl.Float64).mean())
         return cls.of(profile, "flag", None if share is None else share > 0.5, spread=0.5)
-
-    @cached_property
-    def reader(self) -> FlagReader:  # type: ignore[override]
-        return FlagReader(FlagFormat.from_dict(self.form), self.tolerant)
 
     @property
     def extremes(self) -> tuple[str, str] | None:

@@ -288,9 +288,9 @@ def _from_texts(texts: pl.Series) -> pl.Series:
             return numbers.alias(texts.name)
     moment = look.moment.format() if look.moment and not look.moment.ambiguous else None
     if moment is not None and moment.kind in ("date", "datetime") and not moment.zone:
-        moments = moment.typed(moment.read(texts)[0])
+        moments = moment.to_typed(moment.read(texts)[0], texts, 1)
         if moments.null_count() == texts.null_count() and _is_recent(moments):
-            return moments.alias(texts.name)
+            return moments
     return texts
 
 

@@ -149,12 +149,7 @@ def _plan(way: Way) -> tuple[str, str, str]:
 
 
 def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
-    """Seconds of texts by the clock of a zone, null where they are not so written.
-
-    >>> cells = pl.Series(["01.01.1970 00:01", "1.1.1970 1:00", "31.02.1970 1:00"])
-    >>> read_texts(cells, ("date", "%d.%m.%Y %H:%M")).to_list()
-    [60.0, 3600.0, None]
-    """
+    """Seconds of texts by the clock of a zone, null where they are not so written."""
     kind, pattern = way
     if pattern in _COUNTS:
         return _read_counts(texts.str.strip_chars().cast(pl.Float64, strict=False), pattern)
@@ -253,8 +248,7 @@ class MomentFormat(CellFormat):
     A moment is read as **seconds**: dates since 1970-01-01 by the wall clock as written, times of
     day since midnight, durations their length. Where cells have offsets from Greenwich the wall
     clock is that of `zone` ('UTC', '+02:00' or 'Europe/Berlin'): the only offset of the column, UTC
-    if there are several, or the zone of a typed column. So 18:14 is evening at home whatever the
-    offset. The directives of a `pattern` are listed at the top of this module.
+    if there are several, or the zone of a typed column.
 
     >>> written = MomentFormat.given("%d.%m.%Y %H:%M")
     >>> seconds, bad = written.read(pl.Series(["27.03.2025 18:14", "n/a", "soon"]))
@@ -309,8 +303,7 @@ class MomentFormat(CellFormat):
         """Seconds, null where a cell is blank or cannot be read, and which cells cannot be read.
 
         A column of dates, times or durations by its type is read whatever the pattern is, and so
-        is what ISO 8601 writes (2025-03-27), which has one meaning: a spreadsheet or a database may
-        hold the same moments with their type.
+        is what ISO 8601 writes (2025-03-27), which has one meaning.
         """
         texts = _digits_as_texts(column)
         if self.pattern in _COUNTS and column.dtype.is_numeric():
@@ -354,14 +347,11 @@ class MomentFormat(CellFormat):
         return _within_years(seconds) if self._way[0] == "date" else seconds
 
     def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return seconds as moments."""
-        return self.typed(values).alias(column.name)
-
-    def typed(self, seconds: pl.Series) -> pl.Series:
         """Return seconds as moments; `to_seconds` undoes it."""
+        values = values.alias(column.name)
         if self.kind == "date":
-            return (seconds / DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
-        micro = (seconds * 1e6).round().cast(pl.Int64, strict=False)
+            return (values / DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
+        micro = (values * 1e6).round().cast(pl.Int64, strict=False)
         if self.kind == "time":
             return (micro * 1000).cast(pl.Time, strict=False)
         return micro.cast(pl.Duration("us") if self.kind == "duration" else pl.Datetime("us"))
@@ -435,19 +425,18 @@ def _checked_pattern(kind: str, text: str) -> str:
     problem = ""
     if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
         problem = "is not known"
-    elif unknown := set(_directives(pattern)) - set(_DIRECTIVES):
-        first = min(unknown, key=lambda one: pattern.index(f"%{one}"))
-        problem = f"has %{first}, which is not known"
-    elif len(set(used)) < len(used):
-        problem = "says the same thing twice"
+    elif unknown := [one for one in _directives(pattern) if one not in _DIRECTIVES]:
+        problem = f"has %{unknown[0]}, which is not known"
+    elif len(set(used)) < len(used) or "%z" in pattern[:-2]:
+        problem = "says the same thing twice, or has %z before its end"
     elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):
         problem = "has no whole clock"
-    elif kind == "date" and dated not in ("Ym", "Yb", "my", "by"):
-        problem = "has no year and month, or one of them twice"
-    elif kind == "time" and used != clock:
-        problem = "is no time of day only"
-    elif "%z" in pattern[:-2]:
-        problem = "has %z before its end"
+    elif dated not in ("Ym", "Yb", "my", "by") if kind == "date" else used != clock:
+        problem = (
+            "has no year and month, or one of them twice"
+            if kind == "date"
+            else "is no time of day only"
+        )
     if problem:
         raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
     return pattern
@@ -554,13 +543,7 @@ class MomentLook(CellLook):
     Whole numbers are moments only if all of them are, and mean nothing else: seconds since 1970
     with a name such as `ts` or `created_at`; 20250327 with such a name or 8 different dates. Beside
     the one pattern of a column what ISO 8601 writes is read; cells with others count as bad.
-
-    The ways of writing are those that read a cell. `words` are offsets, and some of the cells that
-    are like numbers; `zone` is that of a typed column.
-
-    >>> look = MomentLook.of(pl.Series("when", ["27/03/2025", "01/04/2025", "soon", None]))
-    >>> look.format().pattern, look.n_good, look.n_blank, look.first_bad
-    ('%d/%m/%Y', 2, 1, (3, 'soon'))
+    `words` are offsets, and some cells that are like numbers; `zone` is that of a typed column.
     """
 
     name: str = ""

@@ -20,8 +20,7 @@ from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
 from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.categories import CategoryColumn
-from riskad.tables.kinds.moments import MomentColumn
-from riskad.tables.kinds.numbers import FlagColumn, NumberColumn
+from riskad.tables.kinds.numbers import FlagColumn, MomentColumn, NumberColumn
 
 
 @dataclass(frozen=True)

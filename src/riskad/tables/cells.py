@@ -89,7 +89,9 @@ _ANY_BLANK_WORD = f"^(?i:{'|'.join(re.escape(word) for word in sorted(BLANK_WORD
 def as_text(column: pl.Series) -> pl.Series:
     """Return the texts of a column, without spaces around them, null for blank cells."""
     if column.dtype == pl.String and len(column) <= FEW_ROWS:
-        few = [(text or "").strip(_WHITE) or None for text in column.to_list()]
+        few = column.to_list()
+        for place, text in enumerate(few):
+            few[place] = (text or "").strip(_WHITE) or None
         return pl.Series(column.name, few, dtype=pl.String)
     if not column.dtype.is_float():
         texts = to_text(column)

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -73,7 +73,7 @@ def csv_format(places: Sequence[Place]) -> CsvFormat:
             head = next(parts, _NOTHING)
             parser = _Parser(head.data, place)
             cells = pl.concat(list(parser.parse(head.data[parser.start :], 0).head(_HEAD_RECORDS)))
-            commas, points = (int(cells.str.contains(mark).sum()) for mark in _DECIMALS)
+            commas, points = cells.str.contains(_COMMA).sum(), cells.str.contains(_POINT).sum()
             # Fields are separated by semicolons where the comma is the decimal mark.
             comma = commas > points or (commas == points and parser.separator == ";")
             encoding = head.encoding
@@ -85,10 +85,10 @@ def csv_format(places: Sequence[Place]) -> CsvFormat:
 
 
 # Numbers that show the decimal mark: 12,5 and 1.234,5, but not 1,234; likewise for the point.
-_DECIMALS = [
+_COMMA, _POINT = (
     rf"^\D{{0,4}}(\d+{mark}(\d\d?|\d{{4,}})|\d{{1,3}}({other}\d{{3}})+{mark}\d+)\D{{0,4}}$"
     for mark, other in ((",", r"[.' ]"), (r"\.", "[,' ]"))
-]
+)
 
 
 class _Parser:
@@ -103,8 +103,8 @@ class _Parser:
         ends = _places(head[:_HEAD_BYTES], "\n", quotes)
         ends = ends if ends.size else _places(head, "\n", quotes)
         ends = ends[:_HEAD_RECORDS] if ends.size else np.array([len(head) - 1])
-        starts = [0, *(ends[:-1] + 1)]
-        records = [head[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
+        cuts = zip([0, *(ends[:-1] + 1)], ends + 1, strict=True)
+        records = [head[start:end].decode() for start, end in cuts]
         if re.fullmatch(r"sep=([,;|\t:^~ ])", records[0].strip("\r\n"), re.IGNORECASE):
             # Written for Excel. The lines tell better: it stays when a file is saved with another.
             records[0] = ""
@@ -328,16 +328,18 @@ def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[lis
     with which half of the records have one length count, if there is one. The comma, which occurs
     in numbers and in texts, comes last; without any separator it is the comma.
     """
-    layouts = []
+    layouts: dict[tuple[Any, ...], tuple[str, list[list[str]], int]] = {}
     for separator in separators:
-        fields = [_split_record(record, separator) for record in records]
-        header = find_header(fields)
-        sizes = Counter(len(each) for each in fields if len(each) > 1)
+        fields = list(map(_split_record, records, itertools.repeat(separator)))
+        header, sizes = find_header(fields), Counter(map(len, fields))
+        n_filled = len(fields) - sizes.pop(0, 0)
+        del sizes[1]
         times = max(sizes.values(), default=0)
-        half = times > 0 and 2 * times >= sum(map(bool, fields))
+        half = times > 0 and 2 * times >= n_filled
         rank = half, len(fields[header]), times, not times and separator == ","
-        layouts.append((rank, (separator, fields, header)))
-    return max(layouts, key=lambda layout: layout[0])[1]
+        if rank > max(layouts, default=(False,)):
+            layouts[rank] = separator, fields, header
+    return layouts[max(layouts)]
 
 
 def find_header(records: Sequence[Sequence[str]]) -> int:
@@ -382,7 +384,7 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             f"The first line of {file!r} holds only numbers ({enumerate_names(header, 4)}); "
             "it must name the columns. Add a header line."
         )
-    names: dict[str, None] = {}
+    names, renamed = dict[str, None](), []
     taken = set(header)
     for place, title in enumerate(header, 1):
         name = base = title if title.strip() else f"column_{place}"
@@ -390,8 +392,8 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             numbered = (f"{base}_{k}" for k in itertools.count(2))
             name = next(n for n in itertools.chain([base], numbered) if n not in taken)
             taken.add(name)
+            renamed.append(name)
         names[name] = None
-    renamed = [name for name, title in zip(names, header, strict=True) if name != title]
     if renamed:
         columns = "a column" if len(renamed) == 1 else f"{len(renamed)} columns"
         which = "without a name, or with the name of another"

@@ -152,7 +152,7 @@ def _standard_input() -> Place:
 
 def ending_by_magic(start: bytes) -> str | None:
     """The ending of files that begin so; None for texts."""
-    return next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), None)
+    return _MAGIC.get(next(filter(start.startswith, _MAGIC), b""))
 
 
 def is_duckdb(place: Place) -> bool:

@@ -146,11 +146,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
-        used, texts = set(), set()
+        used = set()
         for name, column in columns.items():
             require(name == column.name, "columns_: of other names")
             used |= {name} if column.used else set()
-            texts |= {name} if column.used and isinstance(column.typical, str) else set()
         require(len(used) > 0, "columns_: none is used")
         fills = np.abs(state["encoder_"].fills_)  # squares of larger numbers overflow
         require(bool((fills <= LARGEST).all()), "encoder_: too large numbers")
@@ -158,10 +157,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         for derived in state["derived_"]:
             require(set(derived.needs()) <= readable, "derived_: of other columns")
             used |= set(derived.names())
-        usual = state.get("usual_row_", dict.fromkeys(used))
-        require(set(usual) == used, "usual_row_: of other columns")
-        for name, value in usual.items():
-            right = value is None or isinstance(value, str) == (name in texts)
+        if "usual_row_" not in state:
+            return
+        require(set(state["usual_row_"]) == used, "usual_row_: of other columns")
+        for name, value in state["usual_row_"].items():
+            text = name in columns and isinstance(columns[name].typical, str)
+            right = value is None or isinstance(value, str) == text
             require(right, "usual_row_: a text for a number, or the other way round")
 
     def __init__(

@@ -97,19 +97,18 @@ class Batches:
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         for place in self._places:
-            frames, rest, ended = _frames(place), None, False
+            frames, parts, ended = _frames(place), list[pl.DataFrame](), False
             while not ended:
                 with saying_once(self._notes):
                     frame = next(frames, None)
                 ended = frame is None
-                both = [each for each in (rest, frame) if each is not None]
-                rows = both[0] if len(both) == 1 else pl.concat(both)
+                rows = pl.concat(parts if frame is None else [*parts, frame])
                 # What is beyond a multiple goes to the next batch, if there is one.
-                surplus = 0 if ended else rows.height % _BATCH_MULTIPLE
-                batch, rest = rows[: rows.height - surplus], rows[rows.height - surplus :]
+                whole = rows.height - (0 if ended else rows.height % _BATCH_MULTIPLE)
+                batch, parts = rows[:whole], [rows[whole:]]
                 if self._schema is not None:
                     batch = batch.select(self._schema.names()).cast(self._schema)
-                if batch.height or ended:
+                if whole or ended:
                     yield batch
 
     def about_rows(self) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 import polars as pl
+import polars.selectors as cs
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
@@ -137,31 +138,31 @@ class Spool:
 
 
 def _csv_writer(file: IO[bytes], name: str, csv: CsvFormat) -> Write:
-    headers = itertools.chain([True], itertools.repeat(False))
-    return lambda frame: _write_csv(frame, file, name, csv, next(headers))
+    """Return a function that writes a frame, the first one with the header."""
+    start: bytes | None = csv.mark  # None once the header is written
 
-
-def _write_csv(
-    frame: pl.DataFrame, file: IO[bytes], name: str, csv: CsvFormat, header: bool
-) -> None:
-    if not all(map(is_flat, frame)):
+    def write(frame: pl.DataFrame) -> None:
+        nonlocal start
         unwritable = [column.name for column in frame if not is_flat(column)]
-        raise InputError(
-            f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
-            f"{name!r} cannot; write to a name that ends in .parquet."
-        )
-    frame = frame.with_columns(to_text(c) for c in frame if c.dtype == pl.Duration)
-    frame = _without_formulas(frame, csv.separator)
-    file.write(csv.mark if header else b"")
-    for start in range(0, max(frame.height, 1), _SLICE_ROWS):
-        # Python writes, for it knows a full disk, and a reader of a pipe that went away.
-        text = frame[start : start + _SLICE_ROWS].write_csv(
-            separator=csv.separator,
-            include_header=header and not start,
-            decimal_comma=csv.decimal_comma and csv.separator != ",",
-        )
-        file.write(text.encode(csv.encoding, "replace"))
-    file.flush()
+        if unwritable:
+            raise InputError(
+                f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
+                f"{name!r} cannot; write to a name that ends in .parquet."
+            )
+        frame = frame.with_columns(map(to_text, frame.select(cs.duration())))
+        frame = _without_formulas(frame, csv.separator)
+        for row in range(0, max(frame.height, 1), _SLICE_ROWS):
+            # Python writes, for it knows a full disk, and a reader of a pipe that went away.
+            text = frame[row : row + _SLICE_ROWS].write_csv(
+                separator=csv.separator,
+                include_header=start is not None,
+                decimal_comma=csv.decimal_comma and csv.separator != ",",
+            )
+            file.write((start or b"") + text.encode(csv.encoding, "replace"))
+            start = None
+        file.flush()
+
+    return write
 
 
 def _without_formulas(frame: pl.DataFrame, separator: str) -> pl.DataFrame:

@@ -111,7 +111,7 @@ def _directives(pattern: str) -> list[str]:
 
 
 def _has_clock(pattern: str) -> bool:
-    return pattern in _COUNTS or bool({"H", "I"} & set(_directives(pattern)))
+    return pattern in _COUNTS or "%H" in pattern or "%I" in pattern
 
 
 @lru_cache(maxsize=256)
@@ -425,8 +425,8 @@ def _checked_pattern(kind: str, text: str) -> str:
     problem = ""
     if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
         problem = "is not known"
-    elif unknown := [one for one in _directives(pattern) if one not in _DIRECTIVES]:
-        problem = f"has %{unknown[0]}, which is not known"
+    elif unknown := set(used).difference(_DIRECTIVES):
+        problem = f"has %{min(unknown, key=pattern.index)}, which is not known"
     elif len(set(used)) < len(used) or "%z" in pattern[:-2]:
         problem = "says the same thing twice, or has %z before its end"
     elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):

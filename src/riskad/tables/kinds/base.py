@@ -72,7 +72,7 @@ class ColumnProfile:
 
     def remarks(self) -> list[str]:
         """Say how numbers, flags or moments were read, and which cells could not be."""
-        look = getattr(self.look, self.reader.word, None)
+        look = self.look.cells.get(self.reader.word)
         if look is None:
             return []
         remarks = list(look.remarks())

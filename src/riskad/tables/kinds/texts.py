@@ -190,7 +190,7 @@ def text_kind(profile: ColumnProfile) -> str:
     n_distinct = cast(Texts, profile.sketch).n_distinct
     if not len(texts):
         return "category"
-    number = profile.look.number
+    number = profile.look.cells.get("number")
     is_measured = number is not None and 2 * number.n_measured > profile.n_filled
     if not is_measured and _are_lists(texts):  # 38,0 kg is no list
         return "list" if n_distinct >= _FEWEST_LISTS else "category"
@@ -228,12 +228,13 @@ def _are_lists(texts: pl.Series) -> bool:
 
 def format_hint(look: Any) -> list[str]:
     """Say what prevents a column of texts from being one of numbers or moments, if it is little."""
-    for cells in (look.number, look.moment):
+    for word in ("number", "moment"):
+        cells = look.cells.get(word)
         if cells is None or cells.first_bad is None or not 0 < cells.n_bad < cells.n_good:
             continue
         written, (row, cell) = cells.format(), cells.first_bad
         what, remedy = "numbers", "leave such blank"
-        if cells is look.moment:
+        if word == "moment":
             what = written.describe()
             kind = f"{cells.name}={written.kind}:{written.pattern}"
             remedy += f", or write all in one way and say --kind {quoted(kind)},"

@@ -33,14 +33,7 @@ Cell: TypeAlias = tuple[int, str]  # the number of a row, and what is written th
 
 
 def check_columns(names: Iterable[str], columns: Sequence[str]) -> None:
-    """Fail if one of `names` is not among `columns`, and guess which was meant.
-
-    >>> check_columns(["lable"], ["amount", "label"])
-    Traceback (most recent call last):
-        ...
-    riskad.core.checks.InputError: There is no column 'lable'. Did you mean 'label'? \
-The columns are 'amount', 'label'.
-    """
+    """Fail if one of `names` is not among `columns`, and guess which was meant."""
     for name in names:
         if name not in columns:
             close = difflib.get_close_matches(name, columns, n=1)

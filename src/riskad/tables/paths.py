@@ -238,11 +238,7 @@ _HIVE_BLANK = "__HIVE_DEFAULT_PARTITION__"
 
 
 def hive_columns(path: Path) -> dict[str, str | None]:
-    """The columns that the folders of a file name.
-
-    >>> hive_columns(Path("scored/day=2026-11-17/shop=a%2Fb/part.parquet"))
-    {'day': '2026-11-17', 'shop': 'a/b'}
-    """
+    """The columns that the folders of a file name: day=2026-11-17/shop=a%2Fb/part.parquet."""
     matches = (_HIVE_FOLDER.fullmatch(part) for part in path.parts[:-1])
     values = {match[1]: unquote(match[2]) for match in matches if match is not None}
     return {name: None if value == _HIVE_BLANK else value for name, value in values.items()}

@@ -17,18 +17,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
+from riskad.storage import fields
 from riskad.storage.codec import register
-from riskad.storage.fields import (
-    ANYTHING_PLAIN,
-    COUNT,
-    FLAG,
-    NAME,
-    NUMBER,
-    TEXT,
-    Fields,
-    ListOf,
-    State,
-)
+from riskad.storage.fields import COUNT, TEXT, Fields, ListOf, State
 from riskad.tables.cells import BLANK, CellFormat, Reader, Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.notes import NotAsInTraining, say_count
@@ -85,11 +76,7 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """A column of the user's table.
-
-    Its `kind` is number, flag, category, categories, date, datetime, time, duration, text, list, or
-    the name of another kind; of columns that are left out: identifier, constant or unusable.
-    """
+    """A column of the user's table; of those left out the kind is identifier, constant, ..."""
 
     name: str
     kind: str
@@ -99,7 +86,7 @@ class Column(ABC):
     dtype: ClassVar[Any] = pl.String  # of typed values
     reader: ClassVar[Reader] = Reader()  # as texts, unless a kind has formats
 
-    _state_fields: ClassVar[Fields] = {"name": NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
+    _state_fields: ClassVar[Fields] = {"name": fields.NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
 
     # --- what a kind must say ------------------------------------------------------------
 
@@ -175,10 +162,7 @@ class Column(ABC):
         return pl.Series(self.name, values, dtype=self.dtype)
 
     def typical_of(self, values: pl.Series) -> Value:
-        """Return the median number, or the most frequent text, of typed values.
-
-        A blank is a text like others, but the typical number only if more than half are blank.
-        """
+        """Return the most frequent text, or the median number: None if most are blank."""
         plain = pl.Series(self.plain(values).tolist(), strict=False)
         if plain.dtype in (pl.String, pl.Null):
             counts = plain.cast(pl.String).fill_null(BLANK).alias("value").value_counts(name="rows")
@@ -205,9 +189,9 @@ class FormatColumn(Column):
 
     format_class: ClassVar[type[CellFormat]]
     _state_fields: ClassVar[Fields] = {
-        "form": ANYTHING_PLAIN,
-        "tolerant": FLAG,
-        "middle": NUMBER,
+        "form": fields.ANYTHING_PLAIN,
+        "tolerant": fields.FLAG,
+        "middle": fields.NUMBER,
         "blanks": COUNT,
         "n_rows": COUNT,
     }

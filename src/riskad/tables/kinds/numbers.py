@@ -19,14 +19,8 @@ from riskad.tables.cells import Value
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.moments import MomentFormat, to_seconds
 from riskad.tables.formats.numbers import LARGEST, NumberFormat
-from riskad.tables.kinds.base import (
-    MEDIAN_ROWS,
-    Column,
-    ColumnProfile,
-    Feature,
-    FormatColumn,
-    LeftOut,
-)
+from riskad.tables.kinds import base
+from riskad.tables.kinds.base import Column, ColumnProfile, Feature, FormatColumn, LeftOut
 from riskad.tables.notes import say_count
 from riskad.tables.sketches import Numbers
 
@@ -88,7 +82,7 @@ class NumberColumn(FormatColumn):
             n_distinct = say_count(profile.n_filled - sketch.repeats, "different value")
             return LeftOut(profile.name, "identifier", why=f"it numbers the rows ({n_distinct})")
         values = profile.values
-        middle = values.gather_every(-(-len(values) // MEDIAN_ROWS)).median()
+        middle = values.gather_every(-(-len(values) // base.MEDIAN_ROWS)).median()
         some = values.gather_every(-(-len(values) // _QUARTILE_ROWS))
         first, third = (some.quantile(q, "linear") for q in (0.25, 0.75))
         spread = 0.0 if first is None or third is None else (float(third) - float(first)) / 2
@@ -171,9 +165,8 @@ def numbers_rows(sketch: Numbers, name: str) -> bool:
     """Return whether a column only numbers the rows, with gaps or without: a document number.
 
     Its numbers are whole and hardly two are equal, though with n measurements between low and high
-    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured. Few
-    repeats come from rows that occur twice. Clocks and years lie densely as well: their names tell
-    them, or that they are read every ten seconds.
+    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured.
+    Clocks and years do as well: their names tell them, or that they are read every ten seconds.
     """
     n = sketch.n_rows - sketch.blanks
     if sketch.distinct is None or n < 3 or max(sketch.blanks, sketch.repeats) > _FEW * n:
@@ -214,7 +207,7 @@ class MomentColumn(FormatColumn):
             return None
         low, high = cast(Any, profile.sketch).low, cast(Any, profile.sketch).high
         seconds = to_seconds(profile.values.drop_nulls()).alias("")
-        median = seconds.gather_every(max(1, -(-len(seconds) // MEDIAN_ROWS))).median()
+        median = seconds.gather_every(max(1, -(-len(seconds) // base.MEDIAN_ROWS))).median()
         some = seconds.gather_every(max(1, -(-len(seconds) // _PART_ROWS)))
         # The first and the last moment may not be among the sampled rows.
         parts = MomentParts.learn(reader.format.kind, pl.concat([some, pl.Series([low, high])]))

@@ -70,9 +70,8 @@ class TextVectors:
     """Texts as numbers: their shape, and directions in which texts differ.
 
     The numbers are the length in characters, the shares of digits and of capitals, the number of
-    words, and up to sixteen directions. A blank text, null or without a character, has length 0 and
-    no words, and NaN in all else. Of a text longer than 1,000 characters only the first 1,000
-    count.
+    words, and up to sixteen directions. A blank text has length 0 and no words, and NaN in all
+    else. Of a long text the first 1,000 characters count.
     """
 
     rarity: NDArray[np.float64]  # w_b
@@ -85,10 +84,7 @@ class TextVectors:
 
     @classmethod
     def learn(cls, texts: pl.Series) -> TextVectors:
-        """Learn rarities and directions from texts, at most 20,000 of them, always the same ones.
-
-        Null and "" are blank. There are no directions if fewer than two texts differ.
-        """
+        """Learn rarities and directions from texts, at most 20,000 of them, always the same."""
         texts = texts.str.head(_LONGEST)
         filled = np.flatnonzero((texts.str.len_bytes() > 0).fill_null(False).to_numpy())
         if len(filled) > _MOST_LEARNED:
@@ -135,10 +131,8 @@ def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
     ends = np.cumsum(padded.str.len_chars().to_numpy().astype(np.int64))
     starts = np.concatenate([[0], ends])[:-1]
     cuts = np.flatnonzero(np.diff(starts // _BLOCK, prepend=-1))
-    for first, last in pairwise([*cuts, len(texts)]):
-        yield _pieces(
-            padded[int(first) : int(last)], np.diff(ends[first:last], prepend=starts[first])
-        )
+    for first, last in pairwise([*map(int, cuts), len(texts)]):
+        yield _pieces(padded[first:last], np.diff(ends[first:last], prepend=starts[first]))
 
 
 def _pieces(texts: pl.Series, lengths: NDArray[np.int64]) -> sparse.csr_array:

@@ -403,6 +403,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         values = np.empty((n_rows, len(empty.names)))
         size = min(_BLOCK_ROWS, -(-n_rows // (os.cpu_count() or 1)))
 
+        if n_rows > size:
+            compact = in_threads(lambda c: c.compact(parsed[c.name]), self.used())
+            parsed = parsed.with_columns(compact)
+
         def fill(start: int) -> None:
             rows = slice(start, start + size)
             for j, feature in enumerate(self._features(parsed[rows], training)):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
+import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
@@ -79,6 +80,7 @@ def first_rows(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Apply a function to each column, or block of rows; polars lets threads work in parallel."""
+    pl.Series(np.empty(0))  # polars imports NumPy when it first meets it, which two threads may not
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, items))
 

@@ -68,6 +68,9 @@ class FlagFormat(CellFormat):
         """
         column = categories_as_texts(column)
         if column.dtype == pl.String:
+            yes, plain = column == self.yes, column == self.no
+            if (yes | plain).all(ignore_nulls=False):  # all spelled as most are
+                return yes, pl.repeat(False, len(column), eager=True)
             cells = strip_spaces(column)
             lower = cells.str.to_lowercase()
             yes = (lower == self.yes.lower()).fill_null(False)

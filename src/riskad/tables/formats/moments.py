@@ -425,18 +425,19 @@ def _checked_pattern(kind: str, text: str) -> str:
     problem = ""
     if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
         problem = "is not known"
-    elif unknown := set(used).difference(_DIRECTIVES):
-        problem = f"has %{min(unknown, key=pattern.index)}, which is not known"
-    elif len(set(used)) < len(used) or "%z" in pattern[:-2]:
-        problem = "says the same thing twice, or has %z before its end"
+    elif unknown := set(_directives(pattern)) - set(_DIRECTIVES):
+        first = min(unknown, key=lambda one: pattern.index(f"%{one}"))
+        problem = f"has %{first}, which is not known"
+    elif len(set(used)) < len(used):
+        problem = "says the same thing twice"
     elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):
         problem = "has no whole clock"
-    elif dated not in ("Ym", "Yb", "my", "by") if kind == "date" else used != clock:
-        problem = (
-            "has no year and month, or one of them twice"
-            if kind == "date"
-            else "is no time of day only"
-        )
+    elif kind == "date" and dated not in ("Ym", "Yb", "my", "by"):
+        problem = "has no year and month, or one of them twice"
+    elif kind == "time" and used != clock:
+        problem = "is no time of day only"
+    elif "%z" in pattern[:-2]:
+        problem = "has %z before its end"
     if problem:
         raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
     return pattern

@@ -39,8 +39,7 @@ from riskad.rows.table import TableSchema, as_table
 from riskad.tables.cells import BLANK, Value
 from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.derived import DerivedColumn
-from riskad.tables.kinds.moments import MomentColumn
-from riskad.tables.kinds.numbers import WrittenNumber
+from riskad.tables.kinds.numbers import MomentColumn, WrittenNumber
 from riskad.tables.preparation import TablePreparer
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -1,9 +1,8 @@
 """The cells of a column, whatever they mean: texts, blanks, and how a column is read.
 
 What a column holds is decided by looks at all of its rows (`CellLook`). A look leads to a format
-(`CellFormat`), and a reader reads every row by it from then on: those of the table, of its parts,
-and of tables to be scored. What a reader gives it reads again as it is, so that typed rows pass for
-raw ones.
+(`CellFormat`), and a `Reader` reads every row by it from then on. What a reader gives it reads
+again as it is, so that typed rows pass for raw ones.
 """
 
 from __future__ import annotations
@@ -34,14 +33,7 @@ Cell: TypeAlias = tuple[int, str]  # the number of a row, and what is written th
 
 
 def check_columns(names: Iterable[str], columns: Sequence[str]) -> None:
-    """Fail if one of `names` is not among `columns`, and guess which was meant.
-
-    >>> check_columns(["lable"], ["amount", "label"])
-    Traceback (most recent call last):
-        ...
-    riskad.core.checks.InputError: There is no column 'lable'. Did you mean 'label'? \
-The columns are 'amount', 'label'.
-    """
+    """Fail if one of `names` is not among `columns`, and guess which was meant."""
     for name in names:
         if name not in columns:
             close = difflib.get_close_matches(name, columns, n=1)
@@ -89,10 +81,10 @@ _ANY_BLANK_WORD = f"^(?i:{'|'.join(re.escape(word) for word in sorted(BLANK_WORD
 
 def as_text(column: pl.Series) -> pl.Series:
     """Return the texts of a column, without spaces around them, null for blank cells."""
-    if not is_flat(column):
-        raise _not_flat(column)
     if column.dtype == pl.String and len(column) <= FEW_ROWS:
-        few = [(text or "").strip(_WHITE) or None for text in column.to_list()]
+        few = column.to_list()
+        for place, text in enumerate(few):
+            few[place] = (text or "").strip(_WHITE) or None
         return pl.Series(column.name, few, dtype=pl.String)
     if not column.dtype.is_float():
         texts = to_text(column)
@@ -104,13 +96,6 @@ def as_text(column: pl.Series) -> pl.Series:
     shown = column.cast(pl.String)
     whole = column.set(column % 1 != 0, None).cast(pl.Int64, strict=False)
     return whole.cast(pl.String).zip_with(whole.is_not_null(), shown)  # 5411 is not "5411.0"
-
-
-def _not_flat(column: pl.Series) -> InputError:
-    return InputError(
-        f"Column {column.name!r} holds values of type {column.dtype}, where the model was fitted "
-        "on numbers or text. Give it the type it had then."
-    )
 
 
 def categories_as_texts(column: pl.Series) -> pl.Series:
@@ -217,10 +202,29 @@ class CellLook(ABC):
         return replace(self, tallies=tallies, n_blank=self.n_blank + other.n_blank)
 
 
-class CellFormat:
+class CellFormat(ABC):
     """How a column writes its cells: a dataclass whose fields are kept in model files."""
 
+    word: ClassVar[str]  # number, flag or moment
+    expected: ClassVar[str]  # what a cell that does not fit is not
+
     _fields: ClassVar[Fields]
+
+    @abstractmethod
+    def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Return values (null where there is none), and where a cell holds something else."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return in a few words how cells are written."""
+
+    @abstractmethod
+    def show(self, value: float) -> str:
+        """Return a value as the column would write it."""
+
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return what was read of a column as values of the type that rows have from then on."""
+        return values.alias(column.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the format as JSON has it."""
@@ -239,50 +243,35 @@ class CellFormat:
         return cls(**values)
 
 
-# --- readers --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Reader:
+    """Reads a column by a format; without one, every cell as the text that it is.
 
+    For a `tolerant` reader cells that do not fit are blank, with a warning: a few cells of the
+    training rows did not fit either.
+    """
 
-class Reader(ABC):
-    """Reads a column as one kind of value: number, flag, moment or text (`word`)."""
+    format: Any = None
+    tolerant: bool = False
 
-    word: ClassVar[str]
+    @property
+    def word(self) -> str:
+        """The kind of value: number, flag, moment or text."""
+        return "text" if self.format is None else str(self.format.word)
 
-    @abstractmethod
     def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
         """Return typed values (Float64, Boolean, moments or String), null where there is none.
 
         `first_row` is the number of the first row, for messages; where `quiet`, nothing is said of
         cells that count as blank, as those of training rows are known.
         """
-
-
-@dataclass(frozen=True)
-class TextReader(Reader):
-    """Reads every cell as the text that it is, without spaces around it."""
-
-    word = "text"
-
-    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
-        """Return the texts."""
-        return as_text(column).alias(column.name)
-
-
-@dataclass(frozen=True)
-class FormatReader(Reader):
-    """Reads by a format; for a `tolerant` reader cells that do not fit are blank, with a warning.
-
-    A reader is tolerant where a few cells of the training rows did not fit either.
-    """
-
-    format: Any
-    tolerant: bool = False
-
-    expected: ClassVar[str]
-
-    def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
-        """Return typed values; what does not fit is an error, or a blank with a warning."""
         if not is_flat(column):
-            raise _not_flat(column)
+            raise InputError(
+                f"Column {column.name!r} holds values of type {column.dtype}, where the model was "
+                "fitted on numbers or text. Give it the type it had then."
+            )
+        if self.format is None:
+            return as_text(column).alias(column.name)
         values, bad = self.format.read(column)
         if bad.any():
             row, n = int(bad.arg_max() or 0), int(bad.sum())
@@ -290,13 +279,9 @@ class FormatReader(Reader):
             if not self.tolerant:
                 raise InputError(
                     f"Column {column.name!r} holds {self.format.describe()}, but {cell} is not "
-                    f"{self.expected} (at least {say_count(n, 'such row')}). Correct it or leave "
-                    "it blank."
+                    f"{self.format.expected} (at least {say_count(n, 'such row')}). Correct it or "
+                    "leave it blank."
                 )
             if not quiet:
                 warnings.warn(NotAsInTraining(unread={column.name: (n, cell)}), stacklevel=3)
-        return self.to_typed(values, column, first_row)
-
-    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return what the format read of a column as values of the type that rows have then on."""
-        return values.alias(column.name)
+        return self.format.to_typed(values, column, first_row)

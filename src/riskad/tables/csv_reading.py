@@ -11,26 +11,20 @@ import codecs
 import csv
 import itertools
 import re
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, enumerate_names, quoted
-from riskad.tables.notes import note
-from riskad.tables.paths import (
-    Place,
-    check_is_text,
-    empty_file_error,
-    first_line,
-    known_separator,
-    read_blocks,
-)
+from riskad.tables.notes import ReadingNote, note
+from riskad.tables.paths import Place, empty_file_error, ending_by_magic, first_line, read_blocks
 
 _BATCH_BYTES = 1 << 23
 _PARSED_AHEAD = 2  # parts; polars hardly splits one of them among threads
@@ -65,28 +59,36 @@ def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
             yield ahead.popleft().result()
 
 
-def find_csv_format(place: Place) -> CsvFormat:
-    """Return how a CSV is written. It is read until a letter shows its encoding."""
-    parts = text_parts(place, _last_record_end)
-    head = next(parts, _NOTHING)
-    parser = _Parser(head.data, place)
-    cells = pl.concat(list(parser.parse(head.data[parser.start :], 0).head(_HEAD_RECORDS)))
-    commas, points = (int(cells.str.contains(mark).sum()) for mark in _DECIMALS)
-    encodings = (part.encoding for part in itertools.chain([head], parts))
-    return CsvFormat(
-        "," if known_separator(place.ending) else parser.separator,
-        next(filter(None, encodings), "utf-8"),
-        head.mark,
-        # Fields are separated by semicolons where the comma is the decimal mark.
-        commas > points or (commas == points and parser.separator == ";"),
-    )
+def csv_format(places: Sequence[Place]) -> CsvFormat:
+    """Return how CSV files are written; the usual format if they differ, or are no CSV.
+
+    A file is read until a letter shows its encoding.
+    """
+    formats = set()
+    with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says it
+        for place in places:
+            if place.format != "csv":
+                return CsvFormat()
+            parts = text_parts(place, _last_record_end)
+            head = next(parts, _NOTHING)
+            parser = _Parser(head.data, place)
+            cells = pl.concat(list(parser.parse(head.data[parser.start :], 0).head(_HEAD_RECORDS)))
+            commas, points = cells.str.contains(_COMMA).sum(), cells.str.contains(_POINT).sum()
+            # Fields are separated by semicolons where the comma is the decimal mark.
+            comma = commas > points or (commas == points and parser.separator == ";")
+            encoding = head.encoding
+            while encoding is None and (part := next(parts, None)):
+                encoding = part.encoding
+            separator = "," if place.separator else parser.separator
+            formats.add(CsvFormat(separator, encoding or "utf-8", head.mark, comma))
+    return formats.pop() if len(formats) == 1 else CsvFormat()
 
 
 # Numbers that show the decimal mark: 12,5 and 1.234,5, but not 1,234; likewise for the point.
-_DECIMALS = [
+_COMMA, _POINT = (
     rf"^\D{{0,4}}(\d+{mark}(\d\d?|\d{{4,}})|\d{{1,3}}({other}\d{{3}})+{mark}\d+)\D{{0,4}}$"
     for mark, other in ((",", r"[.' ]"), (r"\.", "[,' ]"))
-]
+)
 
 
 class _Parser:
@@ -97,17 +99,16 @@ class _Parser:
         if not head.strip():
             raise empty_file_error(self.name)
         # With an odd number of quotes one is out of place, which `parse` reports.
-        find = _places if head.count(b'"') % 2 else _places_outside_quotes
-        ends = find(head[:_HEAD_BYTES], "\n")
-        ends = ends if ends.size else find(head, "\n")
+        quotes = head.count(b'"') % 2 == 0
+        ends = _places(head[:_HEAD_BYTES], "\n", quotes)
+        ends = ends if ends.size else _places(head, "\n", quotes)
         ends = ends[:_HEAD_RECORDS] if ends.size else np.array([len(head) - 1])
-        starts = [0, *(ends[:-1] + 1)]
-        records = [head[a : b + 1].decode() for a, b in zip(starts, ends, strict=True)]
+        cuts = zip([0, *(ends[:-1] + 1)], ends + 1, strict=True)
+        records = [head[start:end].decode() for start, end in cuts]
         if re.fullmatch(r"sep=([,;|\t:^~ ])", records[0].strip("\r\n"), re.IGNORECASE):
             # Written for Excel. The lines tell better: it stays when a file is saved with another.
             records[0] = ""
-        separators = known_separator(place.ending) or ";\t|,"
-        self.separator, fields, header = _find_layout(records, separators)
+        self.separator, fields, header = _find_layout(records, place.separator or ";\t|,")
         title = records[header]
         if "\r" in title.strip("\r\n") and '"' not in title:
             raise InputError(
@@ -125,7 +126,8 @@ class _Parser:
         # A header line that no reader mistakes; the real names may be blank, twice, or long.
         top = self.separator.join(map("c{}".format, range(len(self.columns)))) + "\n"
         data, lines_before = top.encode() + records, lines_before - 1
-        if data.count(b'"') % 2:  # some readers take the rest of the file for one field
+        quotes = data.count(b'"')
+        if quotes % 2:  # some readers take the rest of the file for one field
             self._check_records(data, lines_before)
         try:
             frame = pl.read_csv(data, separator=self.separator, infer_schema=False)
@@ -136,23 +138,18 @@ class _Parser:
                 f"{self.name!r} could not be read as CSV ({first_line(error)})."
             ) from error
         # Fewer rows than lines: a field runs over several, or a quote is missing that should end it
-        merged = b'"' in data and frame.height < data.count(b"\n") - 1
-        if merged or self._has_short_rows(frame, data):
+        wrong = quotes and frame.height < data.count(b"\n") - 1
+        if not wrong and frame.height and frame[:, -1].null_count():
+            # Rows may have too few fields, which polars fills with nulls, silently.
+            mark = self.separator
+            n_marks = len(_places(data, mark)) if quotes else data.count(mark.encode())
+            wrong = n_marks != (frame.width - 1) * (frame.height + 1)
+        if wrong:
             self._check_records(data, lines_before)
         frame.columns = self.columns
-        if frame.width == 1 or not all(column.null_count() for column in frame):
+        if frame.width == 1 or not frame.null_count().min_horizontal()[0]:
             return frame
         return frame.filter(~pl.all_horizontal(pl.all().is_null()))
-
-    def _has_short_rows(self, frame: pl.DataFrame, data: bytes) -> bool:
-        """Whether some row may have too few fields, which polars fills with nulls, silently."""
-        if not frame.height or not frame[:, -1].null_count():
-            return False
-        if b'"' in data:
-            n_marks = len(_places_outside_quotes(data, self.separator))
-        else:
-            n_marks = data.count(self.separator.encode())
-        return n_marks != (frame.width - 1) * (frame.height + 1)
 
     def _check_records(self, data: bytes, lines_before: int) -> None:
         """Fail, naming the line, at the first record that does not have the header's fields."""
@@ -180,21 +177,20 @@ class _Parser:
         )
 
 
-def _places(data: bytes, mark: str) -> NDArray[np.int64]:
-    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord(mark))
-
-
-def _places_outside_quotes(data: bytes, mark: str) -> NDArray[np.int64]:
-    """The places of a mark before which an even number of double quotes stands."""
-    places = _places(data, mark)
-    even: NDArray[np.bool_] = np.searchsorted(_places(data, '"'), places) % 2 == 0
-    return places[even]
+def _places(data: bytes, mark: str, outside_quotes: bool = True) -> NDArray[np.int64]:
+    """The places of a mark, or of those before which an even number of double quotes stands."""
+    codes = np.frombuffer(data, dtype=np.uint8)
+    places = np.flatnonzero(codes == ord(mark))
+    if not outside_quotes:
+        return places
+    n_quotes = np.searchsorted(np.flatnonzero(codes == ord('"')), places)
+    return places[n_quotes % 2 == 0]
 
 
 def _last_record_end(data: bytes) -> int:
     if b'"' not in data:
         return data.rfind(b"\n") + 1
-    ends = _places_outside_quotes(data, "\n")
+    ends = _places(data, "\n")
     return int(ends[-1]) + 1 if ends.size else 0
 
 
@@ -234,39 +230,36 @@ def text_parts(place: Place, last_end: Callable[[bytes], int]) -> Iterator[TextP
 
     The first part that is not plain ASCII tells the encoding where no byte order mark does.
     """
-    blocks = read_blocks(place, _BATCH_BYTES)
-    first = next(blocks, b"")
-    check_is_text(first, place.name)
-    mark = next((mark for mark in _MARKS if first.startswith(mark)), b"")
-    encoding, lines = _MARKS.get(mark), 0
-    blocks = itertools.chain([first[len(mark) :]], blocks)
+    name, blocks = place.name, read_blocks(place, _BATCH_BYTES)
+    start = next(blocks, b"")
+    if (ending := ending_by_magic(start)) is not None:
+        raise InputError(
+            f"{name!r} is no text: its first bytes are those of a {ending} file, or .zip. Give it "
+            "that ending, or unpack it."
+        )
+    mark = next(filter(start.startswith, _MARKS), b"")
+    encoding, lines, rest = _MARKS.get(mark), 0, b""
+    blocks = itertools.chain([start[len(mark) :]], blocks)
     if encoding is not None:
-        blocks = _recode(blocks, encoding, place.name)
-    for data in _cut(blocks, last_end, place.name):
-        if encoding is None and not data.isascii():
-            encoding = _find_encoding(data, place.name, lines)
-        if encoding == _WINDOWS:
-            data = decode_text(data, place.name, lines, _WINDOWS).encode()
-        yield TextPart(data, lines, encoding, mark)
-        lines += data.count(b"\n")
-
-
-def _cut(blocks: Iterator[bytes], last_end: Callable[[bytes], int], name: str) -> Iterator[bytes]:
+        blocks = _recode(blocks, encoding, name)
     first = next(blocks, b"")
     oldest = b"\n" not in first  # line ends of the oldest spreadsheets
-    rest = b""
-    for block in itertools.chain([first], blocks):
-        rest += block.replace(b"\r", b"\n") if oldest else block
-        end = last_end(rest)
+    for block in itertools.chain([first], blocks, [None]):
+        if block is not None:
+            rest += block.replace(b"\r", b"\n") if oldest else block
+        end = len(rest) if block is None else last_end(rest)
         if end:
-            yield rest[:end]
-            rest = rest[end:]
+            data, rest = rest[:end], rest[end:]
+            if encoding is None and not data.isascii():
+                encoding = _find_encoding(data, name, lines)
+            if encoding == _WINDOWS:
+                data = decode_text(data, name, lines, _WINDOWS).encode()
+            yield TextPart(data, lines, encoding, mark)
+            lines += data.count(b"\n")
         elif len(rest) > _LONGEST_RECORD:
             raise InputError(
                 f"{name!r} opens a double quote that it never closes, or has no line ends."
             )
-    if rest:
-        yield rest
 
 
 def _recode(blocks: Iterable[bytes], encoding: str, name: str) -> Iterator[bytes]:
@@ -288,11 +281,10 @@ def decode_text(data: bytes, name: str, lines_before: int, encoding: str = "utf-
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line, byte = _line_of(error.start, data, lines_before), data[error.start]
-        windows = encoding == _WINDOWS
-        why = "neither UTF-8 nor Windows-1252"
+        why = "not UTF-8, which the rest of the file is"
+        why = "neither UTF-8 nor Windows-1252" if encoding == _WINDOWS else why
         raise InputError(
-            f"{name!r}, line {line}: byte 0x{byte:02x} is "
-            f"{why if windows else 'not UTF-8, which the rest of the file is'}. {_SAVE_AGAIN}"
+            f"{name!r}, line {line}: byte 0x{byte:02x} is {why}. {_SAVE_AGAIN}"
         ) from error
 
 
@@ -336,16 +328,18 @@ def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[lis
     with which half of the records have one length count, if there is one. The comma, which occurs
     in numbers and in texts, comes last; without any separator it is the comma.
     """
-    layouts = []
+    layouts: dict[tuple[Any, ...], tuple[str, list[list[str]], int]] = {}
     for separator in separators:
-        fields = [_split_record(record, separator) for record in records]
-        header = find_header(fields)
-        sizes = Counter(len(each) for each in fields if len(each) > 1)
+        fields = list(map(_split_record, records, itertools.repeat(separator)))
+        header, sizes = find_header(fields), Counter(map(len, fields))
+        n_filled = len(fields) - sizes.pop(0, 0)
+        del sizes[1]
         times = max(sizes.values(), default=0)
-        half = times > 0 and 2 * times >= sum(map(bool, fields))
+        half = times > 0 and 2 * times >= n_filled
         rank = half, len(fields[header]), times, not times and separator == ","
-        layouts.append((rank, (separator, fields, header)))
-    return max(layouts, key=lambda layout: layout[0])[1]
+        if rank > max(layouts, default=(False,)):
+            layouts[rank] = separator, fields, header
+    return layouts[max(layouts)]
 
 
 def find_header(records: Sequence[Sequence[str]]) -> int:
@@ -390,7 +384,7 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             f"The first line of {file!r} holds only numbers ({enumerate_names(header, 4)}); "
             "it must name the columns. Add a header line."
         )
-    names: dict[str, None] = {}
+    names, renamed = dict[str, None](), []
     taken = set(header)
     for place, title in enumerate(header, 1):
         name = base = title if title.strip() else f"column_{place}"
@@ -398,8 +392,8 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             numbered = (f"{base}_{k}" for k in itertools.count(2))
             name = next(n for n in itertools.chain([base], numbered) if n not in taken)
             taken.add(name)
+            renamed.append(name)
         names[name] = None
-    renamed = [name for name, title in zip(names, header, strict=True) if name != title]
     if renamed:
         columns = "a column" if len(renamed) == 1 else f"{len(renamed)} columns"
         which = "without a name, or with the name of another"

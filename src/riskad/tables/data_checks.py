@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -98,11 +98,7 @@ def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
 
 
 def find_placeholders(column: pl.Series) -> Iterator[Finding]:
-    """Look for a number that stands for a blank.
-
-    It is commonly used for this, occurs several times, and lies apart: below 0 where nothing else
-    does, or above all others by half of their range.
-    """
+    """Look for a number that stands for a blank: a usual one that occurs often and lies apart."""
     values = finite_or_nan(column)
     filled = values[~np.isnan(values)]
     if len(filled) < 2 * _FEWEST:
@@ -130,9 +126,8 @@ def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> Iterator[Findi
     Numbers are ranked, blanks below them all, and have an AUC on the labelled rows; so has whether
     a cell is blank; for texts, levels that only anomalies have are compared with all others. A
     column is reported if its AUC, in either direction, is at least 0.995, that of the next best
-    column is below 0.95 (otherwise anomalies are simply easy to find), and a column of noise would
-    reach it in at most one table of a thousand: with m anomalies among n labelled rows a given
-    column does so with a probability of about 2 / C(n, m).
+    column is below 0.95 (otherwise anomalies are simply easy to find), and noise would reach it in
+    at most one table of a thousand: with m anomalies among n labelled rows about 2 / C(n, m).
     """
     labelled = codes != UNLABELLED
     anomalous = codes[labelled] == ANOMALY
@@ -191,14 +186,10 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> list[Finding
 
     A change is reported if the largest D is at least 0.5 and far beyond chance, and if both sides
     are uniform: wherever the middle half of a side is split, its own D is at most a quarter of
-    that, plus what chance adds. A column that trends with the rows, or wanders, also differs within
-    the sides and is ignored. So are
-
-    - a column that holds one value on each side, by which the rows are sorted;
-    - columns that change where the labels do;
-    - columns that change where more than a quarter of the others also move, by a D of 0.15: there
-      the rows differ, not the meaning of the column. If more than half of the columns change
-      outright, this is reported, once: two tables may have been joined.
+    that, plus what chance adds; a column that trends with the rows differs within the sides, too.
+    Ignored are columns of one value on each side, by which the rows are sorted, columns that change
+    where the labels do, and those that change where more than a quarter of the others move, by a D
+    of 0.15. If more than half of the columns change outright, this is reported once.
     """
     n, width = parsed.height, parsed.width
     if n < 200:
@@ -309,8 +300,7 @@ def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
 
     The sizes |x| > 0 must form two clusters with hardly a value between them, each of at least 20
     different values, and the quartiles of one must be those of the other times the same factor
-    between units. Codes have too few values for that, and a second kind of row seldom has the same
-    shape at such a distance.
+    between units. Codes have too few values for that.
     """
     sizes = np.abs(finite_or_nan(column))
     logs = np.log10(sizes[sizes > 0])
@@ -369,11 +359,9 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60.0, 3_600.0, 86_400.0, 365.25 * 86_400.0
 def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
     """Look for odd moments, in seconds since 1970-01-01.
 
-    - In any order: moments that are farther from all others than ten times the span of these, and
-      at least a year.
-    - If nearly all rows follow each other in time: a step back of at least a minute, and a leap
-      ahead by more than a day and more than 100 times as long as all but one in a hundred of the
-      steps.
+    These are moments that are farther from all others than ten times the span of these, and at
+    least a year; and if nearly all rows follow each other in time, a step back of at least a
+    minute, and a leap of more than a day and 100 times as long as all but 1 % of the steps.
     """
     name, seconds = moments.name, finite_or_nan(moments)
     filled = ~np.isnan(seconds)
@@ -421,7 +409,6 @@ def _length(seconds: float) -> str:
 
 def _day(seconds: float) -> str:
     try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(seconds))
-        return moment.strftime("%Y-%m-%d")
+        return f"{datetime(1970, 1, 1) + timedelta(seconds=float(seconds)):%Y-%m-%d}"
     except OverflowError:
         return f"{seconds:,.0f} seconds from 1970"

@@ -17,12 +17,7 @@ from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
 # From the type that holds all others to the narrowest.
-_SQLITE_TYPES = [
-    ("text", pl.String),
-    ("blob", pl.Binary),
-    ("real", pl.Float64),
-    ("integer", pl.Int64),
-]
+_SQLITE_TYPES = {"text": pl.String, "blob": pl.Binary, "real": pl.Float64, "integer": pl.Int64}
 _WAIT = 60.0  # seconds for another process that writes to the database
 
 
@@ -128,7 +123,9 @@ def _sqlite_schema(database: sqlite3.Connection, table: str) -> dict[str, Any]:
                 f"Column {name!r} holds bytes and other values; leave it out by a view of the "
                 "table."
             )
-        schema[name] = next((dtype for kind, dtype in _SQLITE_TYPES if kind in types), pl.Null)
+        schema[name] = next(
+            (dtype for kind, dtype in _SQLITE_TYPES.items() if kind in types), pl.Null
+        )
     return schema
 
 

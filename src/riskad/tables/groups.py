@@ -21,8 +21,7 @@ probability A = (1 + k S) / (1 + k), where S = sum_l p_l^2 is that for two rows 
 k = (1 - A) / (A - S).
 
 A model stores 64-bit hashes of the names of groups and levels: they do not reveal names, though
-anyone with a list of names can find out which of them occur. Two of 100,000 names have the same
-hash with a probability of 3 in 10 billion.
+anyone with a list of names can find out which of them occur.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ class GroupCounts:
 
     All groups together keep no more than 8 million cells: small groups every row, large ones those
     with the smallest of random keys, so that the rows kept from parts are a sample of the whole. Of
-    more than 100,000 groups those with the most rows are kept; if a dropped group occurs again in a
-    later part, learning about it starts again.
+    more than 100,000 groups those with the most rows are kept.
     """
 
     group: str  # the name of the group column
@@ -211,10 +209,7 @@ class NumberByGroup:
 
 
 def _log_floor(values: Floats) -> float | None:
-    """The smallest value whose logarithm is taken, if logarithms spread more evenly than values.
-
-    Amounts of money are an example: customers differ by factors, and so do the payments of one.
-    """
+    """The smallest value whose logarithm is taken, if logarithms spread more evenly (money)."""
     if not len(values) or values.min() <= 0:
         return None
     skews = []  # how much farther the upper tail reaches than the lower, from -1 to 1
@@ -379,11 +374,6 @@ def _level_codes(column: pl.Series, levels: Hashes) -> Integers:
 class GroupComparison:
     """What a model stores about groups; their names and levels as hashes, and no row.
 
-    Parsed rows hold numbers and texts, null if a cell is blank; groups are texts, null if a row has
-    none.
-
-    Examples
-    --------
     >>> rows = pl.DataFrame({"amount": [10.0, 11, 12, 10, 11, 50, 52, 51, 49, 50]})
     >>> customers = pl.Series("customer", ["Ann"] * 5 + ["Bob"] * 5)
     >>> comparison = GroupComparison.of(GroupCounts.of(rows, customers))
@@ -448,11 +438,9 @@ class GroupComparison:
     def features(
         self, parsed: pl.DataFrame, groups: pl.Series, *, training: bool = False
     ) -> Floats:
-        """How unusual each cell is within its group: (rows, columns).
+        """How unusual each cell is within its group: (rows, columns), NaN if the cell is blank.
 
-        For numbers this is z, below 0 if the value is lower than the group's; for categories it is
-        -log(share). NaN if the cell is blank. `training` rows are compared with the others of their
-        group, all other rows with all of it.
+        `training` rows are compared with the others of their group, all other rows with all of it.
         """
         of = _positions(hash_texts(groups), self.groups)
         parts: list[NumberByGroup | ShareByGroup] = [*self.numbers, *self.shares]
@@ -462,11 +450,7 @@ class GroupComparison:
 
     def describe(self) -> str:
         """What is compared, in one sentence."""
-        columns = (
-            f"{say_count(len(self.columns), 'column')} {'is' if len(self.columns) == 1 else 'are'}"
-        )
-        groups = say_count(len(self.groups), "group")
-        rest = (
-            f"; the {self.dropped:,} smallest are compared with the table" if self.dropped else ""
-        )
-        return f"{self.group}: {columns} compared within {groups}{rest}"
+        n, groups = len(self.columns), say_count(len(self.groups), "group")
+        compared = f"{say_count(n, 'column')} {'is' if n == 1 else 'are'} compared within {groups}"
+        rest = f"; the {self.dropped:,} smallest are compared with the table"
+        return f"{self.group}: {compared}{rest if self.dropped else ''}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import accumulate, chain
 from typing import Any, TypeAlias, TypeVar
@@ -41,6 +41,7 @@ Work: TypeAlias = Callable[[pl.DataFrame, Codes, int], T]
 _KEPT_ROWS = 100_000
 _FEWEST_KEPT = 4_096
 _KEPT_CELLS = 1 << 23
+_NOUNS = ("normal rows", "anomalies", "unlabelled rows")
 _NORMAL_WORDS = {
     *("normal", "ok", "okay", "benign", "legit", "legitimate", "genuine", "good", "regular"),
     *("in ordnung", "i.o.", "gut", "unauffällig"),
@@ -49,29 +50,13 @@ _NORMAL_WORDS = {
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """Which column holds the labels and what its values mean; blank is always unlabelled.
-
-    Parameters
-    ----------
-    column
-        Name of the column.
-    normal, anomaly, unlabelled
-        Values with this meaning.
-    others
-        What to do with all other values: treat them as "unlabelled", or "raise" an error.
-
-    Examples
-    --------
-    >>> labels = LabelColumn("status", normal=["ok", "paid"], anomaly=["fraud"])
-    >>> labels.column, labels.normal, labels.anomaly
-    ('status', ['ok', 'paid'], ['fraud'])
-    """
+    """Which column holds the labels and what its values mean; blank is always unlabelled."""
 
     column: str
     normal: Sequence[str] = ()
     anomaly: Sequence[str] = ()
     unlabelled: Sequence[str] = ()
-    others: str = "raise"
+    others: str = "raise"  # or "unlabelled": what all other values are
 
     def spelled(self) -> dict[str, Any]:
         """Return the meaning of labels as arguments of `riskad.parse_labels`."""
@@ -238,10 +223,23 @@ class ParquetTable(LabelledTable):
         self.training_rows = self.rows.reading(
             preparer.read_columns, partial(preparer.transform, quiet=True)
         )
-        samples = self.fold(
-            partial(_Samples.of, preparer=preparer), _Samples.joined, preparer.read_columns
+        work = partial(_sample, preparer=preparer)
+        samples = self.fold(work, _join_samples, preparer.read_columns)
+        said = []
+        for sample, noun in zip(samples.values(), _NOUNS, strict=True):
+            drawn = f"{sample.rows.height:,} of {sample.n_rows:,} {noun} drawn at random"
+            if sample.n_rows:
+                said.append(f"all {sample.n_rows:,} {noun}" if sample.complete else drawn)
+        complete = all(sample.complete for sample in samples.values())
+        codes = [np.full(s.rows.height, kind, dtype=np.int16) for kind, s in samples.items()]
+        return KeptRows(
+            pl.concat([sample.rows for sample in samples.values()]),
+            LabelCodes.of(np.concatenate(codes)),
+            complete,
+            "all rows"
+            if complete
+            else " and ".join(filter(None, [", ".join(said[:-1]), said[-1]])),
         )
-        return samples.kept()
 
     def how_read(self) -> list[str]:
         """Describe how many files were read, and how often."""
@@ -253,11 +251,7 @@ class ParquetTable(LabelledTable):
 
 
 def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) -> LabelledTable:
-    """Return a table to go through.
-
-    It is a frame (polars, pandas, pyarrow, a DuckDB relation), paths of Parquet files, which
-    `engine` reads, by default in threads of this process, or your own `LabelledTable`.
-    """
+    """Return a table to go through: a frame, Parquet files, or a `LabelledTable` as it is."""
     if isinstance(table, LabelledTable):
         return table
     if isinstance(table, pl.DataFrame):  # which may have no rows
@@ -289,44 +283,18 @@ def _without_codes(
     return work(frame, first_row)
 
 
-@dataclass(frozen=True)
-class _Samples:
-    """Random samples of the rows of each kind, by its code."""
+def _sample(
+    frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer
+) -> dict[int, RowSample]:
+    """Draw random samples of the rows of each kind, by its code."""
+    parsed = preparer.parse(frame, first_row=first_row, quiet=True)
+    most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
+    # Rows are taken by position: a polars filter of neighbours is a view that keeps all rows.
+    places = {kind: np.flatnonzero(codes == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}
+    return {k: RowSample.of(parsed[rows], first_row, most) for k, rows in places.items()}
 
-    samples: Mapping[int, RowSample]
 
-    @classmethod
-    def of(
-        cls, frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer
-    ) -> _Samples:
-        parsed = preparer.parse(frame, first_row=first_row, quiet=True)
-        most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
-        # Rows are taken by position: a polars filter of neighbours is a view that keeps all rows.
-        places = {kind: np.flatnonzero(codes == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}
-        return cls({k: RowSample.of(parsed[rows], first_row, most) for k, rows in places.items()})
-
-    def joined(self, other: _Samples) -> _Samples:
-        return replace(
-            self, samples={kind: s.joined(other.samples[kind]) for kind, s in self.samples.items()}
-        )
-
-    def kept(self) -> KeptRows:
-        codes = [np.full(s.rows.height, kind, dtype=np.int16) for kind, s in self.samples.items()]
-        complete = all(sample.complete for sample in self.samples.values())
-        return KeptRows(
-            pl.concat([sample.rows for sample in self.samples.values()]),
-            np.concatenate(codes),
-            complete,
-            "all rows" if complete else str(self),
-        )
-
-    def __str__(self) -> str:
-        names = {NORMAL: "normal rows", ANOMALY: "anomalies", UNLABELLED: "unlabelled rows"}
-        said = [
-            f"all {s.n_rows:,} {names[kind]}"
-            if s.complete
-            else f"{s.rows.height:,} of {s.n_rows:,} {names[kind]} drawn at random"
-            for kind, s in self.samples.items()
-            if s.n_rows
-        ]
-        return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+def _join_samples(
+    first: dict[int, RowSample], second: dict[int, RowSample]
+) -> dict[int, RowSample]:
+    return {kind: sample.joined(second[kind]) for kind, sample in first.items()}

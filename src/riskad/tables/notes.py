@@ -72,10 +72,7 @@ def catch_kinds(*kinds: type[Warning]) -> Iterator[list[Warning]]:
 
 @contextmanager
 def saying_once(said: set[str]) -> Iterator[None]:
-    """At the end, report notes that are not in `said`, and add them to it.
-
-    So a file that is read several times is reported once.
-    """
+    """At the end, report notes that are not in `said`, and add them: a file is read repeatedly."""
     with catch_kinds(ReadingNote) as notes:
         yield
     for text in map(str, notes):
@@ -89,14 +86,7 @@ def saying_once(said: set[str]) -> Iterator[None]:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NotAsInTraining(DataWarning):
-    """What rows to score have and training rows did not have, by column.
-
-    >>> a = NotAsInTraining(rows={"country": 2}, values={"country": {"NA"}})
-    >>> b = NotAsInTraining(blanks={"age": 1}, rows={"country": 1}, values={"country": {"XX"}})
-    >>> print(NotAsInTraining.of_all([a, b]))
-    Not as in training: age: 1 blank filled with the median, where it had none; \
-country: 3 rows with a new value ('NA', 'XX').
-    """
+    """What rows to score have and training rows did not have, by column."""
 
     blanks: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)  # with new values

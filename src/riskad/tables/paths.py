@@ -40,7 +40,8 @@ _FORMATS = {ending: format for format, endings in _ENDINGS.items() for ending in
 _PACKINGS = (".gz", ".zst")
 _TEXTS = (*_ENDINGS["csv"], *_ENDINGS["json"])
 DATABASES = _ENDINGS["database"]
-READABLE = (*_FORMATS, *(text + packing for text in _TEXTS for packing in _PACKINGS))
+_FORMATS |= {text + packing: _FORMATS[text] for text in _TEXTS for packing in _PACKINGS}
+READABLE = tuple(_FORMATS)
 WRITABLE = (".csv", ".tsv", ".xlsx", ".parquet", ".pq")
 _INSIDE = "::"  # between a file and the sheet or table in it
 _MAGIC = {
@@ -67,12 +68,12 @@ class Place:
     @property
     def format(self) -> str:
         """One of csv, json, parquet, excel, database."""
-        return _FORMATS[self.ending.removesuffix(self.packing)]
+        return _FORMATS[self.ending]
 
     @property
-    def packing(self) -> str:
-        """The ending that says how the file is packed; empty if it is not."""
-        return Path(self.ending).suffix if self.ending.endswith(_PACKINGS) else ""
+    def separator(self) -> str:
+        """The separator that the ending stands for; empty where the lines tell."""
+        return "\t" if "tsv" in self.ending else ""
 
 
 def check_table_name(
@@ -135,7 +136,7 @@ def _standard_input() -> Place:
     if not start:
         raise empty_file_error("standard input")
     text = ".jsonl" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else ".csv"
-    ending = _ending_by_magic(start) or text
+    ending = ending_by_magic(start) or text
     if ending in _PACKINGS:
         raise InputError(
             f"What comes through standard input is packed ({ending}). Give the path of the file, "
@@ -149,20 +150,9 @@ def _standard_input() -> Place:
     return place
 
 
-def _ending_by_magic(start: bytes) -> str | None:
-    for magic, ending in _MAGIC.items():
-        if start.startswith(magic):
-            return ending
-    return None
-
-
-def check_is_text(start: bytes, name: str) -> None:
-    """Fail if a file that should be text begins as another kind of file does."""
-    if (ending := _ending_by_magic(start)) is not None:
-        raise InputError(
-            f"{name!r} is no text: its first bytes are those of a {ending} file, or .zip. Give it "
-            "that ending, or unpack it."
-        )
+def ending_by_magic(start: bytes) -> str | None:
+    """The ending of files that begin so; None for texts."""
+    return _MAGIC.get(next(filter(start.startswith, _MAGIC), b""))
 
 
 def is_duckdb(place: Place) -> bool:
@@ -171,11 +161,6 @@ def is_duckdb(place: Place) -> bool:
     with suppress(FileNotFoundError), open(place.path, "rb") as file:
         start = file.read(16)
     return start[8:12] == b"DUCK" or (place.ending == ".duckdb" and not start.startswith(b"SQLite"))
-
-
-def known_separator(ending: str) -> str | None:
-    """The separator that an ending stands for; None where the lines tell."""
-    return "\t" if "tsv" in ending else None
 
 
 def empty_file_error(name: str) -> InputError:
@@ -194,7 +179,7 @@ def first_line(error: BaseException) -> str:
 def read_blocks(place: Place, size: int) -> Iterator[bytes]:
     """The bytes of a file, `size` at a time, unpacked if its ending says so."""
     with open(place.path, "rb") as file:
-        if not place.packing:
+        if not place.ending.endswith(_PACKINGS):
             while text := file.read(size):
                 yield text
             return
@@ -209,10 +194,9 @@ def read_blocks(place: Place, size: int) -> Iterator[bytes]:
 
 def unpacked_size(place: Place) -> float:
     """Bytes of a file when unpacked, by its first ones."""
-    size = place.path.stat().st_size
-    if not place.packing:
+    size, unpacked = place.path.stat().st_size, 0
+    if not place.ending.endswith(_PACKINGS):
         return size
-    unpacked = 0
     with open(place.path, "rb") as file:
         for part in _unpack(file, place):
             unpacked += len(part)
@@ -225,7 +209,7 @@ def _unpack(file: IO[bytes], place: Place) -> Iterator[bytes]:
     """Unpack frame after frame; one that is damaged or cut short is an `InputError`."""
     library_error: type[Exception] = zlib.error
     new_frame: Callable[[], Any] = partial(zlib.decompressobj, wbits=31)  # with the header of gzip
-    if place.packing == ".zst":
+    if place.ending.endswith(".zst"):
         try:
             import zstandard
         except ImportError as error:
@@ -254,11 +238,7 @@ _HIVE_BLANK = "__HIVE_DEFAULT_PARTITION__"
 
 
 def hive_columns(path: Path) -> dict[str, str | None]:
-    """The columns that the folders of a file name.
-
-    >>> hive_columns(Path("scored/day=2026-11-17/shop=a%2Fb/part.parquet"))
-    {'day': '2026-11-17', 'shop': 'a/b'}
-    """
+    """The columns that the folders of a file name: day=2026-11-17/shop=a%2Fb/part.parquet."""
     matches = (_HIVE_FOLDER.fullmatch(part) for part in path.parts[:-1])
     values = {match[1]: unquote(match[2]) for match in matches if match is not None}
     return {name: None if value == _HIVE_BLANK else value for name, value in values.items()}

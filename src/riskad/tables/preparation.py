@@ -6,6 +6,7 @@ number, nobody finds the mistake later.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -25,7 +26,7 @@ from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table
 from riskad.storage import fields
 from riskad.storage.fields import TEXT, DictOf, Maybe, Record, require
-from riskad.tables.cells import Value, as_text, check_columns
+from riskad.tables.cells import Reader, Value, check_columns
 from riskad.tables.formats.numbers import LARGEST
 from riskad.tables.frames import as_polars
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
@@ -54,8 +55,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     - *number*: in usual spellings, with thousands separators, decimal points or commas, currencies,
       percent signs, units, and spellings of a missing one ("NA", "-", "?"). In a matrix the median
-      replaces blanks, and a further column marks them. Numbers beyond 1e100 are refused, and those
-      within 1e-35 of zero count as 0.
+      replaces blanks, and a further column marks them. Numbers beyond 1e100 are refused.
     - *flag*: yes and no in any common spelling.
     - *category*, and with more than 50 levels *categories*: in a matrix one yes/no column for each
       level that occurs in enough rows (2 to 10, by the size of the table). Rarer levels share
@@ -146,11 +146,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
-        used, texts = set(), set()
+        used = set()
         for name, column in columns.items():
             require(name == column.name, "columns_: of other names")
             used |= {name} if column.used else set()
-            texts |= {name} if column.used and isinstance(column.typical, str) else set()
         require(len(used) > 0, "columns_: none is used")
         fills = np.abs(state["encoder_"].fills_)  # squares of larger numbers overflow
         require(bool((fills <= LARGEST).all()), "encoder_: too large numbers")
@@ -158,10 +157,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         for derived in state["derived_"]:
             require(set(derived.needs()) <= readable, "derived_: of other columns")
             used |= set(derived.names())
-        usual = state.get("usual_row_", dict.fromkeys(used))
-        require(set(usual) == used, "usual_row_: of other columns")
-        for name, value in usual.items():
-            right = value is None or isinstance(value, str) == (name in texts)
+        if "usual_row_" not in state:
+            return
+        require(set(state["usual_row_"]) == used, "usual_row_: of other columns")
+        for name, value in state["usual_row_"].items():
+            text = name in columns and isinstance(columns[name].typical, str)
+            right = value is None or isinstance(value, str) == text
             require(right, "usual_row_: a text for a number, or the other way round")
 
     def __init__(
@@ -200,9 +201,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         r"""As `fit`, for a table that comes in polars frames and need not fit in memory.
 
         Kinds, blanks, constant columns and levels are the same as in `fit`. If a column has more
-        than 32,768 different values, their number is an estimate with an error of about 0.6 %, and
-        levels are those of frequent values. Medians are those of up to 65,536 random rows
-        (`riskad.tables.sketches`).
+        than 32,768 different values, their number is an estimate, and levels are those of frequent
+        values. Medians are those of up to 65,536 random rows (`riskad.tables.sketches`).
 
         Parameters
         ----------
@@ -214,14 +214,6 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             all of them, joined in order, where first_row counts rows from 1 over all batches.
         first : polars.DataFrame, optional
             Some rows, from which formats are expected; by default the first 1,000.
-
-        Examples
-        --------
-        >>> import polars as pl
-        >>> parts = [pl.DataFrame({"age": ["30", ""]}), pl.DataFrame({"age": ["20", "25"]})]
-        >>> print(*TablePreparer().fit_batches(parts).describe(), sep="\n")
-        1 number column: age
-        age: 1 blank filled with the median 25
         """
         self._fit(first_rows(batches) if first is None else first, batches, fold, exact=False)
         return self
@@ -237,9 +229,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self, first: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool
     ) -> pl.DataFrame:
         """Find all kinds; returns the rows, or a sample of them, parsed by their kinds."""
-        requests = {
-            name: KindRequest.parse(name, kind) for name, kind in (self.kinds or {}).items()
-        }
+        requests = {n: KindRequest.parse(n, kind) for n, kind in (self.kinds or {}).items()}
         names = first.columns
         check_columns([*requests, *([] if self.group is None else [self.group])], names)
         columns, sample = profile_table(
@@ -256,9 +246,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         def count_groups(count: Any) -> Any:
             return fold(partial(_count_parsed, preparer=self, count=count), _join, batches)
 
-        self.derived_ = learn_derived(
-            used, self.group, sample.rows, None if exact else count_groups
-        )
+        count = None if exact else count_groups
+        self.derived_ = learn_derived(used, self.group, sample.rows, count)
         self.columns_ = without_repeats(self.columns_, self.derived_, sample.rows)
         # Quantiles and levels of many rows are those of some.
         some = sample.rows.gather_every(max(1, sample.rows.height // MEDIAN_ROWS))
@@ -387,7 +376,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         for column in self.used():
             parsed[column.name] = column.reader.read(frame[column.name], first_row, quiet)
         if self.group is not None:
-            parsed[self.group] = as_text(frame[self.group])
+            parsed[self.group] = Reader().read(frame[self.group])
         return pl.DataFrame(parsed)
 
     def features(self, parsed: pl.DataFrame, *, training: bool = False) -> Any:
@@ -396,33 +385,40 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         With `training`, the preparer was fitted on these rows, and they are not compared with
         themselves.
         """
-        checks = () if training else (c.check_new(parsed[c.name]) for c in self.used())
-        news = [new for new in checks if new is not None]
-        if news:
-            warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
+        news = []
+        for column in () if training else self.used():
+            news.append(column.check_new(parsed[column.name]))
+        if any(news):
+            warnings.warn(NotAsInTraining.of_all(filter(None, news)), stacklevel=2)
         table = self.table(parsed, training=training)
         return self.encoder_.transform(table) if self.encode else table
 
     def table(self, parsed: pl.DataFrame, *, training: bool = False) -> Table:
         """Return parsed rows as numbers and codes, with NaN for blanks."""
-        if parsed.height <= _BLOCK_ROWS:
-            each_column = in_threads if parsed.height >= _ROWS_FOR_THREADS else map
-            return _as_table(self._features(parsed, training, each_column))
+        n_rows = parsed.height
+        if n_rows < _ROWS_FOR_THREADS:
+            return _as_table(self._features(parsed, training))
         # Block by block, so that there is hardly anything in memory beside the matrix.
         empty = self._empty_table()
-        values = np.empty((parsed.height, len(empty.names)))
+        values = np.empty((n_rows, len(empty.names)))
+        size = min(_BLOCK_ROWS, -(-n_rows // (os.cpu_count() or 1)))
+
+        if n_rows > size:
+            compact = in_threads(lambda c: c.compact(parsed[c.name]), self.used())
+            parsed = parsed.with_columns(compact)
 
         def fill(start: int) -> None:
-            rows = slice(start, start + _BLOCK_ROWS)
-            for j, feature in enumerate(self._features(parsed[rows], training, map)):
+            rows = slice(start, start + size)
+            for j, feature in enumerate(self._features(parsed[rows], training)):
                 values[rows, j] = feature.values
 
-        in_threads(fill, range(0, parsed.height, _BLOCK_ROWS))
+        in_threads(fill, range(0, n_rows, size))
         return replace(empty, values=values)
 
-    def _features(self, parsed: pl.DataFrame, training: bool, each_column: Any) -> list[Feature]:
-        columns = each_column(lambda c: c.features(parsed[c.name]), self.used())
-        features = list(chain.from_iterable(columns))
+    def _features(self, parsed: pl.DataFrame, training: bool) -> list[Feature]:
+        features: list[Feature] = []
+        for column in self.used():
+            features += column.features(parsed[column.name])
         for each in self.derived_:
             features += map(Feature, each.names(), each.values(parsed, training).T)
         return features
@@ -455,13 +451,16 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
 
 def _as_table(features: list[Feature]) -> Table:
-    n_rows = len(features[0].values) if features else 0
-    values = np.empty((n_rows, len(features)))
+    values = np.empty((len(features[0].values), len(features)))
+    names, levels, periods = [], {}, {}
     for j, feature in enumerate(features):
         values[:, j] = feature.values
-    levels = {j: f.levels for j, f in enumerate(features) if f.levels is not None}
-    periods = {j: f.period for j, f in enumerate(features) if f.period is not None}
-    return Table(values, tuple(f.name for f in features), levels, periods)
+        names.append(feature.name)
+        if feature.levels is not None:
+            levels[j] = feature.levels
+        if feature.period is not None:
+            periods[j] = feature.period
+    return Table(values, tuple(names), levels, periods)
 
 
 def _count_parsed(

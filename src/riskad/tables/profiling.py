@@ -10,23 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
+import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
-from riskad.tables.cells import FormatReader, Reader, TextReader, is_blank, is_flat
-from riskad.tables.formats.flags import FlagLook, FlagReader
-from riskad.tables.formats.moments import (
-    MOMENT_KINDS,
-    MomentFormat,
-    MomentLook,
-    MomentReader,
-    to_seconds,
-)
-from riskad.tables.formats.numbers import NumberFormat, NumberLook, NumberReader
+from riskad.tables.cells import Reader, categories_as_texts, is_blank, is_flat
+from riskad.tables.formats.flags import FlagLook
+from riskad.tables.formats.moments import MOMENT_KINDS, MomentFormat, MomentLook, to_seconds
+from riskad.tables.formats.numbers import NumberFormat, NumberLook
 from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
 from riskad.tables.notes import show_number
 from riskad.tables.sketches import Numbers, RowSample, Texts
@@ -85,6 +80,7 @@ def first_rows(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Apply a function to each column, or block of rows; polars lets threads work in parallel."""
+    pl.Series(np.empty(0))  # polars imports NumPy when it first meets it, which two threads may not
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, items))
 
@@ -112,50 +108,48 @@ class KindRequest:
         return cls(kind, written)
 
     @property
-    def is_text(self) -> bool:
-        """Whether cells are read as texts, as those of categories and of kinds from outside."""
-        return self.kind not in ("number", "flag", *MOMENT_KINDS)
+    def word(self) -> str:
+        """What cells are read as: texts are those of categories and of kinds from outside."""
+        if self.kind in ("number", "flag"):
+            return self.kind
+        return "moment" if self.kind in MOMENT_KINDS else "text"
 
     def reader(self, column: str, look: Look) -> Reader:
         """Return how to read the column: as asked for, otherwise as it looks."""
-        if self.is_text:
-            return TextReader()
+        cells = look.cells.get(self.word)
+        if self.word == "text":
+            return Reader()
+        if self.word == "moment" and self.written:
+            return Reader(MomentFormat.given(self.written, self.kind))
+        if cells is not None and self.written:
+            cells = replace(cells, given=NumberFormat.given(self.written))
+        form = None if cells is None else cells.format()
+        if form is not None or self.kind == "number":
+            return Reader(form or NumberFormat())
         if self.kind == "flag":
-            flags = look.flag.format() if look.flag is not None else None
-            if flags is None:
-                raise InputError(
-                    f"Column {quoted(column)} was said to hold yes and no, and holds other values "
-                    "than two such words. Say 'category' instead."
-                )
-            return FlagReader(flags)
-        if self.kind == "number":
-            numbers = look.number
-            if self.written and numbers is not None:
-                numbers = replace(numbers, given=NumberFormat.given(self.written))
-            return NumberReader((numbers and numbers.format()) or NumberFormat())
-        if self.written:
-            return MomentReader(MomentFormat.given(self.written, self.kind))
-        moments = look.moment.format() if look.moment is not None else None
-        if moments is None:
             raise InputError(
-                f"Column {quoted(column)} was said to be a {self.kind}, and is written in none of "
-                f"the usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
+                f"Column {quoted(column)} was said to hold yes and no, and holds other values than "
+                "two such words. Say 'category' instead."
             )
-        return MomentReader(moments)
+        raise InputError(
+            f"Column {quoted(column)} was said to be a {self.kind}, and is written in none of the "
+            f"usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
+        )
 
 
 # --- which formats cells may have --------------------------------------------------------
 
+# As which values cells are looked at; a column is read as the first that fits.
+_LOOKS: dict[str, Any] = {"moment": MomentLook, "flag": FlagLook, "number": NumberLook}
+
 
 @dataclass(frozen=True)
 class Look:
-    """Which formats the cells of a column may have; None excludes a kind."""
+    """Which formats the cells of a column may have: looks by word, without those excluded."""
 
-    blank: bool
+    blank: bool = False
     unusable: str = ""
-    number: NumberLook | None = None
-    flag: FlagLook | None = None
-    moment: MomentLook | None = None
+    cells: Mapping[str, Any] = field(default_factory=dict)
     is_numeric: bool = False  # the table holds numbers, not texts that may spell numbers
 
     @classmethod
@@ -164,70 +158,38 @@ class Look:
         if is_blank(column):
             return cls(blank=True)
         if not is_flat(column):
-            return cls(blank=False, unusable=str(column.dtype))
-        if request is not None and request.is_text:
-            return cls(blank=False)
-        if column.dtype in (pl.Categorical, pl.Enum):
-            column = column.cast(pl.String)
-        is_text, numeric = column.dtype == pl.String, column.dtype.is_numeric()
-        # Mostly decimals are neither moments nor flags.
-        if request is None and is_text and 2 * column.str.contains(_DECIMAL).sum() > len(column):
-            return cls(blank=False, number=NumberLook.of(column, first_row))
-
-        def look(of: Any, *kinds: str) -> Any:
-            if request is not None:
-                return of(column, first_row) if request.kind in kinds else None
-            glance = column.head(_GLANCE) if is_text and len(column) > _GLANCE else None
-            if glance is not None and of(glance, first_row).n_bad > _GLANCE // 2:
-                return None
-            return of(column, first_row)
-
-        return cls(
-            blank=False,
-            number=look(NumberLook.of, "number"),
-            flag=look(FlagLook.of, "flag"),
-            moment=look(MomentLook.of, *MOMENT_KINDS),
-            is_numeric=numeric,
-        )
+            return cls(unusable=str(column.dtype))
+        column = categories_as_texts(column)
+        is_text, words = column.dtype == pl.String, list(_LOOKS)
+        if request is not None:
+            words = [word for word in words if word == request.word]
+        elif is_text and 2 * column.str.contains(_DECIMAL).sum() > len(column):
+            return cls(cells={"number": NumberLook.of(column, first_row)})
+        elif is_text and len(column) > _GLANCE:
+            some = column.head(_GLANCE)
+            words = [w for w in words if _LOOKS[w].of(some, first_row).n_bad <= _GLANCE // 2]
+        cells = {word: _LOOKS[word].of(column, first_row) for word in words}
+        return cls(cells=cells, is_numeric=column.dtype.is_numeric())
 
     def joined(self, other: Look) -> Look:
         """Return the look at both parts; a blank part changes nothing."""
         if self.blank or other.blank:
             return self if other.blank else other
-
-        def join(first: Any, second: Any) -> Any:
-            return None if first is None or second is None else first.joined(second)
-
+        words = [word for word in self.cells if word in other.cells]
         return Look(
-            blank=False,
             unusable=self.unusable or other.unusable,
-            number=join(self.number, other.number),
-            flag=join(self.flag, other.flag),
-            moment=join(self.moment, other.moment),
+            cells={word: self.cells[word].joined(other.cells[word]) for word in words},
             is_numeric=self.is_numeric and other.is_numeric,
         )
 
     def reader(self) -> Reader:
-        """Return how the column is read: as moments, yes and no, numbers, else as text."""
-        looks: tuple[tuple[Any, Any], ...] = (
-            (self.moment, MomentReader),
-            (self.flag, FlagReader),
-            (self.number, NumberReader),
-        )
-        for look, reader in looks:
-            if look is not None and _fits(look):
-                form = look.format()
-                if form is not None:
-                    return reader(form, tolerant=look.n_bad > 0)
-        return NumberReader(NumberFormat()) if self.is_numeric else TextReader()
-
-
-def _fits(look: Any) -> bool:
-    """Whether all cells have a kind, except for a few slips among many."""
-    if getattr(look, "first_code", None):
-        return False
-    few = look.n_bad <= _SLIPS * look.n_good and look.n_good >= _FEWEST_BESIDE_SLIPS
-    return look.n_good > 0 and (look.n_bad == 0 or few)
+        """Return how the column is read: all cells fit, except for a few slips among many."""
+        for look in self.cells.values():
+            few = look.n_bad <= _SLIPS * look.n_good and look.n_good >= _FEWEST_BESIDE_SLIPS
+            fits = look.n_good > 0 and (look.n_bad == 0 or few)
+            if fits and not getattr(look, "first_code", None) and (form := look.format()):
+                return Reader(form, tolerant=look.n_bad > 0)
+        return Reader(NumberFormat() if self.is_numeric else None)
 
 
 def _has_codes(texts: pl.Series) -> bool:
@@ -301,7 +263,7 @@ def _count(
             values = _read_exactly(column, reader, first_row)
         if values is None:
             look = Look.of(column, first_row, requests.get(name))
-            if isinstance(reader, TextReader) and not look.unusable:
+            if reader.format is None and not look.unusable:
                 values = reader.read(column, first_row)
         sketch = None if values is None else _sketch(values, None if exact else _MOST_VALUES)
         return values, sketch, look, None if look is None else column
@@ -324,13 +286,13 @@ def _count(
 
 def _read_exactly(column: pl.Series, reader: Reader, first_row: int) -> pl.Series | None:
     """Return typed values if every cell fits the format; else None."""
-    if not isinstance(reader, FormatReader) or reader.tolerant or not is_flat(column):
+    if reader.format is None or reader.tolerant or not is_flat(column):
         return None
     values, bad = reader.format.read(column)
     is_text = column.dtype == pl.String
     if bad.any() or (is_text and reader.word == "number" and _has_codes(column)):
         return None
-    return reader.to_typed(values, column, first_row)
+    return cast(pl.Series, reader.format.to_typed(values, column, first_row))
 
 
 def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
@@ -378,7 +340,7 @@ def profile_table(
     def decide(name: str) -> Reader | None:
         look, request = looks[name], requests.get(name)
         if name == group:
-            return TextReader()
+            return Reader()
         if look.blank or look.unusable:
             return None
         return request.reader(name, look) if request else look.reader()
@@ -391,7 +353,7 @@ def profile_table(
         some = first.gather_every(max(1, first.height // _GLANCE))
         looks = _look_at(some, 1, names=names, requests={})
         expected = {name: look.reader() for name, look in looks.items()}
-        expected |= {} if group is None else {group: TextReader()}
+        expected |= {} if group is None else {group: Reader()}
         counts = fold(partial(count, readers=expected, decided=False), _Counts.joined, batches)
         looks |= counts.looks
         if counts.undecided:

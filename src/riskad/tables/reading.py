@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,8 @@ from riskad.rows.parquet_files import (
     parquet_errors,
     record_batches,
 )
-from riskad.tables.csv_reading import CsvFormat, csv_batches, find_csv_format
+from riskad.tables.csv_reading import csv_batches
+from riskad.tables.csv_reading import csv_format as csv_format
 from riskad.tables.databases import count_rows, database_batches
 from riskad.tables.frames import from_arrow
 from riskad.tables.json_lines import common_type, json_batches
@@ -85,15 +86,6 @@ def read_batches(paths: Paths | Sequence[Place]) -> Batches:
     return Batches(list(map(check_readable, several)))
 
 
-def csv_format(places: Sequence[Place]) -> CsvFormat:
-    """Return how CSV files are written; the usual format if they differ, or are no CSV."""
-    with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says it
-        formats = set()
-        for place in places:
-            formats.add(find_csv_format(place) if place.format == "csv" else CsvFormat())
-    return formats.pop() if len(formats) == 1 else CsvFormat()
-
-
 class Batches:
     """The rows of files in batches; each pass reads the files again."""
 
@@ -105,20 +97,37 @@ class Batches:
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         for place in self._places:
-            batches = _multiples(_frames(place))
-            while True:
+            frames, parts, ended = _frames(place), list[pl.DataFrame](), False
+            while not ended:
                 with saying_once(self._notes):
-                    batch = next(batches, None)
-                if batch is None:
-                    break
+                    frame = next(frames, None)
+                ended = frame is None
+                rows = pl.concat(parts if frame is None else [*parts, frame])
+                # What is beyond a multiple goes to the next batch, if there is one.
+                whole = rows.height - (0 if ended else rows.height % _BATCH_MULTIPLE)
+                batch, parts = rows[:whole], [rows[whole:]]
                 if self._schema is not None:
                     batch = batch.select(self._schema.names()).cast(self._schema)
-                yield batch
+                if whole or ended:
+                    yield batch
 
     def about_rows(self) -> float:
         """About how many rows there are, by the first ones and the size of the files."""
+        n_rows = 0.0
         with warnings.catch_warnings(action="ignore", category=ReadingNote):  # who reads them says
-            return sum(map(_about_rows, self._places))
+            for place in self._places:
+                if place.format in ("parquet", "database"):
+                    n_rows += _count_rows(place)
+                    continue
+                first = next(_frames(place))
+                if place.format == "excel" or not first.height:
+                    n_rows += first.height
+                    continue
+                some = first.head(1_000)
+                csv = place.format == "csv"
+                text = some.write_csv(quote_style="never") if csv else some.write_ndjson()
+                n_rows += unpacked_size(place) * some.height / len(text.encode())
+        return n_rows
 
 
 def _frames(place: Place) -> Iterator[pl.DataFrame]:
@@ -131,31 +140,6 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
         yield from _parquet_batches(place.path)
     else:
         yield from json_batches(place) if place.format == "json" else database_batches(place)
-
-
-def _about_rows(place: Place) -> float:
-    if place.format in ("parquet", "database"):
-        return _count_rows(place)
-    first = next(_frames(place))
-    if place.format == "excel" or not first.height:
-        return first.height
-    some = first.head(1_000)
-    csv = place.format == "csv"
-    text = some.write_csv(quote_style="never") if csv else some.write_ndjson()
-    return unpacked_size(place) * some.height / len(text.encode())
-
-
-def _multiples(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Move the surplus rows at the end of a frame to the next one."""
-    rest = None
-    for frame in frames:
-        both = frame if rest is None else pl.concat([rest, frame])
-        whole = both.height - both.height % _BATCH_MULTIPLE
-        if whole:
-            yield both[:whole]
-        rest = both[whole:]
-    if rest is not None:
-        yield rest
 
 
 def _common_schema(places: Sequence[Place]) -> pl.Schema:

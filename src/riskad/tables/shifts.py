@@ -1,12 +1,10 @@
 """Changed units and new blanks: the effects of a changed export on the rows to score.
 
-`riskad.decisions.drift` tests whether columns have moved by more than chance, and by how much. This
-module finds two causes that a user can fix, and names them:
+Two causes are found that a user can fix:
 
 - a changed unit. The middle half of a column lies a factor of 60, 100, 1,000, 3,600 or a million
   away from where it was, with each quartile moved by the same factor, and the middle lies where
-  there was hardly any value before; either for all rows or for those outside the earlier range.
-  Signs and zeros are ignored;
+  there was hardly any value before; either for all rows or for those outside the earlier range;
 - blanks in at least 20 % more of the rows than before, by more than chance.
 """
 
@@ -128,10 +126,7 @@ class Shifts:
 
 
 def factor_between(before: Floats, after: Floats, *, near: float) -> float | None:
-    """The factor by which all quartiles have moved, if it is one between units.
-
-    `near` says how far quartiles may be off the factor, in powers of ten.
-    """
+    """The factor between units by which quartiles moved, off by `near` powers of ten at most."""
     factors = np.array([*UNIT_FACTORS, *(1 / factor for factor in UNIT_FACTORS)])
     off = np.abs(np.log10(after / before)[:, None] - np.log10(factors)).max(axis=0)
     return float(factors[off.argmin()]) if off.min() <= near else None

@@ -5,12 +5,10 @@ may be counted anywhere and in parallel. `most` bounds its size; None is for row
 in memory, and then everything is exact. Counts of rows and blanks, extremes, and up to `most`
 different values are always exact. Beyond that
 
-- the number of different values is estimated from the `most` smallest of their hashes: they are
-  spread evenly over [0, 1), so that with h the largest of them there are about (most - 1) / h, with
-  a standard error of 1 / sqrt(most);
+- the number of different values is estimated from the `most` smallest of their hashes, which are
+  spread evenly over [0, 1): with h the largest there are about (most - 1) / h;
 - frequent texts are found by Misra and Gries's method: if there are too many, all counts are
-  lowered by that of the first text to go. A count is then too small by at most (rows / most), and a
-  text that occurs more often than that is never lost;
+  lowered by that of the first text to go. A text in more than (rows / most) rows is never lost;
 - medians come from a random sample of the rows.
 """
 

@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
 from riskad.rows.parquet_files import ENDINGS, parquet_columns, parquet_errors, record_batches
@@ -49,9 +51,9 @@ def choose_target(
 ) -> Target | None:
     """Return where rows are to be added, or None if a file is to be written.
 
-    `scores.sqlite::scored` is a table of a database, and so is one of DuckDB; with `day`, a column
-    by whose day rows are parted, it is a folder; anything else is a file. `id` is the column that
-    names rows, `since` adds rows to those there are, `force` replaces a table that is there.
+    `scores.sqlite::scored` is a table of a database; with `day`, a column by whose day rows are
+    parted, it is a folder; anything else is a file. `id` is the column that names rows, `since`
+    adds rows to those there are, `force` replaces a table that is there.
     """
     mode = "add" if since else "replace" if force else "new"
     file, table = file_of(path)
@@ -126,7 +128,7 @@ class Target(ABC):
         return frame.filter(~to_text(frame[self._id]).is_in(ids.implode()).fill_null(False))
 
     def _check_ids(self) -> None:
-        frames = (frame for spool in self._spools.values() for frame in spool)
+        frames = chain.from_iterable(self._spools.values())
         ids = pl.concat([_NO_IDS, *(to_text(frame[self._id]).alias("id") for frame in frames)])
         twice = ids.filter(ids.is_duplicated()).drop_nulls()
         if len(twice) or ids.null_count():
@@ -185,41 +187,38 @@ class _Table(Target):
         if not path.exists() or not path.stat().st_size:
             return _NO_IDS
         with open_database(self._place, read_only=True) as database:
-            return self._ids_in(database, self._columns(database))
+            return self._there(database)[1]
 
-    def _columns(self, database: Any) -> list[str]:
-        """The columns of the table; none if it is not there."""
+    def _there(self, database: Any) -> tuple[list[str], pl.Series]:
+        """The columns of the table, and the ids of its rows; none if it is not there."""
         if str(self._place.part).lower() not in map(str.lower, table_names(database, self._duckdb)):
-            return []
+            return [], _NO_IDS
         if self._mode == "new":
             raise InputError(
                 f"{self._name!r} exists already and was left as it is. Add rows that it lacks by "
                 "since='auto', replace it with force=True, or name another table."
             )
         rows = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
-        return [column[0] for column in rows.description]
-
-    def _ids_in(self, database: Any, columns: Sequence[str]) -> pl.Series:
-        if self._mode != "add" or not columns:
-            return _NO_IDS
+        columns = [column[0] for column in rows.description]
+        if self._mode != "add":
+            return columns, _NO_IDS
         check_columns([self._id], columns)
         query = f"SELECT CAST({quote_name(self._id)} AS VARCHAR) AS id FROM {self._table}"
-        return pl.read_database(query, database, schema_overrides={"id": pl.String}).to_series()
+        ids = pl.read_database(query, database, schema_overrides={"id": pl.String})
+        return columns, ids.to_series()
 
     def _append(self) -> None:
         # A connection that is closed before it commits leaves all as it was.
         with open_database(self._place, read_only=False) as database:
             # Rows that another process has added since are seen: no third one can write now.
             database.execute("BEGIN" if self._duckdb else "BEGIN IMMEDIATE")
-            columns = self._columns(database)
+            columns, ids = self._there(database)
             if columns and self._mode == "replace":
                 database.execute(f"DROP TABLE {self._table}")
                 columns = []
-            ids = self._ids_in(database, columns)
             insert = self._insert_duckdb if self._duckdb else self._insert_sqlite
             for frame in self._spools.get("", ()):
-                cut = [name for name in (self._table, *frame.columns) if "\0" in name]
-                if cut:
+                if cut := [name for name in (self._table, *frame.columns) if "\0" in name]:
                     raise InputError(
                         f"The names {enumerate_names(cut)} hold a zero byte, which {self._name!r} "
                         "cannot."
@@ -236,7 +235,10 @@ class _Table(Target):
         database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
 
     def _insert_sqlite(self, database: Any, frame: pl.DataFrame, create: bool) -> None:
-        cells = pl.DataFrame([_sqlite_values(column) for column in frame])
+        whole = cs.boolean() | cs.integer()
+        cells = frame.with_columns(
+            whole.cast(pl.Int64), (cs.numeric() - whole).cast(pl.Float64).fill_nan(None)
+        ).with_columns(to_text(c) for c in frame.select(~(whole | cs.numeric() | cs.binary())))
         names = [quote_name(name) for name in cells.columns]
         if create:
             types = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.Binary: "BLOB"}
@@ -248,14 +250,6 @@ class _Table(Target):
         places = ", ".join("?" * len(names))
         query = f"INSERT INTO {self._table} ({', '.join(names)}) VALUES ({places})"
         database.executemany(query, cells.iter_rows())
-
-
-def _sqlite_values(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.Boolean or column.dtype.is_integer():
-        return column.cast(pl.Int64)
-    if column.dtype.is_numeric():
-        return column.cast(pl.Float64).fill_nan(None)
-    return column if column.dtype == pl.Binary else to_text(column)
 
 
 class _Folder(Target):
@@ -302,12 +296,9 @@ class _Folder(Target):
             "rows that it lacks by since='auto', or name another folder."
         )
 
-    def _day_folder(self, day: str) -> Path:
-        return self._path / hive_folder("day", day or None)
-
     def _read_ids(self, day: str) -> pl.Series:
         ids = [_NO_IDS]
-        for file in _parquet_files(self._day_folder(day)):
+        for file in _parquet_files(self._path / hive_folder("day", day or None)):
             check_columns([self._id], parquet_columns(file))
             with parquet_errors(file):
                 for batch in record_batches(file, 1 << 18, [self._id]):
@@ -340,7 +331,7 @@ class _Folder(Target):
         run = secrets.token_hex(6)
         with together():
             for day, spool in sorted(self._spools.items()):
-                folder = self._day_folder(day)
+                folder = self._path / hive_folder("day", day or None)
                 for file in _parquet_files(folder)[:1]:
                     columns = set(next(iter(spool)).columns) - {"day"}
                     self._check_columns(parquet_columns(file), sorted(columns))

@@ -175,6 +175,7 @@ SHEET_ROWS = 1_048_575
 _COLUMNS, _TEXT = 16_384, 32_767  # that a sheet holds, and letters of a cell
 _EXACT = 10**15  # numbers from here on lose digits in Excel
 _FIRST_YEAR = 1900
+_TYPES = ("number", "moment")  # of texts that are written as such
 
 
 def check_xlsxwriter() -> None:
@@ -278,20 +279,19 @@ def _as_cells(column: pl.Series) -> pl.Series:
 
 def _from_texts(texts: pl.Series) -> pl.Series:
     """Numbers or dates, where every text is one and none is a code such as 007; else the texts."""
-    from riskad.tables.formats.moments import MomentReader
     from riskad.tables.profiling import Look  # which whoever only reads need not load
 
-    look = Look.of(texts, 1)
-    number = look.number.format() if look.number and not look.number.first_code else None
-    if number is not None and not (number.prefixes or number.suffixes):
+    cells = Look.of(texts, 1).cells
+    number, moment = (cells[word].format() if word in cells else None for word in _TYPES)
+    if number and not (number.prefixes or number.suffixes or cells["number"].first_code):
         numbers = number.read(texts)[0]
         if _is_exact(numbers) and numbers.null_count() == texts.null_count():
             return numbers.alias(texts.name)
-    moment = look.moment.format() if look.moment and not look.moment.ambiguous else None
-    if moment is not None and moment.kind in ("date", "datetime") and not moment.zone:
-        moments = MomentReader(moment).typed(moment.read(texts)[0])
-        if moments.null_count() == texts.null_count() and _is_recent(moments):
-            return moments.alias(texts.name)
+    if moment and moment.kind in ("date", "datetime") and not moment.zone:
+        moments = moment.to_typed(moment.read(texts)[0], texts, 1)
+        complete = moments.null_count() == texts.null_count()
+        if complete and _is_recent(moments) and not cells["moment"].ambiguous:
+            return moments
     return texts
 
 

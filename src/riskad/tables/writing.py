@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 import polars as pl
+import polars.selectors as cs
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
 from riskad.storage.files import atomic_path
 from riskad.tables.cells import is_flat, to_text
 from riskad.tables.csv_reading import CsvFormat
-from riskad.tables.paths import PIPE, check_table_name, first_line, known_separator
+from riskad.tables.paths import PIPE, check_table_name, first_line
 from riskad.tables.workbooks import check_xlsxwriter, excel_writer
 
 # What a spreadsheet may take for a formula, except what can only be a number or a dash.
@@ -91,7 +92,7 @@ def open_writer(
                 yield spool.add
                 spool.write_parquet(part)
         else:
-            csv = replace(csv, separator=known_separator(ending) or csv.separator)
+            csv = replace(csv, separator="\t" if ending == ".tsv" else csv.separator)
             with open(part, "wb") as file:
                 yield _csv_writer(file, path.name, csv)
 
@@ -137,31 +138,31 @@ class Spool:
 
 
 def _csv_writer(file: IO[bytes], name: str, csv: CsvFormat) -> Write:
-    headers = itertools.chain([True], itertools.repeat(False))
-    return lambda frame: _write_csv(frame, file, name, csv, next(headers))
+    """Return a function that writes a frame, the first one with the header."""
+    start: bytes | None = csv.mark  # None once the header is written
 
-
-def _write_csv(
-    frame: pl.DataFrame, file: IO[bytes], name: str, csv: CsvFormat, header: bool
-) -> None:
-    if not all(map(is_flat, frame)):
+    def write(frame: pl.DataFrame) -> None:
+        nonlocal start
         unwritable = [column.name for column in frame if not is_flat(column)]
-        raise InputError(
-            f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
-            f"{name!r} cannot; write to a name that ends in .parquet."
-        )
-    frame = frame.with_columns(to_text(c) for c in frame if c.dtype == pl.Duration)
-    frame = _without_formulas(frame, csv.separator)
-    file.write(csv.mark if header else b"")
-    for start in range(0, max(frame.height, 1), _SLICE_ROWS):
-        # Python writes, for it knows a full disk, and a reader of a pipe that went away.
-        text = frame[start : start + _SLICE_ROWS].write_csv(
-            separator=csv.separator,
-            include_header=header and not start,
-            decimal_comma=csv.decimal_comma and csv.separator != ",",
-        )
-        file.write(text.encode(csv.encoding, "replace"))
-    file.flush()
+        if unwritable:
+            raise InputError(
+                f"Columns {enumerate_names(unwritable)} hold lists, structures or bytes, which "
+                f"{name!r} cannot; write to a name that ends in .parquet."
+            )
+        frame = frame.with_columns(map(to_text, frame.select(cs.duration())))
+        frame = _without_formulas(frame, csv.separator)
+        for row in range(0, max(frame.height, 1), _SLICE_ROWS):
+            # Python writes, for it knows a full disk, and a reader of a pipe that went away.
+            text = frame[row : row + _SLICE_ROWS].write_csv(
+                separator=csv.separator,
+                include_header=start is not None,
+                decimal_comma=csv.decimal_comma and csv.separator != ",",
+            )
+            file.write((start or b"") + text.encode(csv.encoding, "replace"))
+            start = None
+        file.flush()
+
+    return write
 
 
 def _without_formulas(frame: pl.DataFrame, separator: str) -> pl.DataFrame:

@@ -15,7 +15,6 @@ from riskad.tables.cells import (
     BLANK,
     CellFormat,
     CellLook,
-    FormatReader,
     Tally,
     are_blank,
     categories_as_texts,
@@ -53,6 +52,8 @@ class FlagFormat(CellFormat):
     no: str
     yes: str
 
+    word = "flag"
+    expected = "one of these"
     _fields: ClassVar[Fields] = {"no": TEXT, "yes": TEXT}
 
     @property
@@ -67,6 +68,9 @@ class FlagFormat(CellFormat):
         """
         column = categories_as_texts(column)
         if column.dtype == pl.String:
+            yes, plain = column == self.yes, column == self.no
+            if (yes | plain).all(ignore_nulls=False):  # all spelled as most are
+                return yes, pl.repeat(False, len(column), eager=True)
             cells = strip_spaces(column)
             lower = cells.str.to_lowercase()
             yes = (lower == self.yes.lower()).fill_null(False)
@@ -87,15 +91,6 @@ class FlagFormat(CellFormat):
     def show(self, value: float) -> str:
         """Return yes or no as the column writes it."""
         return self.words[bool(value)]
-
-
-@dataclass(frozen=True)
-class FlagReader(FormatReader):
-    """Reads yes and no, in the words of the column."""
-
-    format: FlagFormat
-    word = "flag"
-    expected = "one of these"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from riskad.storage.fields import Fields, Text
 from riskad.tables.cells import (
     CellFormat,
     CellLook,
-    FormatReader,
     Tally,
     filled,
     tally_filled,
@@ -112,7 +111,7 @@ def _directives(pattern: str) -> list[str]:
 
 
 def _has_clock(pattern: str) -> bool:
-    return pattern in _COUNTS or bool({"H", "I"} & set(_directives(pattern)))
+    return pattern in _COUNTS or "%H" in pattern or "%I" in pattern
 
 
 @lru_cache(maxsize=256)
@@ -150,12 +149,7 @@ def _plan(way: Way) -> tuple[str, str, str]:
 
 
 def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
-    """Seconds of texts by the clock of a zone, null where they are not so written.
-
-    >>> cells = pl.Series(["01.01.1970 00:01", "1.1.1970 1:00", "31.02.1970 1:00"])
-    >>> read_texts(cells, ("date", "%d.%m.%Y %H:%M")).to_list()
-    [60.0, 3600.0, None]
-    """
+    """Seconds of texts by the clock of a zone, null where they are not so written."""
     kind, pattern = way
     if pattern in _COUNTS:
         return _read_counts(texts.str.strip_chars().cast(pl.Float64, strict=False), pattern)
@@ -254,8 +248,7 @@ class MomentFormat(CellFormat):
     A moment is read as **seconds**: dates since 1970-01-01 by the wall clock as written, times of
     day since midnight, durations their length. Where cells have offsets from Greenwich the wall
     clock is that of `zone` ('UTC', '+02:00' or 'Europe/Berlin'): the only offset of the column, UTC
-    if there are several, or the zone of a typed column. So 18:14 is evening at home whatever the
-    offset. The directives of a `pattern` are listed at the top of this module.
+    if there are several, or the zone of a typed column.
 
     >>> written = MomentFormat.given("%d.%m.%Y %H:%M")
     >>> seconds, bad = written.read(pl.Series(["27.03.2025 18:14", "n/a", "soon"]))
@@ -269,6 +262,8 @@ class MomentFormat(CellFormat):
     pattern: str
     zone: str = ""
 
+    word = "moment"
+    expected = "so written"
     _fields: ClassVar[Fields] = {
         "kind": Text(MOMENT_KINDS),
         "pattern": Text(longest=60),
@@ -308,8 +303,7 @@ class MomentFormat(CellFormat):
         """Seconds, null where a cell is blank or cannot be read, and which cells cannot be read.
 
         A column of dates, times or durations by its type is read whatever the pattern is, and so
-        is what ISO 8601 writes (2025-03-27), which has one meaning: a spreadsheet or a database may
-        hold the same moments with their type.
+        is what ISO 8601 writes (2025-03-27), which has one meaning.
         """
         texts = _digits_as_texts(column)
         if self.pattern in _COUNTS and column.dtype.is_numeric():
@@ -351,6 +345,16 @@ class MomentFormat(CellFormat):
         if zoned and self.zone:
             seconds = seconds + _ahead_of_utc(self.zone, seconds)
         return _within_years(seconds) if self._way[0] == "date" else seconds
+
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return seconds as moments; `to_seconds` undoes it."""
+        values = values.alias(column.name)
+        if self.kind == "date":
+            return (values / DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
+        micro = (values * 1e6).round().cast(pl.Int64, strict=False)
+        if self.kind == "time":
+            return (micro * 1000).cast(pl.Time, strict=False)
+        return micro.cast(pl.Duration("us") if self.kind == "duration" else pl.Datetime("us"))
 
     def describe(self) -> str:
         """How cells are written, in short words for people."""
@@ -540,13 +544,7 @@ class MomentLook(CellLook):
     Whole numbers are moments only if all of them are, and mean nothing else: seconds since 1970
     with a name such as `ts` or `created_at`; 20250327 with such a name or 8 different dates. Beside
     the one pattern of a column what ISO 8601 writes is read; cells with others count as bad.
-
-    The ways of writing are those that read a cell. `words` are offsets, and some of the cells that
-    are like numbers; `zone` is that of a typed column.
-
-    >>> look = MomentLook.of(pl.Series("when", ["27/03/2025", "01/04/2025", "soon", None]))
-    >>> look.format().pattern, look.n_good, look.n_blank, look.first_bad
-    ('%d/%m/%Y', 2, 1, (3, 'soon'))
+    `words` are offsets, and some cells that are like numbers; `zone` is that of a typed column.
     """
 
     name: str = ""
@@ -719,29 +717,6 @@ class MomentLook(CellLook):
 
 
 # --- typed moments --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MomentReader(FormatReader):
-    """Reads dates and times, in the way in which the column writes them."""
-
-    format: MomentFormat
-    word = "moment"
-    expected = "so written"
-
-    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return seconds as moments."""
-        return self.typed(values).alias(column.name)
-
-    def typed(self, seconds: pl.Series) -> pl.Series:
-        """Return seconds as moments; `to_seconds` undoes it."""
-        if self.format.kind == "date":
-            return (seconds / DAY).floor().cast(pl.Int32, strict=False).cast(pl.Date)
-        micro = (seconds * 1e6).round().cast(pl.Int64, strict=False)
-        if self.format.kind == "time":
-            return (micro * 1000).cast(pl.Time, strict=False)
-        is_duration = self.format.kind == "duration"
-        return micro.cast(pl.Duration("us") if is_duration else pl.Datetime("us"))
 
 
 def to_seconds(moments: pl.Series) -> pl.Series:

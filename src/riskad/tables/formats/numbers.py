@@ -20,7 +20,6 @@ from riskad.tables.cells import (
     Cell,
     CellFormat,
     CellLook,
-    FormatReader,
     Tally,
     are_blank,
     categories_as_texts,
@@ -55,8 +54,8 @@ _MEASURES = """
     B KB kB MB GB TB PB KiB MiB GiB TiB bit kbit/s Mbit/s Gbit/s kbps Mbps Gbps MB/s px dpi
     pcs pc Stk Stück x hp PS bhp cc ccm kVA
 """
-_UNITS = frozenset(_MEASURES.split())
-_FOLDED_UNITS = frozenset(unit.casefold() for unit in _UNITS | _CURRENCIES if len(unit) > 1)
+_KNOWN = _CURRENCIES.union(_MEASURES.split())
+_FOLDED_UNITS = frozenset(unit.casefold() for unit in _KNOWN if len(unit) > 1)
 # Words that multiply what stands before them: no units where other numbers are without them.
 _MULTIPLIERS = """
     k K M MM B Tsd Tsd. mn mln mio Mio Mio. million millions bn bln Mrd Mrd. billion billions
@@ -67,6 +66,10 @@ _ANY_PREFIX = "|".join(re.escape(word) for word in sorted(_CURRENCIES, key=len, 
 _ANY_SUFFIX = rf"[\p{{L}}\p{{Sc}}%\u2030°/²³.]{{1,12}}(?:{_SPACE}[\p{{L}}\p{{Sc}}.]{{1,8}})?"
 # Bytes of a cell: no number of so many digits, with an exponent below 100, is infinite.
 _LONGEST = 120
+# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
+# smaller numbers from zero, and spreads of some have no inverse.
+LARGEST = 1e100
+_SMALLEST = 1e-35
 
 
 def _digits(decimal: str) -> str:
@@ -91,14 +94,13 @@ def _cell_pattern(decimal: str, prefix: str = _ANY_PREFIX, suffix: str = _ANY_SU
 
 
 def _is_money(prefix: str, suffix: str) -> bool:
-    return any(word in _CURRENCIES for word in prefix.split() + suffix.split())
+    return not _CURRENCIES.isdisjoint(prefix.split() + suffix.split())
 
 
 def _is_unit(suffix: str) -> bool:
     """Whether what stands behind a number is well known: nothing, a unit or a currency."""
     return all(
-        word in _CURRENCIES or word in _UNITS or word.rstrip(".").casefold() in _FOLDED_UNITS
-        for word in suffix.split()
+        word in _KNOWN or word.rstrip(".").casefold() in _FOLDED_UNITS for word in suffix.split()
     )
 
 
@@ -107,9 +109,9 @@ def _accepted_suffixes(counts: Counter[str], n_filled: int) -> set[str]:
 
     These are: nothing, a well-known unit, a currency, or a word of two letters or more if at most
     three such words occur and at least half of all filled cells have one of them or a known unit.
-    One letter (5m) is a unit where no other letter occurs: 12a, 12b and 14c are house numbers;
-    behind a space (5 m, 3 l, 2 t) all units are. B alone is none (12B is a seat). A word that
-    multiplies is a unit only where all cells have it: 1.2k beside 900 would be read as less.
+    One letter (5m) is a unit where no other letter occurs (12a and 12b are house numbers), or
+    behind a space. A word that multiplies is one only where all cells have it: 1.2k beside 900
+    would be read as less.
     """
     units = {suffix for suffix in counts if _is_unit(suffix)}
     words = {
@@ -182,10 +184,8 @@ class NumberFormat(CellFormat):
 
     Signs, parentheses for negative numbers and marks between groups are read in any usual way; the
     decimal mark and the units are those of the column, because another one would change the value.
-
-    `thousands` is shown between groups of three digits. What may stand before and behind a number
-    has the space that separates it, and the most frequent comes first; 79.8% is 79.8. `places` is
-    how many decimals are shown, None as many as are needed.
+    What may stand before and behind a number has the space that separates it, and the most frequent
+    comes first; 79.8% is 79.8. `places` is how many decimals are shown, None as many as are needed.
 
     >>> money = NumberFormat(",", ".", suffixes=(" €",), places=2)
     >>> values, bad = money.read(pl.Series(["1.234,50 €", "-12 €", "12 $", "n/a"]))
@@ -201,6 +201,8 @@ class NumberFormat(CellFormat):
     suffixes: tuple[str, ...] = ()
     places: int | None = None
 
+    word = "number"
+    expected = "a number"
     _fields: ClassVar[Fields] = {
         "decimal": Text((".", ",")),
         "thousands": Text(("", *_GROUP_MARKS)),
@@ -300,6 +302,24 @@ class NumberFormat(CellFormat):
         words = [prefix.strip(SPACES) for prefix in self.prefixes]
         return (*words, *(f"{word}." for word in words if f"{word}." in _CURRENCIES))
 
+    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
+        """Return numbers to compute with: none is infinite or too large, and tiny ones are 0."""
+        sizes = np.abs(values.to_numpy())  # NaN where there is none
+        if (sizes > LARGEST).any():
+            wrong, what = np.isinf(sizes), "is infinite"
+            remedy = "Correct it or leave it blank."
+            if not wrong.any():
+                wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
+                remedy = "Correct it, leave it blank, or give the column in larger units."
+            row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
+            raise InputError(
+                f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
+                f"{first_row + row:,} {what} (at least {such}). {remedy}"
+            )
+        tiny = (sizes < _SMALLEST) & (sizes > 0)
+        values = values.set(pl.Series(tiny), 0.0) if tiny.any() else values
+        return values.alias(column.name)
+
     def describe(self) -> str:
         """Return in a few words how the numbers are written."""
         words = "numbers with decimal comma," if self.decimal == "," else "numbers"
@@ -346,6 +366,7 @@ _WHOLE = "whole"  # 123 and 1 234 and 1'234 fit both, with the same value
 _FOUR = "1234"  # does, too, and shows that no mark separates groups
 _PHONE = "123 456 789"  # is a number, too, but not where all cells are like it
 _PHONE_NUMBER = rf"^\+?[0-9]{{2,3}}(?:{_SPACE}[0-9]{{3}}){{2,3}}$"
+_ROW = attrgetter("row")
 _MANY = 20  # of so many numbers with three decimals, one ends in 0 and would be written shorter
 _MOST_UNITS = 64  # that are not well known; with more of them, they are words and no units
 _BY_MARK = {mark: _cell_pattern(mark) for mark in (".", ",")}
@@ -368,17 +389,10 @@ class NumberLook(CellLook):
     comma. The mark with more evidence is that of the column; cells that contradict it are bad.
     Without evidence, ``1,234`` is one thousand and ``1.234`` is between one and two (programs write
     so). But ``1.234`` is one thousand where it is money (``1.234 €``), which has no thousandths,
-    and where twenty numbers or more are like it and all others are whole and below 1000. `remarks`
-    says where this was a guess. Numbers all like ``612 345 678`` are those of telephones.
+    and where twenty numbers or more are like it and all others are whole and below 1000.
 
     `first_code` is the first whole number with leading zeros, which is a code ('007'). What a
     person said about the numbers (`given`) settles the decimal mark and adds to the units.
-
-    >>> look = NumberLook.of(pl.Series(["1.234,50 €", "12 €", "n/a", "?", "call us"]))
-    >>> look.n_good, look.n_blank, look.n_bad, look.first_bad
-    (2, 2, 1, (5, 'call us'))
-    >>> look.format().describe()
-    'numbers with decimal comma, in €'
     """
 
     first_code: Cell | None = None
@@ -453,14 +467,14 @@ class NumberLook(CellLook):
         """Return how the numbers are written, or None if less than half of the cells hold any."""
         if self.n_good == 0 or self.n_good < self.n_bad:
             return None
-        around: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
-        for way, tally in self._good.items():
-            around[0][way.prefix] += tally.n
-            around[1][way.suffix] += tally.n
-        prefixes, suffixes = (
-            tuple(sorted(filter(None, counts), key=lambda affix: (-counts[affix], affix)))
-            for counts in around
-        )
+        affixes = []
+        for side in ("prefix", "suffix"):
+            counts = Counter[str]()
+            for way, tally in self._good.items():
+                counts[getattr(way, side)] += tally.n
+            counts.pop("", None)
+            affixes.append(tuple(sorted(counts, key=lambda affix: (-counts[affix], affix))))
+        prefixes, suffixes = affixes
         longest = max((tally.longest for tally in self._good.values()), key=lambda s: (len(s), s))
         return NumberFormat(
             self._decimal,
@@ -478,16 +492,13 @@ class NumberLook(CellLook):
         remarks = []
         losing, name = (_COMMA, "comma") if self._decimal == "." else (_POINT, "point")
         if lost := self._of_shape(losing):
-            first, such = (
-                min(lost, key=attrgetter("row")),
-                say_count(self._count(losing), "such cell"),
-            )
+            first, such = min(lost, key=_ROW), say_count(self._count(losing), "such cell")
             remarks.append(
                 f"{quoted(first.cell)} in row {first.row:,} has a decimal {name}, unlike most: "
                 f"{such} cannot be read."
             )
         elif self._count(_DOT3, _COMMA3) and self.given is None and not self._count(_POINT, _COMMA):
-            cell = min(self._of_shape(_DOT3, _COMMA3), key=attrgetter("row")).cell
+            cell = min(self._of_shape(_DOT3, _COMMA3), key=_ROW).cell
             value = numbers.read(pl.Series([cell]))[0][0]
             other = "1.234,5" if self._decimal == "." else "1,234.5"
             remarks.append(
@@ -577,38 +588,3 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
         way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), name)
         tallies[way] = Tally(*tally).joined(tallies.get(way))
     return NumberLook(tallies, int(blank.sum()), _first_code(cells, fits, rows))
-
-
-# --- numbers to compute with ----------------------------------------------------------------------
-
-# Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
-# smaller numbers from zero, and spreads of some have no inverse.
-LARGEST = 1e100
-_SMALLEST = 1e-35
-
-
-@dataclass(frozen=True)
-class NumberReader(FormatReader):
-    """Reads numbers, in the way in which the column writes them."""
-
-    format: NumberFormat
-    word = "number"
-    expected = "a number"
-
-    def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
-        """Return numbers to compute with: none is infinite or too large, and tiny ones are 0."""
-        sizes = np.abs(values.to_numpy())  # NaN where there is none
-        if (sizes > LARGEST).any():
-            wrong, what = np.isinf(sizes), "is infinite"
-            remedy = "Correct it or leave it blank."
-            if not wrong.any():
-                wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
-                remedy = "Correct it, leave it blank, or give the column in larger units."
-            row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
-            raise InputError(
-                f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
-                f"{first_row + row:,} {what} (at least {such}). {remedy}"
-            )
-        tiny = (sizes < _SMALLEST) & (sizes > 0)
-        values = values.set(pl.Series(tiny), 0.0) if tiny.any() else values
-        return values.alias(column.name)

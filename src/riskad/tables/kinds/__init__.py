@@ -2,8 +2,7 @@
 
 from riskad.tables.kinds.base import register_kind
 from riskad.tables.kinds.categories import CategoryColumn, PresenceColumn
-from riskad.tables.kinds.moments import MomentColumn
-from riskad.tables.kinds.numbers import FlagColumn, NumberColumn
+from riskad.tables.kinds.numbers import FlagColumn, MomentColumn, NumberColumn
 from riskad.tables.kinds.texts import TextColumn
 
 # The kind that is registered last is asked first. Any text can be a category.

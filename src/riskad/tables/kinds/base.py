@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
@@ -16,18 +17,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
+from riskad.storage import fields
 from riskad.storage.codec import register
-from riskad.storage.fields import (
-    ANYTHING_PLAIN,
-    COUNT,
-    FLAG,
-    NAME,
-    NUMBER,
-    TEXT,
-    Fields,
-    ListOf,
-)
-from riskad.tables.cells import BLANK, FormatReader, Reader, TextReader, Value
+from riskad.storage.fields import COUNT, TEXT, Fields, ListOf, State
+from riskad.tables.cells import BLANK, CellFormat, Reader, Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.notes import NotAsInTraining, say_count
 from riskad.tables.sketches import Numbers, Texts
@@ -70,7 +63,7 @@ class ColumnProfile:
 
     def remarks(self) -> list[str]:
         """Say how numbers, flags or moments were read, and which cells could not be."""
-        look = getattr(self.look, self.reader.word, None)
+        look = self.look.cells.get(self.reader.word)
         if look is None:
             return []
         remarks = list(look.remarks())
@@ -83,11 +76,7 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """A column of the user's table.
-
-    Its `kind` is number, flag, category, categories, date, datetime, time, duration, text, list, or
-    the name of another kind; of columns that are left out: identifier, constant or unusable.
-    """
+    """A column of the user's table; of those left out the kind is identifier, constant, ..."""
 
     name: str
     kind: str
@@ -95,9 +84,9 @@ class Column(ABC):
 
     used: ClassVar[bool] = True
     dtype: ClassVar[Any] = pl.String  # of typed values
-    reader: ClassVar[Reader] = TextReader()  # as texts, unless a kind has formats
+    reader: ClassVar[Reader] = Reader()  # as texts, unless a kind has formats
 
-    _state_fields: ClassVar[Fields] = {"name": NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
+    _state_fields: ClassVar[Fields] = {"name": fields.NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
 
     # --- what a kind must say ------------------------------------------------------------
 
@@ -144,6 +133,10 @@ class Column(ABC):
         """Return what typed values have that those of the fit did not have."""
         return None
 
+    def compact(self, values: pl.Series) -> pl.Series:
+        """Return typed values of which features are taken quickly, block by block."""
+        return values
+
     def listed(self) -> str:
         """Return its name for a list of columns."""
         return self.name
@@ -173,10 +166,7 @@ class Column(ABC):
         return pl.Series(self.name, values, dtype=self.dtype)
 
     def typical_of(self, values: pl.Series) -> Value:
-        """Return the median number, or the most frequent text, of typed values.
-
-        A blank is a text like others, but the typical number only if more than half are blank.
-        """
+        """Return the most frequent text, or the median number: None if most are blank."""
         plain = pl.Series(self.plain(values).tolist(), strict=False)
         if plain.dtype in (pl.String, pl.Null):
             counts = plain.cast(pl.String).fill_null(BLANK).alias("value").value_counts(name="rows")
@@ -201,18 +191,27 @@ class FormatColumn(Column):
     blanks: int = 0
     n_rows: int = 0
 
+    format_class: ClassVar[type[CellFormat]]
     _state_fields: ClassVar[Fields] = {
-        "form": ANYTHING_PLAIN,
-        "tolerant": FLAG,
-        "middle": NUMBER,
+        "form": fields.ANYTHING_PLAIN,
+        "tolerant": fields.FLAG,
+        "middle": fields.NUMBER,
         "blanks": COUNT,
         "n_rows": COUNT,
     }
 
     @classmethod
+    def _check_state(cls, state: State) -> None:
+        cls.format_class.from_dict(state["form"])
+
+    @cached_property
+    def reader(self) -> Reader:  # type: ignore[override]
+        return Reader(self.format_class.from_dict(self.form), self.tolerant)
+
+    @classmethod
     def of(cls, profile: ColumnProfile, kind: str, middle: Any, **others: Any) -> Self:
         """Return the column of a profile; without a median, the middle is the lowest value."""
-        reader, sketch = cast(FormatReader, profile.reader), cast(Numbers, profile.sketch)
+        reader, sketch = profile.reader, cast(Numbers, profile.sketch)
         return cls(
             profile.name,
             kind,

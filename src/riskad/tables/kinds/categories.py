@@ -84,12 +84,17 @@ class CategoryColumn(Column):
         codes = self._codes(values)
         return [Feature(self.name, np.where(codes < 0, np.nan, codes), self.levels)]
 
+    def compact(self, values: pl.Series) -> pl.Series:
+        """Return levels, so that they are not hashed anew for each block."""
+        return values.cast(self._enum, strict=False)
+
     def _codes(self, texts: pl.Series) -> NDArray[np.int32]:
         """The position of each text among the levels, -1 where it is none of them."""
         if len(texts) <= FEW_ROWS:  # for which polars takes longer to be called
             positions = list(map(self._positions.get, texts.to_list(), repeat(-1)))
             return np.array(positions, dtype=np.int32)
-        codes = texts.cast(self._enum, strict=False).to_physical().cast(pl.Int32)
+        levels = self.compact(texts) if texts.dtype == pl.String else texts
+        codes = levels.to_physical().cast(pl.Int32)
         return codes.fill_null(-1).to_numpy()
 
     @cached_property

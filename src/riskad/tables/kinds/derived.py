@@ -20,8 +20,7 @@ from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
 from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.categories import CategoryColumn
-from riskad.tables.kinds.moments import MomentColumn
-from riskad.tables.kinds.numbers import FlagColumn, NumberColumn
+from riskad.tables.kinds.numbers import FlagColumn, MomentColumn, NumberColumn
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,7 @@ class Derived(ABC):
 
     @abstractmethod
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        """Return the numbers of parsed rows, NaN if a cell is blank.
-
-        Training rows (`training`) are not compared with themselves.
-        """
+        """Return the numbers of parsed rows, NaN for blanks; no `training` row sees itself."""
 
     @abstractmethod
     def needs(self) -> list[str]:
@@ -160,11 +156,7 @@ class BesideGroup(Derived):
 
 @dataclass(frozen=True)
 class SincePrevious(Derived):
-    """Days since the previous row of the same group.
-
-    This is the last earlier training row of its group (`GapToPrevious`), so that it does not depend
-    on other rows that are scored; without one there is a gap.
-    """
+    """Days since the last earlier training row of the same group (`GapToPrevious`)."""
 
     group: str = ""
     moment: str = ""
@@ -206,10 +198,9 @@ def learn_derived(
     rows: pl.DataFrame,
     count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
 ) -> list[Derived]:
-    """Return what is computed from several columns, of typed rows.
+    """Return what is computed from several columns, of all typed rows.
 
-    These are all rows, or some: `count_groups` then counts groups in a pass over all, by a function
-    of typed rows and the first row's number.
+    Where the rows are some, `count_groups` counts groups in a pass over all, by a function of rows.
     """
     dates = {
         name: (column.kind, to_seconds(rows[name]))

@@ -1,30 +1,30 @@
-"""Columns of numbers, and of yes and no."""
+"""Columns that are read by a format: numbers, yes and no, dates and times."""
 
 from __future__ import annotations
 
+import calendar
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
+import numpy as np
 import polars as pl
 
-from riskad.storage.fields import Fields, Number, State
+from riskad.core.checks import quoted
+from riskad.rows.date_features import PERIODS, MomentParts
+from riskad.rows.graph_numbers import GraphNumbers
+from riskad.storage.fields import ANYTHING_PLAIN, NUMBER, Fields, Number, State
 from riskad.tables.cells import Value
-from riskad.tables.formats.flags import FlagFormat, FlagReader
-from riskad.tables.formats.numbers import LARGEST, NumberFormat, NumberReader
-from riskad.tables.kinds.base import (
-    MEDIAN_ROWS,
-    Column,
-    ColumnProfile,
-    Feature,
-    FormatColumn,
-    LeftOut,
-)
+from riskad.tables.formats.flags import FlagFormat
+from riskad.tables.formats.moments import MomentFormat, to_seconds
+from riskad.tables.formats.numbers import LARGEST, NumberFormat
+from riskad.tables.kinds import base
+from riskad.tables.kinds.base import Column, ColumnProfile, Feature, FormatColumn, LeftOut
 from riskad.tables.notes import say_count
 from riskad.tables.sketches import Numbers
 
-_QUARTILE_ROWS = 20_000
+_QUARTILE_ROWS = _PART_ROWS = 20_000
 _IDENTIFIER_NAME = re.compile(
     r"(^|[\W_])[iI][dD]$|[a-z]I[dD]$|^(index|row)$|^Unnamed: \d+$|^$|[a-z]N(o|umber)$"
     r"|(?i:^beleg|[\W_](no|number)|nr\.?|nummer|key)$",
@@ -66,27 +66,23 @@ class NumberColumn(FormatColumn):
     spread: float = 1.0  # half the distance between the quartiles
 
     dtype: ClassVar[Any] = pl.Float64
-
+    format_class: ClassVar[Any] = NumberFormat
     _state_fields: ClassVar[Fields] = {
         "middle": Number(-LARGEST, LARGEST),
         "spread": Number(0, LARGEST),
     }
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        NumberFormat.from_dict(state["form"])
-
-    @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         """Return the column if its cells are numbers."""
-        if not isinstance(profile.reader, NumberReader):
+        if profile.reader.word != "number":
             return None
         sketch = cast(Numbers, profile.sketch)
         if not profile.requested and numbers_rows(sketch, profile.name):
             n_distinct = say_count(profile.n_filled - sketch.repeats, "different value")
             return LeftOut(profile.name, "identifier", why=f"it numbers the rows ({n_distinct})")
         values = profile.values
-        middle = values.gather_every(-(-len(values) // MEDIAN_ROWS)).median()
+        middle = values.gather_every(-(-len(values) // base.MEDIAN_ROWS)).median()
         some = values.gather_every(-(-len(values) // _QUARTILE_ROWS))
         first, third = (some.quantile(q, "linear") for q in (0.25, 0.75))
         spread = 0.0 if first is None or third is None else (float(third) - float(first)) / 2
@@ -94,10 +90,6 @@ class NumberColumn(FormatColumn):
         if profile.is_constant:
             column.remarks.append("all are the same, so only what is blank is used")
         return column
-
-    @cached_property
-    def reader(self) -> NumberReader:  # type: ignore[override]
-        return NumberReader(NumberFormat.from_dict(self.form), self.tolerant)
 
     @property
     def extremes(self) -> tuple[str, str] | None:
@@ -137,22 +129,15 @@ class FlagColumn(NumberColumn):
     """Yes and no: the numbers 1 and 0, shown with the words of the column."""
 
     dtype: ClassVar[Any] = pl.Boolean
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        FlagFormat.from_dict(state["form"])
+    format_class: ClassVar[Any] = FlagFormat
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         """Return the column if its cells are yes and no."""
-        if not isinstance(profile.reader, FlagReader):
+        if profile.reader.word != "flag":
             return None
         share = cast(float | None, profile.values.cast(pl.Float64).mean())
         return cls.of(profile, "flag", None if share is None else share > 0.5, spread=0.5)
-
-    @cached_property
-    def reader(self) -> FlagReader:  # type: ignore[override]
-        return FlagReader(FlagFormat.from_dict(self.form), self.tolerant)
 
     @property
     def extremes(self) -> tuple[str, str] | None:
@@ -180,9 +165,8 @@ def numbers_rows(sketch: Numbers, name: str) -> bool:
     """Return whether a column only numbers the rows, with gaps or without: a document number.
 
     Its numbers are whole and hardly two are equal, though with n measurements between low and high
-    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured. Few
-    repeats come from rows that occur twice. Clocks and years lie densely as well: their names tell
-    them, or that they are read every ten seconds.
+    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured.
+    Clocks and years do as well: their names tell them, or that they are read every ten seconds.
     """
     n = sketch.n_rows - sketch.blanks
     if sketch.distinct is None or n < 3 or max(sketch.blanks, sketch.repeats) > _FEW * n:
@@ -194,3 +178,108 @@ def numbers_rows(sketch: Numbers, name: str) -> bool:
     pairs = n * (n - 1) / 2 / span
     dense = pairs > _EXPECTED_PAIRS + _EXPECTED_PER_REPEAT * sketch.repeats and sketch.step == 1
     return (consecutive or dense) and not _TIME_NAME.search(name)
+
+
+@dataclass(frozen=True)
+class MomentColumn(FormatColumn):
+    """Moments. A model sees their parts: the hour, the weekday, the days since the first row.
+
+    Plain values are seconds: since 1970, since midnight, or of a duration.
+    """
+
+    parts: dict[str, Any] = field(default_factory=dict)  # `MomentParts.to_dict` of those used
+    low: float = 0.0  # the first moment
+    high: float = 0.0
+
+    format_class: ClassVar[Any] = MomentFormat
+    _state_fields: ClassVar[Fields] = {"parts": ANYTHING_PLAIN, "low": NUMBER, "high": NUMBER}
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        super()._check_state(state)
+        MomentParts.from_dict(state["parts"])
+
+    @classmethod
+    def learn(cls, profile: ColumnProfile) -> Column | None:
+        """Return the column if its cells are moments of which some part differs between rows."""
+        reader = profile.reader
+        if reader.word != "moment":
+            return None
+        low, high = cast(Any, profile.sketch).low, cast(Any, profile.sketch).high
+        seconds = to_seconds(profile.values.drop_nulls()).alias("")
+        median = seconds.gather_every(max(1, -(-len(seconds) // base.MEDIAN_ROWS))).median()
+        some = seconds.gather_every(max(1, -(-len(seconds) // _PART_ROWS)))
+        # The first and the last moment may not be among the sampled rows.
+        parts = MomentParts.learn(reader.format.kind, pl.concat([some, pl.Series([low, high])]))
+        if not parts.parts:
+            why = "none of its parts differs between rows"
+            return LeftOut(profile.name, reader.format.kind, why=why)
+        kind = reader.format.kind
+        return cls.of(profile, kind, median, parts=parts.to_dict(), low=low, high=high)
+
+    def reduced_by(self, first: str) -> MomentColumn:
+        """Return the column without what another date and the time between them show.
+
+        Its hour is kept: from days between the two, it takes a sum and a remainder to find it.
+        """
+        parts = self.moment_parts
+        kept = replace(parts, parts=tuple(part for part in parts.parts if part == "hour"))
+        remark = f"it goes with {quoted(first)}: the time between them replaces its calendar"
+        return replace(self, parts=kept.to_dict(), remarks=[*self.remarks, remark])
+
+    @cached_property
+    def moment_parts(self) -> MomentParts:
+        """The parts that are used."""
+        return MomentParts.from_dict(self.parts)
+
+    @property
+    def extremes(self) -> tuple[str, str] | None:
+        return ("short", "long") if self.kind == "duration" else ("early", "late")
+
+    @property
+    def usual_range(self) -> tuple[float, float]:
+        return np.floor(self.low), max(self.high, self.low + 1)
+
+    def features(self, values: pl.Series) -> list[Feature]:
+        parts = self.moment_parts
+        numbers = parts.ordered_parts(to_seconds(values).to_numpy())
+        features = []
+        for part, column in zip(parts.parts, numbers, strict=True):
+            period = PERIODS[part][0] if part in PERIODS else None
+            features.append(Feature(f"{self.name}: {part}", column, period=period))
+        return features
+
+    def typed(self, values: list[Value]) -> pl.Series:
+        seconds = pl.Series(self.name, values, dtype=pl.Float64)
+        return self.reader.format.to_typed(seconds, seconds, 1)
+
+    def show(self, value: Value) -> Value:
+        return value if value is None or isinstance(value, str) else self.reader.format.show(value)
+
+    def part_of(self, feature: str) -> str:
+        """Return the part that a feature holds; blank if it is none."""
+        feature = feature.removesuffix(" (sine)").removesuffix(" (cosine)")
+        part = feature.removeprefix(f"{self.name}: ")
+        return part if part != feature and part in self.moment_parts.parts else ""
+
+    def show_part(self, seconds: float, part: str) -> str:
+        """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name."""
+        if part not in PERIODS:
+            return ""
+        [[number]] = replace(self.moment_parts, parts=(part,)).ordered(np.array([seconds]))
+        if part == "weekday":
+            return calendar.day_name[int(number)]
+        if part == "month":
+            return calendar.month_name[int(number)]
+        return f"{part.removesuffix(' of month')} {int(number)}"
+
+    def describe(self) -> str:
+        parts = ", ".join(self.moment_parts.parts)
+        return ": ".join(filter(None, [self.reader.format.describe(), parts]))
+
+    def notes(self) -> list[str]:
+        notes = [f"{self.name}: {self.describe()}", *super().notes()]
+        return notes + [f"{self.name}: {say_count(self.blanks, 'blank')}"] * bool(self.blanks)
+
+    def onnx_features(self, graph: Any, cells: str) -> list[str]:
+        return [part.node for part in self.moment_parts.ordered_parts(GraphNumbers(graph, cells))]

@@ -70,9 +70,8 @@ class TextVectors:
     """Texts as numbers: their shape, and directions in which texts differ.
 
     The numbers are the length in characters, the shares of digits and of capitals, the number of
-    words, and up to sixteen directions. A blank text, null or without a character, has length 0 and
-    no words, and NaN in all else. Of a text longer than 1,000 characters only the first 1,000
-    count.
+    words, and up to sixteen directions. A blank text has length 0 and no words, and NaN in all
+    else. Of a long text the first 1,000 characters count.
     """
 
     rarity: NDArray[np.float64]  # w_b
@@ -85,10 +84,7 @@ class TextVectors:
 
     @classmethod
     def learn(cls, texts: pl.Series) -> TextVectors:
-        """Learn rarities and directions from texts, at most 20,000 of them, always the same ones.
-
-        Null and "" are blank. There are no directions if fewer than two texts differ.
-        """
+        """Learn rarities and directions from texts, at most 20,000 of them, always the same."""
         texts = texts.str.head(_LONGEST)
         filled = np.flatnonzero((texts.str.len_bytes() > 0).fill_null(False).to_numpy())
         if len(filled) > _MOST_LEARNED:
@@ -135,10 +131,8 @@ def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
     ends = np.cumsum(padded.str.len_chars().to_numpy().astype(np.int64))
     starts = np.concatenate([[0], ends])[:-1]
     cuts = np.flatnonzero(np.diff(starts // _BLOCK, prepend=-1))
-    for first, last in pairwise([*cuts, len(texts)]):
-        yield _pieces(
-            padded[int(first) : int(last)], np.diff(ends[first:last], prepend=starts[first])
-        )
+    for first, last in pairwise([*map(int, cuts), len(texts)]):
+        yield _pieces(padded[first:last], np.diff(ends[first:last], prepend=starts[first]))
 
 
 def _pieces(texts: pl.Series, lengths: NDArray[np.int64]) -> sparse.csr_array:
@@ -190,7 +184,7 @@ def text_kind(profile: ColumnProfile) -> str:
     n_distinct = cast(Texts, profile.sketch).n_distinct
     if not len(texts):
         return "category"
-    number = profile.look.number
+    number = profile.look.cells.get("number")
     is_measured = number is not None and 2 * number.n_measured > profile.n_filled
     if not is_measured and _are_lists(texts):  # 38,0 kg is no list
         return "list" if n_distinct >= _FEWEST_LISTS else "category"
@@ -228,12 +222,13 @@ def _are_lists(texts: pl.Series) -> bool:
 
 def format_hint(look: Any) -> list[str]:
     """Say what prevents a column of texts from being one of numbers or moments, if it is little."""
-    for cells in (look.number, look.moment):
+    for word in ("number", "moment"):
+        cells = look.cells.get(word)
         if cells is None or cells.first_bad is None or not 0 < cells.n_bad < cells.n_good:
             continue
         written, (row, cell) = cells.format(), cells.first_bad
         what, remedy = "numbers", "leave such blank"
-        if cells is look.moment:
+        if word == "moment":
             what = written.describe()
             kind = f"{cells.name}={written.kind}:{written.pattern}"
             remedy += f", or write all in one way and say --kind {quoted(kind)},"

@@ -234,7 +234,7 @@ class ParquetTable(LabelledTable):
         codes = [np.full(s.rows.height, kind, dtype=np.int16) for kind, s in samples.items()]
         return KeptRows(
             pl.concat([sample.rows for sample in samples.values()]),
-            LabelCodes.of(np.concatenate(codes)),
+            np.concatenate(codes),
             complete,
             "all rows"
             if complete

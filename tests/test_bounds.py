@@ -534,9 +534,9 @@ def test_a_loss_without_a_known_psi_says_what_is_left():
         psi(Other(), 0.5)
 
 
-def test_bounds_of_a_model_that_chose_are_for_what_it_chose():
+def test_bounds_are_for_the_a_and_prior_of_the_fit():
     X, y, _ = make_contaminated_rows(n_rows=400)
-    model = ShallowRAD(select="cv").fit(X, y)
+    model = ShallowRAD().fit(X, y)
     model.a_, model.prior_ = 0.4, 0.9
     counts = count_labels(y)
     risk = get_risk("rad", "modified_huber", a=0.4, prior=0.9)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.stats import norm
 
 from riskad import InputError
 from riskad.decisions.conformal import conformal_p_values, select_at_fdr
@@ -50,3 +51,14 @@ def test_a_rate_that_no_number_of_rows_reaches():
     selection = select_at_fdr(np.full(5, 0.2), 1e-320, n_normal=4)
     assert selection.fewest == 6
     assert "nothing can be selected" in str(selection)
+
+
+@pytest.mark.parametrize(("shift", "share"), [(0.0, 0.1), (0.8, norm.sf(norm.isf(0.1) - 0.8))])
+def test_the_level_holds_for_exchangeable_rows_and_for_no_others(shift, share):
+    """The guide says what labelled normal rows that score lower by 0.8 make of a level of 10 %."""
+    rng = np.random.default_rng(0)
+    small = [
+        conformal_p_values(rng.normal(-shift, 1, 199), rng.normal(0, 1, 200)) <= 0.1
+        for _ in range(300)
+    ]
+    assert np.mean(small) == pytest.approx(share, abs=0.01)

@@ -94,7 +94,7 @@ def test_the_lenets_have_the_published_sizes():
 
 def test_weights_are_drawn_as_torch_draws_them_and_the_global_generator_is_left_alone():
     state = torch.get_rng_state()
-    network = build_network("mlp", (100,), 0, hidden=(300, 50))
+    network = build_network((300, 50), (100,), 0)
     assert torch.equal(torch.get_rng_state(), state)
     for parameter, fan_in in (
         (network.linear0.weight, 100),
@@ -105,7 +105,7 @@ def test_weights_are_drawn_as_torch_draws_them_and_the_global_generator_is_left_
         assert parameter.abs().max() <= fan_in**-0.5
         if parameter.numel() > 1000:
             assert parameter.std().item() == pytest.approx((3 * fan_in) ** -0.5, rel=0.1)
-    again, other = (build_network("mlp", (100,), seed, hidden=(300, 50)) for seed in (0, 1))
+    again, other = (build_network((300, 50), (100,), seed) for seed in (0, 1))
     assert torch.equal(network.linear0.weight, again.linear0.weight)
     assert not torch.equal(network.linear0.weight, other.linear0.weight)
 
@@ -162,9 +162,8 @@ def test_a_function_makes_the_module_under_the_seed_and_leaves_the_global_one_al
         ("mlp", (1, 8, 8), {}, r"reads tables.*got rows of shape \(1, 8, 8\)"),
         ("lenet-mnist", (64,), {}, r"reads images.*module='mlp'"),
         ("lenet-cifar10", (3, 8, 7), {}, "at least 8 x 8, got 8 x 7"),
-        ("mlp", (4,), {"hidden": (8, 0)}, "hidden must be whole numbers"),
-        ("mlp", (4,), {"hidden": ()}, "hidden must be whole numbers"),
-        (nn.Linear(4, 1), (4,), {"hidden": (8,)}, "hidden is for the named"),
+        ((8, 0), (4,), {}, "sizes of layers must be whole numbers"),
+        ((), (4,), {}, "sizes of layers must be whole numbers"),
         (lambda shape: 3, (4,), {}, "must return an nn.Module, got 3"),
         (3, (4,), {}, "module must be one of mlp"),
     ],
@@ -175,8 +174,8 @@ def test_what_cannot_be_built_says_why(module, shape, settings, message):
 
 
 def test_hidden_sizes_replace_those_of_the_architecture():
-    assert find_architecture("mlp", hidden=[9]) == Architecture((), (9,))
-    assert build_network("mlp", (4,), 0, hidden=(9,), scores=False)(random(B, 4)).shape == (B, 9)
+    assert find_architecture([9]) == Architecture((), (9,))
+    assert build_network((9,), (4,), 0, scores=False)(random(B, 4)).shape == (B, 9)
 
 
 # --- batches ----------------------------------------------------------------------------------
@@ -441,10 +440,9 @@ def problem(shape=(5,), n=300):
 
 
 def fit(settings, share=0.3, module="mlp", shape=(5,), seed=0, **options):
-    hidden = (16, 8) if module == "mlp" else None
     data, codes, _ = problem(shape)
     left, held = hold_out(pools_of(codes), share, seed)
-    network = build_network(module, shape, seed, hidden)
+    network = build_network((16, 8) if module == "mlp" else module, shape, seed)
     sampler = BatchSampler(left, BATCH, seed)
     validation = Validation(held, RISK, CPU) if share else None
     criterion = RiskCriterion(RISK, sampler.kinds, "kiryo")
@@ -454,11 +452,11 @@ def fit(settings, share=0.3, module="mlp", shape=(5,), seed=0, **options):
 
 def test_the_parameters_at_the_best_check_are_kept():
     rapid = {"learning_rate": 3e-2, "check_every": 5, "patience": 3}
-    network, curves, best, _ = fit(Settings(n_steps=300, **rapid))
+    network, curves, best, _ = fit(Settings(max_iter=300, **rapid))
     assert best < curves["step"][-1] < 300
     assert best == curves["step"][np.argmin(curves["validation"])]
     assert curves["step"][-1] == best + 15
-    again, _, _, _ = fit(Settings(n_steps=best, **rapid))
+    again, _, _, _ = fit(Settings(max_iter=best, **rapid))
     for one, other in zip(network.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(one, other)
 
@@ -485,16 +483,16 @@ def test_evaluation_in_parts_is_evaluation_at_once(monkeypatch):
 def test_the_same_seed_gives_the_same_bits_whatever_the_global_generator():
     shape = {"module": "lenet-mnist", "shape": (1, 8, 8)}
     torch.manual_seed(1)
-    first = fit(Settings(n_steps=10), **shape)[3]
+    first = fit(Settings(max_iter=10), **shape)[3]
     state = torch.get_rng_state()
-    again = fit(Settings(n_steps=10), **shape)[3]
+    again = fit(Settings(max_iter=10), **shape)[3]
     assert torch.equal(first, again)
     assert torch.equal(state, torch.get_rng_state())
-    assert not torch.allclose(first, fit(Settings(n_steps=10), seed=1, **shape)[3])
+    assert not torch.allclose(first, fit(Settings(max_iter=10), seed=1, **shape)[3])
 
 
 def test_training_learns():
-    _, curves, best, scores = fit(Settings(n_steps=150, learning_rate=3e-3), share=0.0)
+    _, curves, best, scores = fit(Settings(max_iter=150, learning_rate=3e-3), share=0.0)
     truth = problem()[2]
     assert (scores[truth == 1][:, None] > scores[truth == -1]).double().mean() > 0.75
     assert curves["risk"][-1] < curves["risk"][0]
@@ -502,27 +500,9 @@ def test_training_learns():
     assert set(curves) == {"step", "risk"}
 
 
-def test_a_callback_hears_of_every_check():
-    heard = []
-    _, curves, _, _ = fit(Settings(n_steps=12, check_every=5), callback=heard.append)
-    assert [progress.step for progress in heard] == [5, 10, 12] == curves["step"].tolist()
-    assert heard[0].n_steps == 12
-    assert [progress.risk for progress in heard] == curves["risk"].tolist()
-    assert [progress.validation for progress in heard] == curves["validation"].tolist()
-
-
-def test_the_schedule():
-    constant, cosine = Settings(n_steps=10), Settings(n_steps=10, schedule="cosine")
-    assert {constant.rate(step) for step in range(10)} == {1e-3}
-    assert cosine.rate(0) == 1e-3
-    assert cosine.rate(5) == pytest.approx(5e-4)
-    assert 0 < cosine.rate(9) < 1e-4
-    assert not torch.allclose(fit(constant)[3], fit(cosine)[3])
-
-
 def test_weight_decay_shrinks_weights():
     sizes = [
-        fit(Settings(n_steps=60, weight_decay=decay), share=0.0)[0].representation.weight.norm()
+        fit(Settings(max_iter=60, weight_decay=decay), share=0.0)[0].representation.weight.norm()
         for decay in (0.0, 1.0)
     ]
     assert sizes[1] < 0.7 * sizes[0]
@@ -534,19 +514,18 @@ def test_a_module_of_ones_own_is_trained_and_its_best_kept():
     module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     network, sampler = OwnModule(module), BatchSampler(left, BATCH, 0)
     criterion, validation = RiskCriterion(RISK, sampler.kinds), Validation(held, RISK, CPU)
-    curves, _ = train(network, criterion, data, sampler, Settings(n_steps=30), validation)
+    curves, _ = train(network, criterion, data, sampler, Settings(max_iter=30), validation)
     assert validation(network, data) == pytest.approx(min(curves["validation"]))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_steps": 0}, "n_steps must be a whole number >= 1, got 0"),
+        ({"max_iter": 0}, "max_iter must be a whole number >= 1, got 0"),
         ({"check_every": 2.5}, "check_every must be a whole number"),
         ({"patience": True}, "patience must be a whole number"),
         ({"learning_rate": 0}, "learning_rate must be a number strictly between 0 and inf"),
         ({"weight_decay": -1}, "weight_decay"),
-        ({"schedule": "cosin"}, "Did you mean 'cosine'"),
     ],
 )
 def test_settings_are_checked(settings, message):

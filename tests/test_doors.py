@@ -45,9 +45,9 @@ DETECTORS = {
     "forest": riskad.ForestRAD(risk="pu", n_estimators=10),
     "pretrained": riskad.PretrainedRAD(),
     "auto": riskad.AutoRAD(budget=1000),
-    "deep": riskad.DeepRAD(risk="nnpu", n_steps=5),
-    "deep pu": riskad.NNPU(n_steps=5),
-    "deep sad": riskad.DeepSAD(n_steps=5, pretrain_steps=0),
+    "deep": riskad.DeepRAD(risk="nnpu", max_iter=5),
+    "deep pu": riskad.NNPU(max_iter=5),
+    "deep sad": riskad.DeepSAD(max_iter=5, pretrain_iter=0),
 }
 TAKE_TEXT = ("auto", "boosted", "forest")
 TAKE_SPARSE = ("shallow", "boosted", "forest", "pretrained", "auto")
@@ -160,7 +160,7 @@ DOORS = {
     "partial_fit": lambda model, X, y: riskad.StreamingRAD(risk="pu", lam=0.1).partial_fit(X, y),
     "StreamingRAD": lambda model, X, y: riskad.StreamingRAD().fit(X, y),
     "pipeline": lambda model, X, y: make_pipeline(StandardScaler(), clone(model)).fit(X, y),
-    "select": lambda model, X, y: riskad.ShallowRAD(select="cv").fit(X, y),
+    "cv": lambda model, X, y: riskad.ShallowRAD(lam="cv").fit(X, y),
     "fit_predict": lambda model, X, y: clone(model).fit_predict(X, y),
 }
 

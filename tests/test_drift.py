@@ -267,7 +267,7 @@ def test_networks_save_it(tmp_path):
     rng = np.random.default_rng(0)
     X, anomaly = make_rows(200, rng)
     y = np.where(rng.random(200) < 0.3, np.where(anomaly, -1, 1), 0)
-    model = remember_unlabelled(DeepRAD(n_steps=5, hidden=(4,), random_state=0).fit(X, y), X, y)
+    model = remember_unlabelled(DeepRAD(max_iter=5, module=(4,), random_state=0).fit(X, y), X, y)
     save(model, tmp_path / "net.riskad")
     assert drift_report(load(tmp_path / "net.riskad"), X) == drift_report(model, X)
 

@@ -23,12 +23,9 @@ from riskad.app.fit import fit_table
 from riskad.app.look import look_table
 from riskad.app.spec import FitSpec
 from riskad.core.labels import UNLABELLED
-from riskad.core.risks import get_risk
-from riskad.detectors.linear.lambda_search import held_out_folds
-from riskad.metrics.search import evaluate_nested, out_of_fold_scores
+from riskad.metrics.search import evaluate_nested, held_out_folds, out_of_fold_scores
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
-from riskad.rows.sources import RowBlocks
 
 rng = np.random.default_rng(0)
 
@@ -157,11 +154,12 @@ def test_folds_for_scikit_learn_keep_copies_together():
     assert_no_copy_in_both(PNUStratifiedKFold(4, 2).split(X, y), rows)
 
 
-def test_the_search_for_lambda_keeps_copies_together():
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_searches_keep_copies_together(unlabelled):
     X, y, rows = overlapping()
     everyone = np.arange(len(y))
-    for risk in ("rad", "pu"):
-        folds = held_out_folds(RowBlocks(X, y), get_risk(risk), 0)
+    for kinds in ((1, -1), (1,)):
+        folds = held_out_folds(y, group_equal_rows(X, y), kinds, unlabelled=unlabelled)
         assert_no_copy_in_both(((np.setdiff1d(everyone, held), held) for held in folds), rows)
 
 

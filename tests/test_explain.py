@@ -58,7 +58,7 @@ def deep_rad(**settings):
     pytest.importorskip("torch")
     from riskad import DeepRAD
 
-    return DeepRAD(n_steps=30, hidden=(16,), random_state=0, device="cpu", **settings)
+    return DeepRAD(max_iter=30, module=(16,), random_state=0, device="cpu", **settings)
 
 
 def assert_adds_up(reasons, scores):
@@ -223,6 +223,19 @@ def test_samples_agree_with_enumeration_within_their_error(kind, drawn):
     assert off.max() < 0.1 * largest.max()
     if not reasons_module.detector_tags(model).slow_to_score:
         assert np.mean(sampled.errors <= 0.022 * largest) > 0.8  # else 63 sets a column were drawn
+
+
+@pytest.mark.parametrize("kind", ["nystroem", "trees"])
+def test_many_samples_agree_with_enumeration_closely(kind, monkeypatch):
+    X, y, _ = make_contaminated_rows(n_features=9)
+    model = (ForestRAD(n_estimators=50) if kind == "trees" else MODELS[kind]()).fit(X, y)
+    exact = explain_rows(model, X[:20], background=X)
+    monkeypatch.setattr(shapley, "_FAST", shapley._FAST._replace(enumerated=3, drawn=2_000))
+    monkeypatch.setattr(shapley, "_ENOUGH", 0.003)
+    sampled = explain_rows(model, X[:20], background=X)
+    off = np.abs(sampled.contributions - exact.contributions)
+    largest = np.abs(exact.contributions).max(axis=1, keepdims=True)
+    assert (off <= 0.02 * np.maximum(largest, 0.1 * largest.max())).all()
 
 
 @pytest.mark.parametrize("kind", ["linear", "poly"])

@@ -137,15 +137,15 @@ def test_sparse_tables_are_scaled_but_not_centred_before_a_map(feature_map):
     ("kind", "settings"),
     [
         ("DeepRAD", {}),
-        ("DeepRAD", {"loss": "sigmoid", "hidden": (8, 8, 4), "scale": False}),
+        ("DeepRAD", {"loss": "sigmoid", "module": (8, 8, 4), "scale": False}),
         ("NNPU", {"prior": 0.7}),
-        ("DeepSAD", {"eta": 10.0, "pretrain_steps": 20}),
+        ("DeepSAD", {"eta": 10.0, "pretrain_iter": 20}),
     ],
 )
 def test_networks_over_tables(kind, settings):
     pytest.importorskip("torch")
     X, y, _ = make_contaminated_rows(400)
-    model = getattr(riskad, kind)(n_steps=40, device="cpu", **settings).fit(X, y)
+    model = getattr(riskad, kind)(max_iter=40, device="cpu", **settings).fit(X, y)
     proto = to_onnx(model)
     ours = -model.score_samples(X)
     got = run(proto, {"X": X})
@@ -163,8 +163,8 @@ def test_networks_over_images(module, kind):
     X = rng.normal(size=(80, 3, 9, 11)).astype(np.float32)  # odd sides: the last row is not pooled
     y = np.repeat([1, 0, -1], [30, 30, 20])
     X[y == -1] += 1
-    brief = {"pretrain_steps": 5} if kind == "DeepSAD" else {}
-    model = getattr(riskad, kind)(module, n_steps=10, device="cpu", **brief).fit(X, y)
+    brief = {"pretrain_iter": 5} if kind == "DeepSAD" else {}
+    model = getattr(riskad, kind)(module, max_iter=10, device="cpu", **brief).fit(X, y)
     got = run(to_onnx(model), {"X": X})["anomaly_score"]
     np.testing.assert_allclose(
         got, -model.score_samples(X), atol=GRAPH_TOLERANCE, rtol=GRAPH_TOLERANCE
@@ -174,7 +174,7 @@ def test_networks_over_images(module, kind):
 def test_a_network_over_a_table_with_texts():
     pytest.importorskip("torch")
     table, y = make_table()
-    model = make_pipeline(TablePreparer(), riskad.DeepRAD(n_steps=30, device="cpu")).fit(table, y)
+    model = make_pipeline(TablePreparer(), riskad.DeepRAD(max_iter=30, device="cpu")).fit(table, y)
     proto = to_onnx(model)
     rows = as_inputs(table)
     got = run(proto, feeds(proto, rows))["anomaly_score"]
@@ -187,7 +187,7 @@ def test_a_module_of_ones_own_is_not_known():
     torch = pytest.importorskip("torch")
     X, y, _ = make_contaminated_rows(200)
     net = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
-    model = riskad.DeepRAD(net, n_steps=2, device="cpu").fit(X, y)
+    model = riskad.DeepRAD(net, max_iter=2, device="cpu").fit(X, y)
     with pytest.raises(InputError, match=r"module of your own.*torch\.onnx"):
         to_onnx(model)
 

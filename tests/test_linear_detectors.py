@@ -4,29 +4,27 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_contaminated_rows
-from scipy import sparse, stats
+from scipy import sparse
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.preprocessing import PolynomialFeatures
 
+import riskad
 from riskad import ShallowRAD
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.objective import Objective
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, get_risk
-from riskad.detectors.linear.candidates import candidates_around, check_select, select_candidate
 from riskad.detectors.linear.feature_maps import Features, fit_features, standardise
 from riskad.detectors.linear.lambda_search import (
     CV_DECADES,
-    CV_REPEATS,
-    LambdaGrid,
-    choose_place,
     find_lambda,
     held_out_aucs,
-    held_out_folds,
+    lambda_grid,
 )
 from riskad.detectors.linear.scores import report_fit, summarise_unlabelled
 from riskad.detectors.linear.settings import SolverSettings, bound_risk, check_lambda
+from riskad.detectors.registry import DETECTORS
 from riskad.detectors.shallow import (
     are_codes,
     check_tensor,
@@ -34,6 +32,7 @@ from riskad.detectors.shallow import (
     linear_model,
     tensor_rows,
 )
+from riskad.metrics.search import held_out_folds
 from riskad.rows.linear import LinearModel, WideModel, column_statistics
 from riskad.rows.sources import RowBlocks, sample_in_memory
 from riskad.solvers import Problem
@@ -50,20 +49,13 @@ def make_model(n=300, d=3, constant=1.0):
 
 
 def test_a_grid_goes_down_in_decades_and_knows_the_tight_place():
-    grid = LambdaGrid.between(50.0, 1.0)
-    np.testing.assert_allclose(grid.values, [50, 10, 1, 0.1, 0.01, 0.001])
-    assert grid.values[grid.tight] == 1
-    assert len(grid.values) == grid.tight + 1 + CV_DECADES
-    assert LambdaGrid.between(50.0, 0.0).tight is None
-    np.testing.assert_allclose(LambdaGrid.between(50.0, 0.0).values, 50 * 10.0 ** -np.arange(6))
-
-
-@pytest.mark.parametrize(("gain", "expected"), [(0.9, 1), (1.1, 2)])
-def test_the_tight_lambda_is_left_for_a_gain_of_two_standard_errors(gain, expected):
-    aucs = np.full((3, 5 * CV_REPEATS), 0.5)
-    aucs[2] += gain * 2 * 0.1 / np.sqrt(5) + 0.1 * stats.zscore(np.arange(10.0), ddof=1)
-    assert choose_place(aucs, 1) == expected
-    assert choose_place(aucs, None) == choose_place(aucs, 7) == 2
+    lambdas, tight = lambda_grid(50.0, 1.0)
+    np.testing.assert_allclose(lambdas, [50, 10, 1, 0.1, 0.01, 0.001])
+    assert lambdas[tight] == 1
+    assert len(lambdas) == tight + 1 + CV_DECADES
+    lambdas, tight = lambda_grid(50.0, 0.0)
+    assert tight is None
+    np.testing.assert_allclose(lambdas, 50 * 10.0 ** -np.arange(6))
 
 
 def test_rules_give_lambda_for_standardised_anomalies():
@@ -78,46 +70,17 @@ def test_rules_give_lambda_for_standardised_anomalies():
         find_lambda("tight", model, get_risk("pu"), "l2", settings)
 
 
-@pytest.mark.parametrize("name", ["rad", "pu", "nu"])
-def test_folds_hold_every_labelled_row_out_once_a_round(name):
-    rows, risk = make_model().rows, get_risk(name)
-    folds = held_out_folds(rows, risk, seed=0)
-    held = np.bincount(np.concatenate(folds), minlength=rows.n_rows)
-    used = np.isin(rows.y, list(risk.kinds() - {0}))
-    assert (held[used] == CV_REPEATS).all()
-    assert (held[~used] == (0 if name == "rad" else CV_REPEATS)).all()
-
-
 def test_held_out_aucs_follow_the_labels():
     model, risk, settings = make_model(), get_risk("rad"), SolverSettings()
     rows = model.rows
 
     def mean_auc(y):
         problem = Problem(model.over(RowBlocks(rows.X, y)), Objective(risk, rows.totals()), 1.0)
-        folds = held_out_folds(RowBlocks(rows.X, y), risk, 0)
+        folds = held_out_folds(y, None)
         return held_out_aucs(problem, np.array([1.0]), folds, settings).mean()
 
     assert mean_auc(rows.y) > 0.9
     assert mean_auc(np.random.default_rng(0).permutation(rows.y)) < 0.7
-
-
-# --- a, prior and lambda ------------------------------------------------------------------
-
-
-def test_candidates_begin_with_what_is_given_and_come_once():
-    found = candidates_around(0.1, 0.7, tight=1.0, top=20.0)
-    assert found[0] == (0.1, 0.7, 1.0)
-    assert len(set(found)) == len(found) == 3 * 4 * 4
-    assert {c.lam for c in found} == {20.0, 1.0, 0.1, 0.01}
-
-
-def test_selection_is_among_the_candidates():
-    model = make_model(400)
-    selection = select_candidate(model, get_risk("rad"), seed=0)
-    assert selection.candidates[0][:2] == (0.1, 0.8)
-    assert 0 <= selection.chosen < len(selection.candidates)
-    with pytest.raises(InputError, match="for penalty='l2', got 'l1'"):
-        check_select("cv", risk="rad", penalty="l1", lam="theorem")
 
 
 # --- feature maps -------------------------------------------------------------------------
@@ -295,3 +258,35 @@ def test_unlabelled_rows_are_summarised_and_their_absence_is_none():
     assert found.n_columns == 2
     labelled = RowBlocks(X[y != 0], y[y != 0])
     assert summarise_unlabelled(labelled, lambda rows: rows[:, 0], seed=0) is None
+
+
+# --- what users see --------------------------------------------------------------------------
+
+
+def test_random_state_has_its_usual_meaning(tmp_path):
+    X, y, _ = make_contaminated_rows()
+
+    def scores(random_state):
+        model = ShallowRAD(feature_map="rbf", lam=0.1, random_state=random_state).fit(X, y)
+        riskad.save(model, tmp_path / "model.riskad", force=True)
+        np.testing.assert_array_equal(
+            riskad.load(tmp_path / "model.riskad").score_samples(X), model.score_samples(X)
+        )
+        return model.score_samples(X)
+
+    np.testing.assert_array_equal(
+        scores(0), ShallowRAD(feature_map="rbf", lam=0.1).fit(X, y).score_samples(X)
+    )
+    seeded = [scores(np.random.RandomState(7)) for _ in range(2)]
+    np.testing.assert_array_equal(*seeded)
+    assert not np.array_equal(scores(None), scores(None))
+    generator = np.random.RandomState(7)
+    assert not np.array_equal(scores(generator), scores(generator))
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_tab_completion_shows_an_estimator(name):
+    detector = DETECTORS[name].load()
+    shown = {each for each in dir(detector) if not each.startswith("_")}
+    assert len(shown) <= 19
+    assert not any(each.startswith(("onnx", "describe", "takes", "tells")) for each in shown)

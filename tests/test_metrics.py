@@ -15,8 +15,6 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.metrics import (
     average_precision_score,
-    brier_score_loss,
-    log_loss,
     roc_auc_score,
 )
 from sklearn.pipeline import make_pipeline
@@ -26,14 +24,10 @@ from riskad.core.checks import InputError
 from riskad.core.labels import read_codes
 from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.folds import labelled_folds
-from riskad.metrics.probabilities import (
-    brier_score,
-    log_score,
-    reliability,
-)
 from riskad.metrics.ranking import (
     auc_with_interval,
     average_precision_with_interval,
+    reliability,
 )
 from riskad.metrics.search import out_of_fold_scores
 
@@ -371,24 +365,6 @@ def make_probabilities(n, m, seed=0):
     rng = np.random.default_rng(seed)
     s = np.concatenate([rng.normal(0, 1, n), rng.normal(2, 1, m)])
     return np.repeat([1, -1], [n, m]), 1 / (1 + np.exp(2 - 2 * s))
-
-
-def test_scores_of_probabilities_are_those_of_scikit_learn():
-    y, p = make_probabilities(300, 100)
-    assert_allclose(brier_score(y, p).value, brier_score_loss(y == -1, p))
-    assert_allclose(log_score(y, p).value, log_loss(y == -1, p))
-    rate = np.where(y == -1, 0.02 / 100, 0.98 / 300)
-    assert_allclose(
-        log_score(y, p, pi_n=0.02).value, log_loss(y == -1, p, sample_weight=rate), rtol=1e-9
-    )
-
-
-def test_scores_of_probabilities_cover_and_say_when_they_cannot_know():
-    truth = brier_score(*make_probabilities(200_000, 200_000), pi_n=0.1).value
-    found = [brier_score(*make_probabilities(40, 15, seed), pi_n=0.1) for seed in range(300)]
-    assert np.mean([f.low <= truth <= f.high for f in found]) > 0.9
-    assert brier_score([1, 1, -1], [0.1, 0.2, 0.9]).high == np.inf
-    assert log_score([1, -1], [1.0, 0.0]).value == pytest.approx(np.log(1e12))
 
 
 def test_honest_probabilities_lie_on_the_diagonal_at_any_rate():

@@ -179,7 +179,7 @@ def test_a_stranger_cannot_even_be_saved(saved):
 @pytest.mark.parametrize("module", ["os.system", "subprocess"])
 def test_a_network_of_another_module(saved, module):
     pytest.importorskip("torch")
-    path = forge(saved(riskad.DeepRAD(n_steps=2, hidden=(3, 2))), put("module", module))
+    path = forge(saved(riskad.DeepRAD(max_iter=2, module=(3, 2))), put("module", module))
     with pytest.raises(InputError, match="damaged"):
         load(path)
 
@@ -255,8 +255,8 @@ def test_values_nested_too_deeply(saved, member, depth):
 
 def test_a_network_larger_than_its_file_is_not_built(saved):
     pytest.importorskip("torch")
-    change = put("hidden", [10**6] * 12)
-    path = forge(saved(riskad.DeepRAD(n_steps=2, hidden=(3, 2))), change)
+    change = put("module", [10**6] * 12)
+    path = forge(saved(riskad.DeepRAD(max_iter=2, module=(3, 2))), change)
     with pytest.raises(InputError, match="weights_: of other shapes or types"):
         load(path)
 
@@ -540,7 +540,7 @@ def layers(model, n):
     """A network whose layers all name one array."""
     size = 400
     names = [[str(layer), {"$array": "one"}] for layer in range(n)]
-    model = forged(model, hidden=[size] * n, weights_={"$dict": names})
+    model = forged(model, module=[size] * n, weights_={"$dict": names})
     entry = {"one": {"dtype": "F32", "shape": [size, size], "data_offsets": [0, 4 * size**2]}}
     return model, safetensors(entry, np.zeros(size**2, np.float32).tobytes())
 
@@ -611,7 +611,7 @@ LARGE = {
     "types": lambda model: (repeated('{"$type":["RiskZero",{}]}'), None),
     "number keys": lambda model: ({"$dict": chain(30_000)}, None),
     "layers of one array": lambda model: layers(model, 600),
-    "layers of no array": lambda model: (forged(model, hidden=[1] * 200_000), None),
+    "layers of no array": lambda model: (forged(model, module=[1] * 200_000), None),
     "many arrays": lambda model: (model, many_arrays(100_000)),
     "many arrays and as many bytes": lambda model: (repeated('"xxxxxxxx"'), many_arrays(60_000)),
     "a long array": lambda model: (
@@ -634,7 +634,7 @@ def readings(tmp_path_factory, rows):
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("large")
     valid = folder / "valid.riskad"
-    save(riskad.DeepRAD(n_steps=2, hidden=(3, 2)).fit(*rows), valid)
+    save(riskad.DeepRAD(max_iter=2, module=(3, 2)).fit(*rows), valid)
     before, paths = read(valid), []
     for kind in (*LARGE, *LARGE_NOTES):
         (folder / kind).mkdir()

@@ -1,10 +1,10 @@
-"""Choosing a, prior and lambda; folds and scorers for scikit-learn's tools."""
+"""Searches over settings; folds and scorers for scikit-learn's tools."""
 
 import numpy as np
 import pytest
 from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
+from scipy import stats
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -15,9 +15,15 @@ import riskad
 from riskad import InputError, PNUStratifiedKFold, RADSearchCV, ShallowRAD
 from riskad.core.labels import read_codes
 from riskad.core.losses import LOSSES
-from riskad.metrics import linear_search as room
+from riskad.detectors.linear import candidates as together
 from riskad.metrics.ranking import auc_of_folds, auc_with_interval
-from riskad.metrics.search import RiskScorer, evaluate_nested, labelled_auc
+from riskad.metrics.search import (
+    RiskScorer,
+    choose_place,
+    evaluate_nested,
+    held_out_folds,
+    labelled_auc,
+)
 
 
 def codes(n_normal, n_anomaly, n_unlabelled, seed=0):
@@ -157,33 +163,77 @@ def test_grid_search_takes_folds_and_scorers(scoring):
     assert np.isfinite(again).all()
 
 
-# --- the rule ---------------------------------------------------------------------------------
+# --- the rule of searches ---------------------------------------------------------------------
 
 
-def test_ties_go_to_the_default():
-    assert room.best_place(np.full((10, 4), 0.7), m=50, rounds=2)[0] == 0
+@pytest.mark.parametrize(("gain", "expected"), [(0.9, 1), (1.1, 2)])
+def test_the_default_is_left_for_a_gain_of_two_standard_errors(gain, expected):
+    scores = np.full((3, 10), 0.5)
+    scores[2] += gain * 2 * 0.1 / np.sqrt(5) + 0.1 * stats.zscore(np.arange(10.0), ddof=1)
+    assert choose_place(scores, 1) == expected
+    assert choose_place(scores, None) == choose_place(scores, 7) == 2
+    assert choose_place(np.full((4, 10), 0.7), 2) == 2  # ties go to the default
+
+
+def test_a_second_round_is_no_more_evidence():
+    once = np.array([[0.8, 0.8, 0.8, 0.8], [0.81, 0.83, 0.8, 0.81]])
+    assert choose_place(once, 0, n_repeats=1) == choose_place(np.hstack([once] * 2), 0) == 0
+    assert choose_place(np.hstack([once] * 2), 0, n_repeats=1) == 1
+
+
+@pytest.mark.parametrize("kinds", [(1, -1), (1,), (-1,)])
+def test_folds_hold_every_labelled_row_out_once_a_round(kinds):
+    y, unlabelled = codes(23, 7, 101), len(kinds) < 2
+    folds = held_out_folds(y, None, kinds, unlabelled=unlabelled)
+    held = np.bincount(np.concatenate(folds), minlength=len(y))
+    assert (held[y != 0] == 2).all()
+    assert (held[y == 0] == (2 if unlabelled else 0)).all()
+
+
+# --- the rule of candidates that are solved together ------------------------------------------
+
+
+def test_ties_go_to_the_first_candidate():
+    assert together.best_place(np.full((10, 4), 0.7), m=50, rounds=2) == 0
 
 
 def test_a_clear_gain_is_taken_and_a_small_one_is_not():
     rng = np.random.default_rng(0)
     scores = 0.8 + 0.02 * rng.standard_normal((10, 1)) + np.array([0.0, 0.05, 0.001])
     noise = 0.01 * rng.standard_normal((10, 3))
-    assert room.best_place(scores + noise, m=50, rounds=2)[0] == 1
-    assert room.best_place((scores + noise)[:, [0, 2]], m=50, rounds=2)[0] == 0
+    assert together.best_place(scores + noise, m=50, rounds=2) == 1
+    assert together.best_place((scores + noise)[:, [0, 2]], m=50, rounds=2) == 0
 
 
 def test_the_fewer_anomalies_the_more_a_gain_must_be():
     rng = np.random.default_rng(0)
     scores = np.array([0.8, 0.82]) + 0.02 * rng.standard_normal((10, 2))
-    taken = [room.best_place(scores, m, rounds=2)[0] for m in (4, 1000)]
+    taken = [together.best_place(scores, m, rounds=2) for m in (4, 1000)]
     assert taken == [0, 1]
 
 
-def test_a_second_round_is_no_more_evidence():
-    scores = np.array([[0.8, 0.81], [0.8, 0.83], [0.8, 0.8], [0.8, 0.84]])
-    _, once = room.best_place(scores, 50, rounds=1)
-    _, twice = room.best_place(np.vstack([scores, scores]), 50, rounds=2)
-    assert_allclose(twice, once, rtol=0.1)
+CANDIDATES = [
+    together.Candidate(a, prior, lam)
+    for lam in (1.0, 0.1, 0.001)
+    for a, prior in ((0.1, 0.8), (0.4, 0.5))
+]
+
+
+def choose(X, y, seed=0):
+    Z = np.column_stack([StandardScaler().fit_transform(X), np.ones(len(X))])
+    return together.choose_candidate(Z, y, LOSSES["squared"], CANDIDATES, seed)
+
+
+def test_the_choice_follows_an_obvious_signal_and_the_labels():
+    X, y, _ = oblique()
+    assert choose(X, y).lam < 1
+    assert choose(X, np.random.default_rng(0).permutation(y)) == CANDIDATES[0]
+
+
+@pytest.mark.parametrize(("n_normal", "n_anomaly"), [(30, 3), (3, 30)])
+def test_too_few_labels_choose_nothing(n_normal, n_anomaly):
+    X, y, _ = with_labels(n_normal, n_anomaly, n_rows=400)
+    assert choose(X, y) == CANDIDATES[0]
 
 
 # --- all candidates in all folds --------------------------------------------------------------
@@ -191,13 +241,13 @@ def test_a_second_round_is_no_more_evidence():
 
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
 def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
-    monkeypatch.setattr(room, "_STEPS", 400)
+    monkeypatch.setattr(together, "_STEPS", 400)
     X, y, _ = make_contaminated_rows(n_rows=200)
     X = StandardScaler().fit_transform(X)
     folds = np.array(list(PNUStratifiedKFold(3).folds(y)))
-    candidates = [room.Candidate(0.1, 0.8, 0.3), room.Candidate(0.4, 0.5, 0.05)]
+    candidates = [together.Candidate(0.1, 0.8, 0.3), together.Candidate(0.4, 0.5, 0.05)]
     Z = np.column_stack([X, np.ones(len(X))])
-    found = room.solve_together(Z, y, np.ones(len(y)), LOSSES[loss], candidates, folds)
+    found = together.solve_together(Z, y, LOSSES[loss], candidates, folds)
     for fold, thetas in zip(folds, found, strict=True):
         for (a, prior, lam), theta in zip(candidates, thetas, strict=True):
             alone = ShallowRAD(loss, a=a, prior=prior, lam=lam, scale=False)
@@ -207,191 +257,17 @@ def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
 
 def test_a_few_steps_rank_held_out_rows_as_the_solution_does():
     X, y, _ = make_contaminated_rows(n_rows=800)
-    chosen = ShallowRAD(select="cv").fit(X, y).selection_
-    folds = PNUStratifiedKFold(5, 2, random_state=0)
-    for place in (0, 7, 20):
-        a, prior, lam = chosen.candidates[place]
-        model = ShallowRAD(a=a, prior=prior, lam=lam)
-        exact = cross_val_score(model, X, y, scoring=labelled_auc, cv=folds).mean()
-        assert_allclose(chosen.scores[place], exact, atol=0.005)
-
-
-# --- select="cv" ------------------------------------------------------------------------------
-
-
-def test_the_choice_follows_an_obvious_signal():
-    X, y, truth = oblique()
-    chosen, default = ShallowRAD(select="cv").fit(X, y), ShallowRAD(lam="tight").fit(X, y)
-    assert chosen.selection_.chosen != 0
-    assert chosen.lambda_ < default.lambda_
-    new, _, truth = oblique(seed=1)
-    aucs = [auc_with_interval(truth, model.anomaly_score(new)) for model in (chosen, default)]
-    assert aucs[0].value > aucs[1].value + 0.02
-    honest = chosen.selection_.auc
-    assert honest.low <= aucs[0].value <= honest.high
-
-
-def test_what_is_chosen_is_what_is_fitted():
-    X, y, _ = oblique()
-    chosen = ShallowRAD(select="cv").fit(X, y)
-    place = chosen.selection_.candidates[chosen.selection_.chosen]
-    assert (chosen.a_, chosen.prior_, chosen.lambda_) == place
-    a, prior, lam = place
-    alone = ShallowRAD(a=a, prior=prior, lam=lam).fit(X, y)
-    assert_allclose(chosen.coef_, alone.coef_)
-    assert chosen.offset_ == alone.offset_
-    assert (alone.a_, alone.prior_, alone.selection_) == (a, prior, None)
-
-
-def test_the_given_a_and_prior_with_the_tight_lambda_are_the_default():
-    X, y, _ = with_labels(40, 12, shift=6.0)  # every candidate ranks perfectly
-    chosen = ShallowRAD(a=0.15, prior=0.7, select="cv").fit(X, y)
-    assert chosen.selection_.scores[0] == 1
-    assert (chosen.a_, chosen.prior_) == (0.15, 0.7)
-    assert chosen.lambda_ == ShallowRAD(a=0.15, prior=0.7, lam="tight").fit(X, y).lambda_
-    assert "gains enough" in chosen.selection_.reason
-
-
-def test_labels_without_meaning_rarely_move_the_default():
-    moved = covered = 0
-    for seed in range(20):
-        X = np.random.default_rng(1000 + seed).standard_normal((300, 5))
-        chosen = ShallowRAD(select="cv").fit(X, codes(40, 15, 245, seed)).selection_
-        moved += chosen.chosen != 0
-        covered += chosen.auc.low < 0.5 < chosen.auc.high
-    assert moved <= 5
-    assert covered >= 17
-
-
-def test_the_reported_auc_does_not_flatter():
-    values = []
-    for seed in range(20):
-        X = np.random.default_rng(1000 + seed).standard_normal((300, 10))
-        model = ShallowRAD(select="cv").fit(X, codes(60, 40, 200, seed))
-        values.append(model.selection_.auc.value)
-    assert abs(np.mean(values) - 0.5) < 0.03
-
-
-def test_a_single_anomaly_is_judged_by_fits_that_have_not_seen_it():
-    X, y, truth = with_labels(30, 1)
-    seen = ShallowRAD(select="cv").fit(X, y).selection_.auc
-    # An anomaly amid the normals: a fit that knew its label would still put it far out.
-    X[y == -1] = X[truth == 1].mean(axis=0)
-    hidden = ShallowRAD(select="cv").fit(X, y).selection_.auc
-    assert seen.value > 0.9
-    assert hidden.value < 0.7
-    assert seen.high - seen.low > 0.9
-
-
-@pytest.mark.parametrize(
-    ("n_normal", "n_anomaly", "criterion", "has_auc"),
-    [
-        (30, 4, "auc", True),
-        (30, 3, "pu risk", True),
-        (30, 1, "pu risk", True),
-        (3, 3, "none", True),
-        (1, 9, "none", False),
-    ],
-)
-def test_the_criterion_is_what_the_labels_allow(n_normal, n_anomaly, criterion, has_auc):
-    X, y, _ = with_labels(n_normal, n_anomaly)
-    chosen = ShallowRAD(select="cv").fit(X, y).selection_
-    assert chosen.criterion == criterion
-    assert (chosen.auc is not None) == has_auc
-    assert ("interval" in str(chosen)) == has_auc
-    assert ("unknown" in str(chosen)) != has_auc
-    if criterion == "none":
-        assert chosen.chosen == 0
-
-
-def test_one_seed_one_choice():
-    X, y, _ = make_contaminated_rows()
-    first, again, other = (
-        ShallowRAD(select="cv", random_state=seed).fit(X, y).selection_ for seed in (1, 1, 2)
-    )
-    assert_array_equal(first.scores, again.scores)
-    assert first.auc == again.auc
-    assert first.chosen == again.chosen
-    assert (first.scores != other.scores).any()
-
-
-def test_labels_matter_to_the_choice():
-    X, y, _ = make_contaminated_rows()
-    there, back = (ShallowRAD(select="cv").fit(X, codes).selection_ for codes in (y, -y))
-    assert (there.scores != back.scores).any()
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_can_choose(loss):
-    X, y, truth = make_contaminated_rows(n_rows=400)
-    model = ShallowRAD(loss, select="cv").fit(X, y)
-    assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.9
-    assert model.selection_.auc.value > 0.8
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"feature_map": "nystroem"}, {"scale": False}, {"fit_intercept": False}],
-    ids=["map", "unscaled", "no intercept"],
-)
-def test_every_model_can_choose(settings):
-    X, y, truth = make_contaminated_rows(n_rows=400)
-    model = ShallowRAD(select="cv", **settings).fit(X, y)
-    assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.75
-
-
-def test_sparse_rows_choose_as_dense_ones():
-    X, y, _ = make_contaminated_rows(n_rows=400)
-    dense, thin = (ShallowRAD(select="cv").fit(Z, y) for Z in (X, sparse.csr_array(X)))
-    assert_allclose(dense.selection_.scores, thin.selection_.scores, atol=1e-3)
-
-
-def test_more_columns_than_rows():
-    rng = np.random.default_rng(0)
-    X, y, truth = make_contaminated_rows(n_rows=120)
-    X = np.hstack([X, 0.1 * rng.standard_normal((120, 500))])
-    model = ShallowRAD(select="cv").fit(X, y)
-    assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.6
-
-
-def test_weights_of_zero_leave_rows_out_of_the_choice():
-    X, y, _ = make_contaminated_rows(n_rows=400)
-    weight = np.ones(400)
-    weight[300:] = 0
-    part = ShallowRAD(select="cv", scale=False).fit(X[:300], y[:300]).selection_
-    whole = ShallowRAD(select="cv", scale=False).fit(X, y, sample_weight=weight).selection_
-    assert_allclose(whole.scores, part.scores)
-
-
-def test_select_is_a_parameter_like_any_other():
-    model = ShallowRAD(select="cv")
-    assert model.get_params()["select"] == "cv"
-    assert clone(model).select == "cv"
-    assert clone(model).set_params(select=None).get_params() == ShallowRAD().get_params()
-
-
-def test_a_chosen_model_can_be_stored(tmp_path):
-    X, y, _ = make_contaminated_rows()
-    model = ShallowRAD(select="cv").fit(X, y)
-    riskad.save(model, tmp_path / "model.riskad")
-    again = riskad.load(tmp_path / "model.riskad")
-    assert_array_equal(again.score_samples(X), model.score_samples(X))
-    assert str(again.selection_) == str(model.selection_)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"select": "CV"}, "Did you mean 'cv'"),
-        ({"select": "cv", "lam": 1.0}, "for lam='theorem', got 1.0. Leave lam at 'theorem'"),
-        ({"select": "cv", "risk": "pu"}, "for risk='rad', got 'pu'.*RADSearchCV"),
-        ({"select": "cv", "penalty": "l1"}, "for penalty='l2', got 'l1'"),
-    ],
-)
-def test_settings_that_leave_nothing_to_choose_are_refused(settings, message):
-    X, y, _ = make_contaminated_rows()
-    with pytest.raises(InputError, match=message):
-        ShallowRAD(**settings).fit(X, y)
+    X = StandardScaler().fit_transform(X)
+    Z = np.column_stack([X, np.ones(len(X))])
+    splitter = PNUStratifiedKFold(5, 2, random_state=0)
+    folds = np.array(list(splitter.folds(y)))
+    thetas = together.solve_together(Z, y, LOSSES["modified_huber"], CANDIDATES, folds)
+    for place, (a, prior, lam) in enumerate(CANDIDATES):
+        model = ShallowRAD(a=a, prior=prior, lam=lam, scale=False)
+        exact = cross_val_score(model, X, y, scoring=labelled_auc, cv=splitter).mean()
+        scored = zip(folds & (y != 0), thetas[:, place], strict=True)
+        aucs = [roc_auc_score(y[held], Z[held] @ theta) for held, theta in scored]
+        assert_allclose(np.mean(aucs), exact, atol=0.005)
 
 
 # --- any detector -----------------------------------------------------------------------------
@@ -444,7 +320,7 @@ def test_a_search_needs_something_to_search():
 def test_a_search_over_networks():
     pytest.importorskip("torch")
     X, y, _ = make_contaminated_rows(n_rows=200)
-    search = RADSearchCV(riskad.DeepRAD(n_steps=5), {"prior": [0.7]}, n_splits=2, n_repeats=1)
+    search = RADSearchCV(riskad.DeepRAD(max_iter=5), {"prior": [0.7]}, n_splits=2, n_repeats=1)
     assert np.isfinite(search.fit(X, y).score_samples(X)).all()
 
 
@@ -453,11 +329,11 @@ def test_a_search_over_networks():
 
 def test_a_nested_evaluation_chooses_inside_and_scores_outside():
     X, y, truth = oblique()
-    found = evaluate_nested(ShallowRAD(select="cv"), X, y, random_state=0)
-    assert found == evaluate_nested(ShallowRAD(select="cv"), X, y, random_state=0)
+    found = evaluate_nested(ShallowRAD(lam="cv"), X, y, random_state=0)
+    assert found == evaluate_nested(ShallowRAD(lam="cv"), X, y, random_state=0)
     assert (found.n_normal, found.n_anomaly) == ((y == 1).sum(), (y == -1).sum())
     new, _, truth = oblique(seed=1)
-    test = auc_with_interval(truth, ShallowRAD(select="cv").fit(X, y).anomaly_score(new)).value
+    test = auc_with_interval(truth, ShallowRAD(lam="cv").fit(X, y).anomaly_score(new)).value
     assert found.low <= test <= found.high
 
 
@@ -474,7 +350,7 @@ def test_no_outer_fold_is_seen_inside():
             return super().score_samples(X)
 
     X, y, _ = make_contaminated_rows(n_rows=300)
-    evaluate_nested(Spy(select="cv"), X, y, n_splits=3, n_repeats=2)
+    evaluate_nested(Spy(lam="cv"), X, y, n_splits=3, n_repeats=2)
     assert len(seen) == 6
 
 

@@ -11,8 +11,8 @@ import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD, StreamingRAD
 from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS, get_risk
-from riskad.detectors.linear.lambda_search import held_out_folds
-from riskad.rows.sources import RowBlocks
+from riskad.metrics.search import held_out_folds
+from riskad.rows.equal_rows import group_equal_rows
 
 LINEAR = [
     *(ShallowRAD(loss, lam=lam, tol=1e-8) for loss in LOSSES for lam in ("theorem", "tight", 0.01)),
@@ -95,7 +95,6 @@ def test_to_linear_scores_and_forests_of_few_rows_a_row_of_weight_w_is_w_rows(mo
         *(ShallowRAD(feature_map=each, lam=0.1, tol=1e-8) for each in LEARNED_FROM_ROWS),
         ShallowRAD(lam="cv"),
         ShallowRAD(risk="pu", lam="cv"),
-        ShallowRAD(select="cv"),
     ],
     ids=str,
 )
@@ -156,9 +155,9 @@ def test_folds_hold_out_rows_whatever_their_weight_or_copies():
     X, y, _ = make_weighted()
     y[np.flatnonzero(y == -1)[1:]] = 0
     weight = np.where(y == -1, 5.0, 1.0)
-    risk = get_risk("rad")
-    assert held_out_folds(RowBlocks(X, y, weight), risk, 0) == []
-    assert held_out_folds(RowBlocks(*repeat(X, y, weight)), risk, 0) == []
+    assert held_out_folds(y, group_equal_rows(X, y)) == []
+    X, y = repeat(X, y, weight)
+    assert held_out_folds(y, group_equal_rows(X, y)) == []
 
 
 def test_beyond_20_000_rows_the_threshold_is_that_of_a_sample():

@@ -121,19 +121,19 @@ def make_detector(cell: Cell, device: str) -> Any:
     from riskad import NNPU, DeepRAD, DeepSAD
 
     seed = seed_of(ROOT, cell["dataset"], cell["trial"], "method")
-    shared = {"scale": False, "check_every": 100, "random_state": seed, "device": device}
+    shared = {"scale": False, "random_state": seed, "device": device}
     network = _NETWORKS[cell["dataset"]]
     if cell["method"] == "sad":
         return DeepSAD(
             module=network["module"],
             learning_rate=1e-3,
-            pretrain_steps=300,
-            n_steps=_SAD_STEPS[cell["dataset"]],
+            pretrain_iter=300,
+            max_iter=_SAD_STEPS[cell["dataset"]],
             **shared,
         )
     rate = cell["anomaly_rate"]
     prior = {"true": 1 - rate, "flipped": rate}.get(cell["prior"], cell["prior"])
-    shared |= {"prior": prior, "n_steps": _N_STEPS, "validation": 0, **network}
+    shared |= {"prior": prior, "max_iter": _N_STEPS, **network}
     if cell["method"] == "nnpu":
         return NNPU(**shared)
     return DeepRAD(loss=cell["loss"], a=cell["a"], **shared)
@@ -217,7 +217,7 @@ def _train_at_once(tasks: Sequence[Task], data: ImageDataset) -> list[Any]:
         **kept_warnings(caught),
     }
     outcomes: list[Any] = []
-    for task, row_scores, n_steps in zip(tasks, scores, trainer.n_steps_.tolist(), strict=True):
+    for task, row_scores, n_steps in zip(tasks, scores, trainer.n_iter_.tolist(), strict=True):
         facts = {
             "seed": task.detector.random_state,
             "normal_class": task.cell["trial"] % N_CLASSES,

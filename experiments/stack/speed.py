@@ -94,7 +94,7 @@ def _risk(f: torch.Tensor, y: torch.Tensor, a: float = 0.1, pi_p: float = 0.8) -
 def _rate_of_stack(
     module: str, X: np.ndarray, rows: np.ndarray, labels: np.ndarray, n_networks: int
 ) -> float:
-    settings = {"scale": False, "n_steps": WARM_UP + MEASURED, "check_every": WARM_UP}
+    settings = {"scale": False, "max_iter": WARM_UP + MEASURED}
     detectors = [DeepRAD(module, random_state=k, **settings) for k in range(n_networks)]
     times = []
 
@@ -104,7 +104,7 @@ def _rate_of_stack(
 
     trainer = StackedTrainer(detectors)
     trainer.fit(X, [rows] * n_networks, [labels] * n_networks, callback=note_time)
-    samples = MEASURED * n_networks * sum(detectors[0].batch)
+    samples = MEASURED * n_networks * sum(detectors[0].batch_size)
     return samples / (times[-1] - times[0])  # the first check ends the warm-up
 
 

@@ -51,7 +51,7 @@ class StackedTrainer:
 
     Attributes
     ----------
-    n_steps_ : int array of shape (K,)
+    n_iter_ : int array of shape (K,)
         The steps that each network was trained for: all of them.
     risk_ : array of shape (checks, K)
         Learning curves: means over the batches since the last check.
@@ -67,7 +67,7 @@ class StackedTrainer:
     def key(detector: Any) -> Hashable:
         """What detectors must share to be trained together: compare with ==."""
         parameters = detector.get_params(deep=False)
-        for name in ("scale", "validation", "warm_start"):
+        for name in ("scale", "validation_fraction"):
             if parameters.get(name):
                 raise InputError(f"{name}={parameters[name]!r} is for a detector's own fit.")
         shared = {
@@ -95,7 +95,7 @@ class StackedTrainer:
         labels : sequence of K arrays
             +1 normal, -1 anomaly, 0 unlabelled, for these rows.
         callback : callable, optional
-            Called with the number of steps at each check (`check_every`).
+            Called with the number of steps at each check, every ten steps.
         """
         first = self.detectors[0]
         self._data = self._on_device(X)
@@ -109,20 +109,18 @@ class StackedTrainer:
                 detector.module,
                 shape,
                 _seed(detector),
-                detector.hidden,
                 scores=scores,
                 centred=scores and _risk(detector).loss.bounded,
             )
             for detector in self.detectors
         ]
         self._stack = stack_networks(networks).to(self._data.device)
-        shared = ("n_steps", "learning_rate", "weight_decay", "schedule", "check_every")
-        settings = Settings(**{name: getattr(first, name) for name in shared})
+        settings = first._settings()
         if not scores:
             self._prepare_sad(settings)
         samplers, criterion = self._samplers_and_criterion()
         self.risk_ = self._train(self._stack, criterion, samplers, settings, callback)
-        self.n_steps_ = np.full(len(self.detectors), settings.n_steps)
+        self.n_iter_ = np.full(len(self.detectors), settings.max_iter)
         return self
 
     def score_samples(self, X: np.ndarray) -> np.ndarray:
@@ -152,8 +150,7 @@ class StackedTrainer:
                 how = {"eta": detector.eta, "eps": detector.eps}
                 criteria.append(SADCriterion(self._centres[k], sampler.kinds, counts, **how))
             else:
-                how = {name: getattr(detector, name) for name in ("guard", "beta", "gamma")}
-                criteria.append(RiskCriterion(_risk(detector), sampler.kinds, **how))
+                criteria.append(RiskCriterion(_risk(detector), sampler.kinds, detector._guard))
             if not torch.equal(sampler.kinds, samplers[0].kinds):
                 raise InputError("networks that are trained together need the same kinds of rows.")
         return samplers, stack_criteria(criteria)
@@ -162,18 +159,18 @@ class StackedTrainer:
         """Train encoders within autoencoders, and find the centres of their representations."""
         first, device = self.detectors[0], self._data.device
         everything = [torch.cat([*pools.values()]).sort().values for pools in self._pools]
-        if first.pretrain_steps:
-            architecture = find_architecture(first.module, first.hidden)
+        if first.pretrain_iter:
+            architecture = find_architecture(first.module)
             # Seeds differ from the encoders', as in DeepSAD.
             seeds = [_seed(detector) + 1 for detector in self.detectors]
-            shape, batch = self._data.shape[1:], {UNLABELLED: sum(first.batch)}
+            shape, batch = self._data.shape[1:], {UNLABELLED: sum(first.batch_size)}
             decoders = stack_networks([build_decoder(architecture, shape, s) for s in seeds])
             samplers = [
                 BatchSampler({UNLABELLED: rows}, batch, seed, device)
                 for rows, seed in zip(everything, seeds, strict=True)
             ]
             both = _Autoencoders(self._stack, decoders).to(device)
-            settings = replace(settings, n_steps=int(first.pretrain_steps))
+            settings = replace(settings, max_iter=int(first.pretrain_iter))
             self._train(both, mean_square, samplers, settings)
         outputs = self._evaluate_own([rows.numpy() for rows in everything])
         self._centres = torch.stack(
@@ -198,11 +195,11 @@ class StackedTrainer:
         stack.train()
         # Unlike a detector's own fit, a stack may use algorithms that differ in the last digits.
         with torch.backends.cudnn.flags(enabled=True, deterministic=False, benchmark=False):
-            for step in range(settings.n_steps):
+            for step in range(settings.max_iter):
                 if step % DRAWN_STEPS == 0:
                     steps = torch.arange(step, step + DRAWN_STEPS, device=device)[:, None]
                     drawn = torch.stack([sampler(steps) for sampler in samplers], dim=1)
-                optimiser.param_groups[0]["lr"] = settings.rate(step)
+                optimiser.param_groups[0]["lr"] = settings.learning_rate
                 x = read_rows(self._data, drawn[step % DRAWN_STEPS])
                 with torch.autocast("cuda", torch.bfloat16, enabled=half):
                     outputs = stack(x)
@@ -211,7 +208,7 @@ class StackedTrainer:
                 losses.objective.sum().backward()
                 optimiser.step()
                 values.append(losses.value)
-                if (step + 1) % settings.check_every == 0 or step + 1 == settings.n_steps:
+                if (step + 1) % settings.check_every == 0 or step + 1 == settings.max_iter:
                     curves.append(torch.stack(values).mean(0))
                     values.clear()
                     if callback is not None:
@@ -303,12 +300,12 @@ def _risk(detector: Any) -> Risk:
 def _batch_sizes(detector: Any, counts: dict[int, int]) -> dict[int, int]:
     """Rows of each kind in a batch; 0 for kinds that are not used, or for DeepSAD not there."""
     if isinstance(detector, NNPU):
-        b_p, b_u = detector.batch
+        b_p, b_u = detector.batch_size
         return dict(zip(BATCH_ORDER, (b_p, 0, b_u), strict=True))
     used = (
         {kind for kind, count in counts.items() if count}
         if isinstance(detector, DeepSAD)
         else _risk(detector).kinds()
     )
-    sizes = zip(BATCH_ORDER, detector.batch, strict=True)
+    sizes = zip(BATCH_ORDER, detector.batch_size, strict=True)
     return {kind: size if kind in used else 0 for kind, size in sizes}

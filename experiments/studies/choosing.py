@@ -1,8 +1,4 @@
-"""What choices are worth on the paper's sets: lambda, a and the prior, and trees over lines.
-
-`choosing`: ShallowRAD(select="cv") beside the defaults and beside the tight lambda, to which ties
-go, all with modified Huber loss (`results/theory/choosing.md`). A set is worse where the mean gain
-of its trials over the defaults is below minus its standard error.
+"""What choices are worth on the paper's sets: lambda, and trees over lines.
 
 `lambda-rules`: 70 % of the rows are for training, some of them labelled: 5 % at random, as in the
 paper ("5 %"), or a number of anomalies with ten times as many normals ("2 + 20"). Splits are this
@@ -16,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,12 +20,10 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.datasets import PAPER_SETS, load_adbench, make_split
-from experiments.runner import Cell, Experiment, NotAvailable, seed_of
+from experiments.runner import Cell, Experiment, NotAvailable
 from experiments.summaries import (
     DATA,
     Row,
-    commits,
-    difference,
     grid,
     group,
     json_page,
@@ -38,89 +32,6 @@ from experiments.summaries import (
 )
 from riskad import BoostedRAD, ForestRAD, ShallowRAD
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
-
-# --- a, the prior and lambda, all at once ----------------------------------------------------
-
-_WAYS: dict[str, dict[str, Any]] = {
-    "default": {"lam": "theorem"},
-    "tight": {"lam": "tight"},
-    "chosen": {"select": "cv"},
-}
-_TARGETS = {"gain": 0.008, "sets_worse": 5, "coverage": 0.9, "time_ratio": 20}
-_BANDS = {"1": (1, 1), "2 to 3": (2, 3), "4 to 9": (4, 9), "10 or more": (10, np.inf)}
-
-
-def run_choosing(cell: Cell) -> dict[str, Any]:
-    """Return AUC on test rows and seconds of each way, and the interval that was reported."""
-    split = make_split(cell["dataset"], cell["trial"])
-    seed = seed_of(0, cell["dataset"], cell["trial"], "method")
-    metrics: dict[str, Any] = {"n_anomaly": int((split.y_train == ANOMALY).sum())}
-    for way in ("default", *_WAYS):  # the first fit warms caches
-        model = ShallowRAD("modified_huber", random_state=seed, **_WAYS[way])
-        start = time.perf_counter()
-        model.fit(split.X_train, split.y_train)
-        metrics[f"{way}_seconds"] = time.perf_counter() - start
-        scores = model.score_samples(split.X_test)
-        metrics[way] = float(roc_auc_score(split.truth_test == ANOMALY, -scores))
-    auc = model.selection_.auc
-    metrics |= {"low": auc.low, "reported": auc.value, "high": auc.high}
-    return metrics | {"kept_default": bool(model.selection_.chosen == 0)}
-
-
-def choosing_figures(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return gains and coverage over all sets, and by set."""
-    sets: dict[str, Any] = {
-        name: _of_set(trials) for name, trials in group(rows, "dataset").items()
-    }
-    ratios = [each["time_ratio"] for each in sets.values()]
-    total = mean(rows, "chosen_seconds") / mean(rows, "default_seconds")
-    bands = {
-        name: [row for row in rows if least <= row["n_anomaly"] <= most]
-        for name, (least, most) in _BANDS.items()
-    }
-    figures = {
-        "tuned_on": "splits of root seeds 101 and 102 only",
-        "targets": _TARGETS,
-        "auc": {way: fmean(each["auc"][way] for each in sets.values()) for way in _WAYS},
-        "gain": mean(sets.values(), "gain"),
-        "sets_worse": [name for name, each in sets.items() if each["worse"]],
-        "trials": len(rows),
-        "coverage": fmean(map(_covers, rows)),
-        "by_n_anomaly": {
-            name: {
-                "trials": len(band),
-                "coverage": fmean(map(_covers, band)),
-                "width": mean(band, "high") - mean(band, "low"),
-            }
-            for name, band in bands.items()
-            if band
-        },
-        "time_ratio": {"total": total, "median_set": median(ratios), "slowest_set": max(ratios)},
-        "sets": sets,
-        "commits": commits(rows),
-    }
-    return rounded(figures)
-
-
-def _of_set(trials: Sequence[Row]) -> dict[str, Any]:
-    gain = difference([row["chosen"] - row["default"] for row in trials])
-    return {
-        "n_anomaly": mean(trials, "n_anomaly"),
-        "auc": {way: mean(trials, way) for way in _WAYS},
-        "gain": gain["mean"],
-        "gain_se": gain["se"],
-        "worse": gain["mean"] < -gain["se"],
-        "kept_default": sum(row["kept_default"] for row in trials),
-        "reported": mean(trials, "reported"),
-        "trials": len(trials),
-        "covered": sum(map(_covers, trials)),
-        "time_ratio": median(row["chosen_seconds"] / row["default_seconds"] for row in trials),
-    }
-
-
-def _covers(row: Row) -> bool:
-    return bool(row["low"] <= row["chosen"] <= row["high"])
-
 
 # --- rules for lambda ------------------------------------------------------------------------
 
@@ -226,16 +137,6 @@ def tree_figures(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 EXPERIMENTS = (
-    Experiment(
-        name="choosing",
-        title="What it is worth to choose a, prior and lambda from the data",
-        cells=grid(trial=range(30), dataset=PAPER_SETS),
-        run_cell=run_choosing,
-        report=json_page("choosing.json", choosing_figures),
-        folder="theory",
-        needs=DATA,
-        minutes="5 minutes",
-    ),
     Experiment(
         name="lambda-rules",
         title="How the rules for lambda rank held-out rows, by number of labels",

@@ -31,7 +31,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 from scipy.stats import beta
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
 
 from experiments.canvas import BLUE, GREY, ORANGE, blank_figure, draw, write_svgs
 from experiments.datasets import PAPER_SETS, Split, make_split
@@ -43,7 +43,6 @@ from riskad.decisions.calibration import Calibration
 from riskad.decisions.capacity import review_rows
 from riskad.decisions.conformal import select_at_fdr
 from riskad.decisions.score_line import intercepts
-from riskad.metrics.probabilities import brier_score, log_score
 
 # --- probabilities -------------------------------------------------------------------------
 
@@ -66,11 +65,14 @@ def run_probabilities(cell: Cell) -> dict[str, Any]:
         "sigmoid": expit(s),
         "min-max": np.clip((s - unlabelled[0]) / (unlabelled[-1] - unlabelled[0]), 0, 1),
     }
-    truth = split.truth_test
+    truth, odd = split.truth_test, split.truth_test == ANOMALY
     small = model.p_values(split.X_test)[truth != ANOMALY] <= _LEVEL
     return {
-        **{f"brier {way}": float(brier_score(truth, p).value) for way, p in probabilities.items()},
-        **{f"log {way}": float(log_score(truth, p).value) for way, p in probabilities.items()},
+        **{f"brier {way}": float(brier_score_loss(odd, p)) for way, p in probabilities.items()},
+        **{
+            f"log {way}": float(log_loss(odd, np.clip(p, 1e-12, 1 - 1e-12)))
+            for way, p in probabilities.items()
+        },
         **{f"bins {way}": _binned(truth == ANOMALY, probabilities[way]) for way in _DRAWN},
         "small_p": float(small.mean()),
         "true_rate": split.anomaly_rate,

@@ -32,7 +32,7 @@ torch.set_num_threads(1)
 K, B = 3, 6
 SHAPES = {"mlp": (7,), "lenet-mnist": (1, 8, 8), "lenet-fmnist": (1, 12, 9)}
 SHAPES["lenet-cifar10"] = (3, 16, 16)
-QUICK = {"n_steps": 12, "check_every": 3, "learning_rate": 3e-3, "scale": False, "device": "cpu"}
+QUICK = {"max_iter": 12, "learning_rate": 3e-3, "scale": False, "device": "cpu"}
 
 
 def random(*shape, seed=7):
@@ -43,20 +43,18 @@ def random(*shape, seed=7):
 
 DETECTORS = {
     "rad": [
-        DeepRAD("lenet-mnist", batch=(8, 6, 16), loss="logistic", random_state=1, **QUICK),
-        DeepRAD("lenet-mnist", batch=(8, 6, 16), loss="sigmoid", a=0.5, prior=0.9, **QUICK),
-        DeepRAD("lenet-mnist", batch=(8, 6, 16), loss="squared", random_state=3, **QUICK),
+        DeepRAD("lenet-mnist", batch_size=(8, 6, 16), loss="logistic", random_state=1, **QUICK),
+        DeepRAD("lenet-mnist", batch_size=(8, 6, 16), loss="sigmoid", a=0.5, prior=0.9, **QUICK),
+        DeepRAD("lenet-mnist", batch_size=(8, 6, 16), loss="squared", random_state=3, **QUICK),
     ],
-    "cosine": [
-        DeepRAD("lenet-cifar10", schedule="cosine", random_state=k, **QUICK) for k in range(3)
-    ],
-    "pu": [NNPU("lenet-fmnist", batch=(8, 16), random_state=k, **QUICK) for k in range(3)],
+    "cifar10": [DeepRAD("lenet-cifar10", random_state=k, **QUICK) for k in range(3)],
+    "pu": [NNPU("lenet-fmnist", batch_size=(8, 16), random_state=k, **QUICK) for k in range(3)],
     "sad": [
-        DeepSAD("lenet-mnist", pretrain_steps=6, batch=(4, 4, 8), random_state=k, **QUICK)
+        DeepSAD("lenet-mnist", pretrain_iter=6, batch_size=(4, 4, 8), random_state=k, **QUICK)
         for k in range(3)
     ],
-    "tables": [DeepRAD(hidden=(16, 8), random_state=k, **QUICK) for k in range(3)],
-    "sad, tables": [DeepSAD(hidden=(16, 8), random_state=k, **QUICK) for k in range(3)],
+    "tables": [DeepRAD((16, 8), random_state=k, **QUICK) for k in range(3)],
+    "sad, tables": [DeepSAD((16, 8), random_state=k, **QUICK) for k in range(3)],
 }
 
 
@@ -84,7 +82,7 @@ def test_a_cell_by_the_plain_trainer_and_by_the_stack(kind):
         expected = alone.score_samples(X)
         np.testing.assert_allclose(scores[k], expected, rtol=1e-3, atol=1e-3 * np.ptp(expected))
         np.testing.assert_allclose(trainer.risk_[:, k], alone.history_["risk"], rtol=1e-3)
-        assert trainer.n_steps_[k] == alone.n_steps_
+        assert trainer.n_iter_[k] == alone.n_iter_
 
 
 @pytest.mark.parametrize("kind", ["rad", "pu", "sad"])
@@ -98,17 +96,16 @@ def test_a_stack_of_one_network_computes_what_the_plain_trainer_computes(kind):
 
 def test_settings_that_must_agree():
     for detectors, message in (
-        ([DeepRAD(**QUICK), DeepRAD(**QUICK | {"n_steps": 6})], "n_steps"),
+        ([DeepRAD(**QUICK), DeepRAD(**QUICK | {"max_iter": 6})], "max_iter"),
         ([DeepRAD(**QUICK), NNPU(**QUICK)], "DeepRAD.*NNPU"),
         ([DeepRAD()], "scale=True is for a detector's own fit"),
-        ([DeepRAD(validation=0.2, **QUICK)], "validation=0.2"),
-        ([DeepRAD(warm_start=True, **QUICK)], "warm_start"),
+        ([DeepRAD(validation_fraction=0.2, **QUICK)], "validation_fraction=0.2"),
     ):
         with pytest.raises(InputError, match=message):
             StackedTrainer(detectors)
     key = StackedTrainer.key
     assert key(DeepRAD(prior=0.9, loss="sigmoid", **QUICK)) == key(DeepRAD(a=0.5, **QUICK))
-    assert key(DeepRAD(hidden=[4], **QUICK)) == key(DeepRAD(hidden=(4,), **QUICK))
+    assert key(DeepRAD([4], **QUICK)) == key(DeepRAD((4,), **QUICK))
 
 
 def test_labels_that_cannot_be_trained_on():

@@ -160,12 +160,6 @@ def test_priors_come_out_again(dataset):
 
 
 @pytest.mark.needs_data
-def test_choices_come_out_again():
-    figures = choosing.choosing_figures(run("choosing", dataset="vertebral"))["sets"]
-    assert_same(figures["vertebral"], committed("theory/choosing.json")["sets"]["vertebral"])
-
-
-@pytest.mark.needs_data
 def test_rules_for_lambda_come_out_again():
     """The committed file has means over all sets only; these AUCs are of the same code."""
     (row,) = run("lambda-rules", dataset="vertebral", budget="2 + 20", trial=0)

@@ -112,7 +112,7 @@ def _fit_table(name):
         "shallow": {"lam": 0.1},
         "boosted": {"max_iter": 5},
         "auto": {"budget": 60.0},
-        "deep": {"hidden": (4,), "n_steps": 5},
+        "deep": {"module": (4,), "max_iter": 5},
     }[name]
     labels = {"label": "status", "normal": "ok", "anomaly": "fraud"}
     fit = fit_table(frame(), **labels, id="txid", model=name, settings=settings)

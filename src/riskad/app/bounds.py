@@ -28,9 +28,6 @@ def bounds_of(
 ) -> FittedBounds:
     """The bounds of a model fitted to rows X with labels y (see `fitted_bounds`).
 
-    With `select`, a and prior are the chosen values; the bounds do not account for choosing them on
-    the same rows.
-
     Examples
     --------
     >>> import numpy as np

@@ -32,8 +32,6 @@ from riskad.tables.cells import BLANK, to_text
 from riskad.tables.labelled import KeptRows
 from riskad.tables.notes import catch_kinds
 
-__all__ = ["ColumnEffect", "ExplainReport", "explain_fit", "explain_table", "with_reasons"]
-
 _SECONDS = 30.0  # after which no further row is explained, unless requested or there is a budget
 _LATER = 0.25  # of the budget of a fit, which explaining it may take in addition
 _ROWS, _ROWS_IF_SLOW = 100, 20  # to measure the importance of columns
@@ -70,32 +68,15 @@ def explain_table(
     source: str = "table",
     progress: Progress = lambda _: None,
 ) -> tuple[pl.DataFrame, ExplainReport]:
-    """Explain the most suspicious rows of a table, or those that are named.
+    """Explain the most suspicious rows of a table, or those that have one of the values `only`.
 
-    Scores that the table already holds are computed again.
+    These are values of the column `id`; without such a column, numbers of rows, counted from 1.
+    Scores that the table already holds are computed again. `rows` and `reasons` are how many rows
+    to explain, and how many columns of each to report.
 
-    Parameters
-    ----------
-    model
-        A model from `riskad.fit_table`.
-    frame
-        The table.
-    id
-        Column that names the rows; no error if it is missing.
-    rows, reasons
-        How many rows to explain, and how many columns of each to report.
-    only
-        Explain all rows that have one of these values in the column `id`, instead of the most
-        suspicious ones. Without such a column, the values are numbers of rows, counted from 1.
-    source, progress
-        Name of the table in the report; a function that is called with each step.
-
-    Returns
-    -------
-    tuple
-        A table with a line for each of these rows and each column the model uses: its value, the
-        usual value, and what it adds to the anomaly score. And a report with the first reasons, and
-        the importance of all columns over a sample of the table.
+    Returns a table with a line for each of these rows and each column the model uses: its value,
+    the usual value, and what it adds to the anomaly score. And a report with the first reasons, and
+    the importance of all columns over a sample of the table.
     """
     if not frame.height:
         raise InputError("The table has a header but no rows.")
@@ -168,21 +149,10 @@ def _no_such_row(names: pl.Series, id: str | None, value: str) -> InputError:
 
 
 def with_reasons(suspects: Sequence[Suspect], reasons: Reasons | None, n: int) -> list[Suspect]:
-    """Return rows with their n first reasons; rows that were not explained have none.
-
-    Parameters
-    ----------
-    suspects
-        Rows in the order of `reasons`, which may have fewer.
-    reasons
-        Why they are suspicious.
-    n
-        Number of reasons of each row.
-    """
+    """Return rows with their n first reasons; `reasons`, in the same order, may be of fewer."""
     rows = list(suspects)
-    if reasons is None:
-        return rows
-    for i in range(min(len(rows), len(reasons))):
+    for i in range(0 if reasons is None else min(len(rows), len(reasons))):
+        assert reasons is not None
         first = reasons.top(i, n)
         others = float(reasons.contributions[i].sum()) - sum(each.adds for each in first)
         rows[i] = replace(rows[i], reasons=first, others=others)
@@ -194,16 +164,16 @@ def _reason_table(suspects: Sequence[Suspect], found: Reasons, id: str | None) -
     kinds = {"row": pl.Int64, "id": pl.String, "anomaly_score": pl.Float64, "column": pl.String}
     kinds |= {"value": pl.String, "usual": pl.String, "adds": pl.Float64}
     lines = [
-        (s.row, s.id, s.anomaly_score, r.column, _cell(r.value), _cell(r.usual), r.adds, r.error)
+        (
+            *(s.row, s.id, s.anomaly_score, r.column),
+            *(None if value is None else str(value) for value in (r.value, r.usual)),
+            *(r.adds, r.error),
+        )
         for i, s in enumerate(suspects)
         for r in found.of(i)
     ]
     table = pl.DataFrame(lines, schema=kinds | {"standard_error": pl.Float64}, orient="row")
     return table if id is not None else table.drop("id")
-
-
-def _cell(value: float | str | None) -> str | None:
-    return None if value is None else str(value)
 
 
 # --- columns of a fit --------------------------------------------------------------------
@@ -238,24 +208,11 @@ def explain_fit(
     top: int,
     start: float,
 ) -> FitReasons:
-    """Explain the most suspicious rows once, and summarise the effects of columns.
+    """Explain the `top` most suspicious rows once, and summarise the effects of columns.
 
-    Parameters
-    ----------
-    model
-        The fitted pipeline.
-    kept
-        Rows in memory; some of them show the effects if a detector computes these exactly.
-    ranked, top
-        Unlabelled rows, the most suspicious first, and how many of them need reasons.
-    start
-        Start of the fit, by `time.perf_counter`: explaining takes the rest of its budget, or a bit
-        more.
-
-    Returns
-    -------
-    FitReasons
-        The effects and the reasons.
+    `ranked` are the unlabelled rows, the most suspicious first. Rows in memory (`kept`) show the
+    effects if a detector computes these exactly. The fit started at `start` by `time.perf_counter`:
+    explaining takes the rest of its budget, or a bit more.
     """
     preparer, detector = model[0], model[1]
     worst = ranked.head(max(top, _SUSPICIOUS_ROWS))
@@ -264,7 +221,11 @@ def explain_fit(
     with no_warnings():
         reasons = explain_rows(model, rows, seconds=_seconds_for(detector, start))
         if detector._contributions(one_row) is not None:  # rows cost almost nothing
-            shown, effects_of = _explain_random_rows(model, kept)
+            unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
+            everyone = kept.parsed if kept.complete or not unlabelled.height else unlabelled
+            n = min(everyone.height, _EFFECT_ROWS)
+            shown = explain_rows(model, everyone.sample(n, seed=detector._seed))
+            effects_of = "all rows" if n == everyone.height else f"{n:,} rows at random"
             sizes = np.abs(shown.contributions).mean(axis=0)
         else:
             wanted = min(rows.height, _SUSPICIOUS_ROWS)
@@ -287,20 +248,12 @@ def _seconds_for(detector: Detector, start: float) -> float:
     return max(budget - (time.perf_counter() - start), _LATER * budget)
 
 
-def _explain_random_rows(model: Pipeline, kept: KeptRows) -> tuple[Reasons, str]:
-    unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
-    rows = kept.parsed if kept.complete or not unlabelled.height else unlabelled
-    sampled = rows.sample(min(rows.height, _EFFECT_ROWS), seed=model[1].random_state or 0)
-    which = "all rows" if sampled.height == rows.height else f"{sampled.height:,} rows at random"
-    return explain_rows(model, sampled), which
-
-
 def suspicious_value(reasons: Reasons, j: int) -> str:
     """Return which values of a column go with high scores: a text, or a range of numbers."""
     values, adds, usual = reasons.values[:, j], reasons.contributions[:, j], reasons.usual[j]
     if part := _suspicious_part(reasons, j):
         return part
-    filled = np.array([plain_value(value) is not None for value in values])
+    filled = ~np.array([value is None or value != value for value in values.tolist()], dtype=bool)
     ends = reasons.ends(j)
     if ends is None:
         means = {value: adds[values == value].mean() for value in set(values[filled])}
@@ -328,6 +281,8 @@ def suspicious_value(reasons: Reasons, j: int) -> str:
 
 def _suspicious_part(reasons: Reasons, j: int) -> str:
     """The weekday, month, day or hour that adds most, where such a part of a date counts most."""
+    if not reasons.has_parts(j):
+        return ""
     adds: dict[str, float] = {}
     for row, added in enumerate(reasons.contributions[:, j]):
         part = reasons.part_in_words(row, j, plain_value(reasons.values[row, j]))

@@ -116,15 +116,9 @@ def hold_out(
 ) -> Evidence:
     """Return what labelled rows show that a fit has not seen, or that are later than those it has.
 
-    Parameters
-    ----------
-    model
-        The fitted pipeline. A detector that held out rows itself has a calibration.
-    rows, scores
-        Rows in memory, and their anomaly scores by the model.
-    anomaly_rate, sampling
-        The anomaly rate of the unlabelled rows, if it is known, and how rows were chosen for
-        labelling: a word, or one for each row.
+    `scores` are anomaly scores of the rows by the fitted model. `anomaly_rate` is that of the
+    unlabelled rows, if it is known, and `sampling` how rows were chosen for labelling: a word, or
+    one for each row.
     """
     if rows.periods is None:
         return _by_folds(model, rows, scores, anomaly_rate, sampling)
@@ -170,7 +164,7 @@ def _by_folds(
 ) -> Evidence:
     preparer, detector = model[0], model[1]
     codes, groups = rows.codes, rows.groups
-    why_no_auc = _too_few(codes) or _too_few_groups(codes, groups, preparer.group)
+    why_no_auc = _too_few(codes, groups, preparer.group)
     if hasattr(detector, "calibration_"):  # it may have sampled the unlabelled rows
         calibration = detector.calibration_.over(scores[codes == UNLABELLED])
         auc = getattr(detector, "auc_", None)
@@ -178,8 +172,11 @@ def _by_folds(
             why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
         held_out = _in_order(calibration, rows)
     else:
+        # The kinds of the columns are fixed; medians and levels are found again in each fold.
+        template, seed = make_pipeline(preparer.refit(), detector), detector.random_state
+        splits = cross_splits(codes, random_state=seed, groups=groups)
         try:
-            held_out = _score_folds(model, rows, scores)
+            held_out = cross_scores(template, rows.parsed, codes, scores, splits, seed)
         except InputError as error:
             held_out = np.full(len(codes), np.nan)
             reason = str(error).splitlines()[0]
@@ -191,17 +188,18 @@ def _by_folds(
     evidence = Evidence(calibration, None if why_no_auc else auc, why_no_auc, held_out=held_out)
     if evidence.auc is None or not calibration.seems_chosen:
         return evidence
-    return _allow_for_choice(evidence, preparer, rows, detector._seed or 0)
-
-
-def _score_folds(
-    model: Pipeline, rows: TrainingRows, scores: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    # The kinds of the columns are fixed; medians and levels are found again in each fold.
-    template = make_pipeline(model[0].refit(), model[1])
-    seed = model[1].random_state
-    splits = cross_splits(rows.codes, random_state=seed, groups=rows.groups)
-    return cross_scores(template, rows.parsed, rows.codes, scores, splits, seed)
+    # Widen the interval of the AUC to that of rows weighted towards the unlabelled ones.
+    labelled = codes != UNLABELLED
+    counts = ~rows.repeats[labelled]
+    if not np.array_equal(calibration.codes, codes[labelled][counts]):  # not all were held out
+        return evidence
+    weighed = weigh_labelled(preparer.matrix(rows.parsed), codes, detector._seed)
+    if weighed is None or not weighed.clear:
+        return evidence
+    wider, weighted = auc_with_weights(
+        evidence.auc, calibration.scores, calibration.codes, weighed.weights[counts]
+    )
+    return replace(evidence, auc=wider, weighted_auc=weighted, beyond=weighed.beyond)
 
 
 def _calibrate(
@@ -225,22 +223,6 @@ def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.floa
     return auc_with_interval(calibration.codes, calibration.scores, groups=groups)
 
 
-def _allow_for_choice(
-    evidence: Evidence, preparer: TablePreparer, rows: TrainingRows, seed: int
-) -> Evidence:
-    """Widen the interval of the AUC to that of rows weighted towards the unlabelled ones."""
-    codes, labelled = evidence.calibration.codes, rows.codes != UNLABELLED
-    counts = ~rows.repeats[labelled]
-    if not np.array_equal(codes, rows.codes[labelled][counts]):  # not all were held out
-        return evidence
-    weighed = weigh_labelled(preparer.matrix(rows.parsed), rows.codes, seed)
-    if evidence.auc is None or weighed is None or not weighed.clear:
-        return evidence
-    weights, scores = weighed.weights[counts], evidence.calibration.scores
-    wider, weighted = auc_with_weights(evidence.auc, scores, codes, weights)
-    return replace(evidence, auc=wider, weighted_auc=weighted, beyond=weighed.beyond)
-
-
 def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float64] | None:
     """The held-out scores in the order of the rows; None if some labelled rows have none."""
     single = (rows.codes != UNLABELLED) & ~rows.repeats
@@ -255,16 +237,11 @@ def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float6
     return scores
 
 
-def _too_few(codes: Codes) -> str:
-    """Why the labels do not allow an AUC, if so."""
+def _too_few(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
+    """Why the labels, or groups that are held out as a whole, do not allow an AUC, if so."""
     counts = count_labels(codes)
-    if min(counts.normal, counts.anomaly) >= FEWEST_FOR_AUC:
-        return ""
-    return f"it takes {FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
-
-
-def _too_few_groups(codes: Codes, groups: NDArray[np.intp] | None, column: str | None) -> str:
-    """Why groups that are held out as a whole do not allow an AUC, if so."""
+    if min(counts.normal, counts.anomaly) < FEWEST_FOR_AUC:
+        return f"it takes {FEWEST_FOR_AUC} labelled rows of each kind; there are {counts}"
     if groups is None or labelled_folds(codes, 2, groups=groups):
         return ""
     n, m = (count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))

@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 FORMAT = "riskad-model"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
@@ -311,11 +311,13 @@ def _way_out(model: BaseEstimator) -> str:
     """Alternatives for a model that cannot be saved."""
     if hasattr(model, "best_estimator_"):
         return " Save its best_estimator_."
-    if _class_name(model).startswith(_NETWORKS) and not isinstance(model.module, str):
+    if _class_name(model).startswith(_NETWORKS) and not isinstance(
+        model.module, (str, list, tuple)
+    ):
         return (
-            " Choose a named architecture, such as module='mlp' with hidden; or save it without "
-            "its code, model.set_params(module=None), and give the module to the loaded model, "
-            "set_params(module=...)."
+            " Choose a named architecture, such as module='mlp', or sizes of layers; or save "
+            "it without its code, model.set_params(module=None), and give the module to the loaded "
+            "model, set_params(module=...)."
         )
     return ""
 

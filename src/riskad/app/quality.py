@@ -9,8 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskad.decisions.calibration import Calibration
-from riskad.metrics.probabilities import Reliability, reliability
-from riskad.metrics.ranking import Curve, precision_recall_with_interval, roc_with_interval
+from riskad.metrics.ranking import (
+    Curve,
+    Reliability,
+    precision_recall_with_interval,
+    reliability,
+    roc_with_interval,
+)
 
 FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
 _FEWEST_FOR_RELIABILITY = 5
@@ -43,7 +48,17 @@ def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
         return None
     codes, scores = calibration.codes, calibration.scores
     rate, effect = calibration.rate, calibration.group_effect
-    reliable, why_not = _reliability(calibration, min(n, m))
+    reliable, why_not = None, ""
+    if rate is None:
+        why_not = "that takes an anomaly rate, which these labels do not tell"
+    elif min(n, m) < _FEWEST_FOR_RELIABILITY:
+        why_not = (
+            f"that takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind, and there "
+            f"are {min(n, m)} of the rarer kind"
+        )
+    else:
+        probabilities = calibration.anomaly_probability(scores)
+        reliable = reliability(codes, probabilities, calibration.pi_n, _RELIABILITY_BINS)
     return HeldOutQuality(
         roc=roc_with_interval(codes, scores, effect=effect),
         precision_recall=precision_recall_with_interval(codes, scores, rate, effect=effect),
@@ -51,18 +66,6 @@ def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
         reliability=reliable,
         why_no_reliability=why_not,
     )
-
-
-def _reliability(calibration: Calibration, fewest: int) -> tuple[Reliability | None, str]:
-    if calibration.rate is None:
-        return None, "that takes an anomaly rate, which these labels do not tell"
-    if fewest < _FEWEST_FOR_RELIABILITY:
-        return None, (
-            f"that takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind, and there "
-            f"are {fewest} of the rarer kind"
-        )
-    probabilities = calibration.anomaly_probability(calibration.scores)
-    return reliability(calibration.codes, probabilities, calibration.pi_n, _RELIABILITY_BINS), ""
 
 
 # --- how scores spread -------------------------------------------------------------------
@@ -106,15 +109,10 @@ def count_scores(
     if not low < high:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, _BINS + 1)
-    return ScoreDistribution(
-        edges.tolist(), [_kind_scores(kind, *each, edges) for kind, each in kinds.items()]
-    )
-
-
-def _kind_scores(
-    kind: str, scores: NDArray[Any], rows: int, edges: NDArray[np.float64]
-) -> KindScores:
-    """Count scores in bins; those kept may be quantiles of more rows."""
-    counts, _ = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)
-    counts = np.rint(counts * (rows / len(scores))).astype(int)
-    return KindScores(kind, rows, counts.tolist(), scores.tolist() if rows <= _FEW else [])
+    found = []
+    for kind, (each, rows) in kinds.items():
+        counts, _ = np.histogram(np.clip(each, edges[0], edges[-1]), edges)
+        # Scores that were kept may be quantiles of more rows.
+        counts = np.rint(counts * (rows / len(each))).astype(int)
+        found.append(KindScores(kind, rows, counts.tolist(), each.tolist() if rows <= _FEW else []))
+    return ScoreDistribution(edges.tolist(), found)

@@ -75,42 +75,25 @@ class Reason:
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """What each column of some rows adds to their anomaly scores.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        Columns of the user's table that the model uses.
-    values : ndarray of shape (n_rows, n_columns)
-        Values of the rows: numbers in their own units, text as text.
-    usual : tuple
-        Values of the usual row, by column.
-    contributions : ndarray of shape (n_rows, n_columns)
-        What each column adds; positive values make a row more anomalous. `base` plus the sum of a
-        row is its `anomaly_score`.
-    errors : ndarray of shape (n_rows, n_columns)
-        Standard errors of the contributions; 0 if they are exact.
-    base : float
-        Anomaly score of the usual row.
-    anomaly_score : ndarray of shape (n_rows,)
-        Anomaly scores of the rows.
-    described_by : dict
-        By name, the `riskad.tables.kinds.base.Column` that shows values of a column as the
-        user knows them; empty for models of matrices.
-    parts : dict
-        By name of a column of dates or times, the part that counts most in each row: its weekday,
-        for instance, or the time that has elapsed.
-    """
+    """What each column of some rows adds to their anomaly scores."""
 
     columns: tuple[str, ...]
+    """Columns of the user's table that the model uses."""
     values: NDArray[Any]
+    """(rows, columns): numbers in their own units, text as text."""
     usual: tuple[Value, ...]
+    """Values of the usual row."""
     contributions: Floats
+    """(rows, columns): what each adds; positive values make a row more anomalous."""
     errors: Floats
+    """Their standard errors; 0 if they are exact."""
     base: float
+    """Anomaly score of the usual row; with the sum of a row's contributions, that of the row."""
     anomaly_score: Floats
     described_by: Mapping[str, Column | DerivedColumn] = field(default_factory=dict)
+    """By name, what shows values of a column as the user knows them; empty for matrices."""
     parts: Mapping[str, list[str]] = field(default_factory=dict)
+    """By name of a column of dates, the part that counts most in each row: its weekday, say."""
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -136,6 +119,10 @@ class Reasons:
             shown_usual = self.part_in_words(row, j, usual) or shown_usual
         adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
         return Reason(self.columns[j], shown, shown_usual, adds, error)
+
+    def has_parts(self, j: int) -> bool:
+        """Whether a column is one of dates or times."""
+        return self.columns[j] in self.parts
 
     def part_in_words(self, row: int, j: int, value: Value) -> str:
         """Name the part of a date that counts most in a row: Saturday, if the value is one."""
@@ -314,14 +301,8 @@ def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> N
     Medians and most frequent texts can make a row like no other: one between two groups of rows, or
     a payment on a Sunday. If it is more suspicious than half of the rows, it is replaced. Of the
     less suspicious half, take the row in the middle and the rows most like it, 25 in all: their
-    medians and most frequent texts are then the usual row. No row itself is kept.
-
-    Parameters
-    ----------
-    model
-        A fitted pipeline of a `TablePreparer` and a detector; its preparer is changed.
-    parsed, scores
-        Training rows from `TablePreparer.parse`, and their anomaly scores.
+    medians and most frequent texts are then the usual row. No row itself is kept. `parsed` are the
+    training rows; the preparer of the model is changed.
     """
     preparer, detector = model[0], model[1]
 
@@ -413,8 +394,7 @@ def _rows_of_matrix(model: Any, X: Any, background: Any) -> _Rows:
             "table or a matrix."
         )
     levels = getattr(model, "schema_", TableSchema()).levels
-    matrix = _as_matrix(model, X)
-    reference = _usual_features(model, background, levels)
+    matrix, reference = _as_matrix(model, X), _usual_features(model, background, levels)
     width = matrix.shape[1]
     if len(reference) != width:
         raise InputError(

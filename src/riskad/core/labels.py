@@ -101,8 +101,9 @@ def read_codes(y: Any) -> Codes:
     """The codes of `y` as `check_codes` reads them, but a `y` of only 0 and 1 is accepted."""
     from sklearn.utils import column_or_1d  # here, so that importing this module stays light
 
+    y = _on_host(y)
     try:
-        values = column_or_1d(_on_host(y))
+        values = column_or_1d(y)
     except (ValueError, TypeError) as error:
         raise InputError(f"y must hold one label for each row: {error}") from error
     codes = _as_codes(values)

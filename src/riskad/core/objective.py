@@ -132,19 +132,21 @@ class RowSum:
         return out if weight is None else out * weight
 
     @cached_property
-    def _tables(self) -> np.ndarray:
-        return np.stack([self.A, self.B, self.L])
+    def _tables(self) -> tuple[np.ndarray, list[bool]]:
+        """A, B and L, and which of them are not 0."""
+        tables = np.stack([self.A, self.B, self.L])
+        return tables, [bool(table.any()) for table in tables]
 
     def _of(self, kinds: Any, f: Any) -> tuple[Any, Any, Any]:
         """Coefficients of rows of these kinds: arrays like their scores, or 0.0 for all."""
-        tables = self._tables
+        tables, used = self._tables
         if isinstance(f, np.ndarray):
             entries = tables[:, kinds]
         else:
             xp = namespace(f)
             entries = xp.asarray(tables, dtype=f.dtype, device=f.device)[:, kinds.long()]
-        A, B, L = (entries[i] if tables[i].any() else 0.0 for i in range(3))
-        return A, B, L
+        A, B, L = entries
+        return A if used[0] else 0.0, B if used[1] else 0.0, L if used[2] else 0.0
 
     @property
     def convex(self) -> bool:
@@ -296,15 +298,12 @@ def _combine(
 ) -> np.ndarray:
     """A function(f) + odd B function(-f) + L linear, for coefficients shared or by row."""
     rows = A * function(f)
-    if not _zero(B):
+    # Coefficients by row are arrays; what is 0 for all rows is a float.
+    if not (isinstance(B, float) and B == 0):
         rows += odd * B * function(-f)
-    if not _zero(L) and not _zero(linear):
+    if not ((isinstance(L, float) and L == 0) or (isinstance(linear, float) and linear == 0)):
         rows += L * linear
     return rows
-
-
-def _zero(coefficient: Any) -> bool:
-    return isinstance(coefficient, float) and coefficient == 0
 
 
 def _any(arrays: Iterable[np.ndarray]) -> bool:

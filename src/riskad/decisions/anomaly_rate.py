@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -178,8 +179,7 @@ class _Rows:
     anomalous: np.ndarray
     unlabelled: np.ndarray
     n_unlabelled: int
-    by_chance: np.ndarray
-    """Which of the labelled rows were drawn at random."""
+    by_chance: np.ndarray  # which of the labelled rows were drawn at random
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -191,6 +191,11 @@ class _Rows:
     def separates(self) -> bool:
         """Whether a line through the scores of both kinds can be used."""
         return min(self.counts) >= FEWEST and len(self.unlabelled) >= FEWEST_UNLABELLED
+
+    @cached_property
+    def line(self) -> ScoreLine:
+        """The line through the scores of both kinds."""
+        return ScoreLine.through(self.scores, self.anomalous)
 
 
 def estimate_rate(
@@ -249,8 +254,9 @@ def _over_assumptions(
 ) -> np.ndarray:
     """Log likelihood of each rate, over the assumptions about labelling by their probabilities."""
     value, size = _difference_estimate(rows)
-    anomalies = min(max(value * size, 0.25), size - 0.25)
-    parts = [_log_binomial(anomalies, size)]
+    k = min(max(value * size, 0.25), size - 0.25)  # anomalies among `size` rows; neither is whole
+    ways = gammaln(size + 1) - gammaln(k + 1) - gammaln(size - k + 1)
+    parts = [np.asarray(ways + k * np.log(_RATES) + (size - k) * np.log1p(-_RATES))]
     if beliefs[0] < 1:
         chosen = -np.log1p(size)  # any number of anomalies among the labelled rows is as likely
         if not rows.separates:
@@ -270,12 +276,6 @@ def _over_assumptions(
         np.log(belief) + part for belief, part in zip(beliefs, parts, strict=False) if belief
     ]
     return np.asarray(np.logaddexp.reduce(weighted))
-
-
-def _log_binomial(k: float, n: float) -> np.ndarray:
-    """Log probability of k anomalies among n rows, at each rate; k and n need not be whole."""
-    ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    return np.asarray(ways + k * np.log(_RATES) + (n - k) * np.log1p(-_RATES))
 
 
 def random_p_value(labelled: np.ndarray, unlabelled: np.ndarray) -> float:
@@ -320,8 +320,7 @@ def _difference_estimate(rows: _Rows) -> tuple[float, float]:
     n, m = len(y), float(y.sum())
     value, ratio = m / n, 1.0
     if rows.separates:
-        line = ScoreLine.through(rows.scores, rows.anomalous)
-        line = line.at_rate((m + 0.5) / (n + 1), rows.scores[rows.by_chance])
+        line = rows.line.at_rate((m + 0.5) / (n + 1), rows.scores[rows.by_chance])
         q = line.probabilities(rows.scores[rows.by_chance])
         value += float(line.probabilities(rows.unlabelled).mean() - q.mean())
         left = np.mean((y - q) ** 2) * n / max(n - 2, 1) / max(y.var(), 1e-12)
@@ -331,8 +330,7 @@ def _difference_estimate(rows: _Rows) -> tuple[float, float]:
 
 def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> np.ndarray:
     """Log likelihood of rates near mean_U q, as far as labelled rows determine the line."""
-    line = ScoreLine.through(rows.scores, rows.anomalous)
-    slopes = line.draws(_DRAWS, rng)
+    slopes = rows.line.draws(_DRAWS, rng)
     n, m = rows.counts
     shares = rng.beta(m + 0.5, n + 0.5, _DRAWS)
     drawn = intercepts(slopes, shares, rows.scores)
@@ -349,12 +347,11 @@ def _alike_by_kind(rows: _Rows) -> np.ndarray:
     all labelled rows, counted as two rows; and the errors have Student's distribution. The bound
     says nothing of how rows were chosen: over the prior its mean is 1.
     """
-    line = ScoreLine.through(rows.scores, rows.anomalous)
     bound = _bound(rows)
     bound = bound - np.log((np.exp(bound + _LOG_PRIOR)).sum())
-    if line.steepest <= 0:
+    if rows.line.steepest <= 0:
         return np.asarray(bound)
-    steep = replace(line, slope=line.steepest).at_rate(0.3, rows.scores)
+    steep = replace(rows.line, slope=rows.line.steepest).at_rate(0.3, rows.scores)
     q = steep.probabilities(rows.scores)
     kinds = [q[~rows.anomalous], q[rows.anomalous], steep.probabilities(rows.unlabelled)]
     spread = [(len(k) * float(k.var()) + 2 * float(q.var())) / (len(k) + 1) / len(k) for k in kinds]

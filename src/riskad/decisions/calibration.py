@@ -70,20 +70,15 @@ class Calibration:
 
     scores: np.ndarray
     """Scores of labelled rows, each by a fit that has not seen it."""
-    codes: np.ndarray
-    """+1 normal, -1 anomaly, for each labelled row."""
+    codes: np.ndarray  # +1 normal, -1 anomaly, for each labelled row
     unlabelled: np.ndarray
     """Scores of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
     n_unlabelled: int
-    """Number of unlabelled rows."""
-    zero: float
-    """The threshold that the fit itself found, where its risk is lowest."""
-    rate: RateEstimate | None = None
-    """The anomaly rate of the unlabelled rows; None if there are none."""
+    zero: float  # the threshold that the fit itself found, where its risk is lowest
+    rate: RateEstimate | None = None  # of the unlabelled rows; None if there are none
     held_unlabelled: np.ndarray = field(default_factory=lambda: np.empty(0))
     """Scores of unlabelled rows, each by a fit that has not seen it, in ascending order."""
     label_source: str = "unknown"
-    """How rows were chosen for labelling (`riskad.decisions.anomaly_rate`)."""
     random_p_value: float | None = None
     """p-value of the labelled rows being a random sample, by their scores; None without scores."""
     group_effect: float = 1.0
@@ -125,8 +120,7 @@ class Calibration:
 
         `held_out` are anomaly scores by fits that have not seen the row, on the scale of `fitted`
         (NaN for rows that all fits have seen); `fitted` are those of the fit to all rows, with its
-        threshold `zero`. `pi_n`, the anomaly rate, is by default estimated from the held-out
-        scores. `label_source` is as in `calibrate`.
+        threshold `zero`. `pi_n` and `label_source` are as in `calibrate`.
         """
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
@@ -143,10 +137,21 @@ class Calibration:
             float(zero),
             held_unlabelled=_thinned(held, _MOST_HELD),
         )
-        if pi_n is None:
-            rate = found._estimated_rate(codes, source, labelled, random_state)
+        if pi_n is not None:
+            rate: RateEstimate | None = given_rate(pi_n)
         else:
-            rate = given_rate(pi_n)
+            counted, scores, compared = labelled, found.scores, found._compared
+            if not (found.tells_kinds or found.anomalies_alone):  # labels are only counted
+                counted = codes != UNLABELLED
+                scores, compared = np.zeros(int(counted.sum())), np.empty(0)
+            rate = estimate_rate(
+                scores,
+                codes[counted] == ANOMALY,
+                compared,
+                len(unlabelled),
+                source if isinstance(source, str) else source[counted],
+                random_state or 0,
+            )
         if not isinstance(source, str):  # "random" if some rows are, since rates use them
             source = "random" if (source[labelled] == "random").any() else "chosen"
         return replace(
@@ -155,18 +160,6 @@ class Calibration:
             label_source=source,
             random_p_value=random_p_value(found.scores, held) if found.tells_kinds else None,
         )
-
-    def _estimated_rate(
-        self, codes: np.ndarray, source: Any, labelled: np.ndarray, seed: int | None
-    ) -> RateEstimate | None:
-        """The rate by the held-out rows, or by the numbers of labels alone."""
-        scores, held = self.scores, self._compared
-        if not (self.tells_kinds or self.anomalies_alone):
-            labelled = codes != UNLABELLED
-            scores, held = np.zeros(int(labelled.sum())), np.empty(0)
-        source = source if isinstance(source, str) else source[labelled]
-        anomalous = codes[labelled] == ANOMALY
-        return estimate_rate(scores, anomalous, held, self.n_unlabelled, source, seed or 0)
 
     @property
     def _compared(self) -> np.ndarray:

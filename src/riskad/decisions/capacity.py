@@ -63,28 +63,20 @@ class LabelledScores(NamedTuple):
 
     normals: Floats
     anomalies: Floats
-    effect: float = 1.0
-    """How many of these rows are worth as much as one that shares its group with no other."""
+    effect: float = 1.0  # how many are worth as much as one that shares its group with no other
 
 
 @dataclass(frozen=True)
 class Found:
     """What looking at the highest scores is expected to find, compared with a random choice."""
 
-    rows: int
-    """Number of rows looked at."""
-    threshold: float
-    """The lowest of their scores."""
-    found: Estimate
-    """Number of anomalies among them."""
-    precision: Estimate
-    """Their share of the rows looked at."""
-    recall: Estimate
-    """Their share of all anomalies of the table."""
-    by_chance: float
-    """Expected anomalies among as many rows chosen at random."""
-    lift: Estimate
-    """Ratio of the anomalies found to those found by chance."""
+    rows: int  # looked at
+    threshold: float  # the lowest of their scores
+    found: Estimate  # number of anomalies among them
+    precision: Estimate  # their share of the rows looked at
+    recall: Estimate  # their share of all anomalies of the table
+    by_chance: float  # expected anomalies among as many rows chosen at random
+    lift: Estimate  # ratio of the anomalies found to those found by chance
 
 
 @dataclass(frozen=True)
@@ -111,20 +103,14 @@ class ReviewReport:
     """Rows looked at against anomalies found, in the order of the scores of a table."""
 
     rows: int
-    anomalies: Estimate
-    """Number in the whole table."""
-    flagged: Found
-    """What is found among the rows above the threshold."""
-    table: list[Found]
-    """At 5, 10, 20, 50, ... rows."""
+    anomalies: Estimate  # in the whole table
+    flagged: Found  # among the rows above the threshold
+    table: list[Found]  # at 5, 10, 20, 50, ... rows
     curve: FoundCurve
     average_precision: Estimate
-    tops: list[Found]
-    """Among the highest 1 % and 5 %, and among as many rows as there are anomalies."""
-    likely: int = 0
-    """Number of rows that are more likely an anomaly than not."""
-    cost: ExpectedCost | None = None
-    """For a rule that weighs false alarms against misses."""
+    tops: list[Found]  # of the highest 1 % and 5 %, and of as many rows as there are anomalies
+    likely: int = 0  # rows that are more likely an anomaly than not
+    cost: ExpectedCost | None = None  # for a rule that weighs false alarms against misses
 
 
 class Review:
@@ -132,8 +118,8 @@ class Review:
 
     `rate` is the anomaly rate with the ends of its 95 % interval, and `reference` has the scores of
     the rows to which it applies, by default those of the table. With `probabilities` of being an
-    anomaly, one for each of `scores`, expected counts are their sums; otherwise they are means of
-    draws. `n_rows` is the number of rows of the table, if `scores` are evenly spaced quantiles.
+    anomaly, expected counts are their sums; otherwise they are means of draws. `n_rows` is the
+    number of rows of the table, if `scores` are evenly spaced quantiles.
     """
 
     def __init__(
@@ -170,10 +156,14 @@ class Review:
             self._reference = np.array([part.mean() for part in parts])
         self._draws = self._draw(rate, np.random.default_rng(0))
 
+    def found(self, k: int) -> Estimate:
+        """Number of anomalies among the k highest scores."""
+        return self._estimate(self._value(k), self._drawn(k))
+
     @property
     def anomalies(self) -> Estimate:
         """Number of anomalies in the whole table."""
-        return self.at(self.n_rows).found
+        return self.found(self.n_rows)
 
     def at(self, k: int) -> Found:
         """What looking at the k highest scores finds; k is at most the number of rows."""
@@ -184,6 +174,7 @@ class Review:
         recalled = drawn[some] / everything[some] if some.any() else np.ones(1)
         recall = self._estimate(min(value / total, 1.0), recalled)
         lift = self.n_rows / k if k else 1.0
+        ends = {end: lift * getattr(recall, end) for end in ("value", "low", "high")}
         return Found(
             rows=k,
             threshold=float(self._score_at(k - 0.5)),
@@ -191,9 +182,7 @@ class Review:
             precision=self._estimate(value / k if k else 0.0, drawn / max(k, 1)),
             recall=recall,
             by_chance=k * total / self.n_rows,
-            lift=replace(
-                recall, **{end: lift * getattr(recall, end) for end in ("value", "low", "high")}
-            ),
+            lift=replace(recall, **ends),
         )
 
     @property
@@ -206,13 +195,13 @@ class Review:
 
     def cost(self, k: int, false_alarm: float, miss: float) -> ExpectedCost:
         """The cost of flagging exactly the k highest scores."""
-        drawn, everything = self._drawn(k), self._draws[:, -1]
-        value, total = self._value(k), self._value(self.n_rows)
-        wrong, missed = k - drawn, everything - drawn
-        price = false_alarm * (k - value) + miss * max(total - value, 0.0)
+        wrong, missed = k - self._drawn(k), self._draws[:, -1] - self._drawn(k)
+        false_alarms = k - self._value(k)
+        misses = max(self._value(self.n_rows) - self._value(k), 0.0)
+        price = false_alarm * false_alarms + miss * misses
         return ExpectedCost(
-            self._estimate(k - value, wrong),
-            self._estimate(max(total - value, 0.0), missed),
+            self._estimate(false_alarms, wrong),
+            self._estimate(misses, missed),
             self._estimate(price, false_alarm * wrong + miss * missed),
         )
 
@@ -223,19 +212,19 @@ class Review:
         (F + f / 2) / (k + n / 2). If probabilities are given, F and f are their sums, so that it
         agrees with all other counts.
         """
-        drawn = self._average_precision(self._draws)
+        places = (self._edges[:-1] + self._edges[1:]) / 2
+
+        def of_counts(found: Floats) -> Floats:
+            held = np.diff(found, axis=1)
+            precision = (found[:, :-1] + held / 2) / places
+            total = np.where(found[:, -1] > 0, found[:, -1], 1.0)
+            return np.asarray((held * precision).sum(axis=1) / total)
+
+        drawn = of_counts(self._draws)
         value = float(drawn.mean())
         if self._expected is not None:
-            expected = np.interp(self._edges, self._ends, self._expected)
-            value = float(self._average_precision(expected[None])[0])
+            value = float(of_counts(np.interp(self._edges, self._ends, self._expected)[None])[0])
         return self._estimate(value, drawn)
-
-    def _average_precision(self, found: Floats) -> Floats:
-        """From counts up to each edge, row by row."""
-        held, places = np.diff(found, axis=1), (self._edges[:-1] + self._edges[1:]) / 2
-        precision = (found[:, :-1] + held / 2) / places
-        total = np.where(found[:, -1] > 0, found[:, -1], 1.0)
-        return np.asarray((held * precision).sum(axis=1) / total)
 
     def table(self) -> list[Found]:
         """Return what is found at 5, 10, 20, 50, ... rows, until nearly all anomalies are."""
@@ -249,13 +238,8 @@ class Review:
     def curve(self, most: int) -> FoundCurve:
         """Anomalies found at evenly spaced numbers of rows, up to `most`."""
         ks = np.unique(np.linspace(0, min(most, self.n_rows), _CURVE_POINTS + 1).astype(int))
-        points = [self.at(int(k)).found for k in ks]
-        return FoundCurve(
-            rows=ks.tolist(),
-            found=[point.value for point in points],
-            low=[point.low for point in points],
-            high=[point.high for point in points],
-        )
+        ends = [(each.value, each.low, each.high) for each in map(self.found, ks.tolist())]
+        return FoundCurve(ks.tolist(), *map(list, zip(*ends, strict=True)))
 
     def _draw(self, rate: tuple[float, float, float], rng: np.random.Generator) -> NDArray[Any]:
         """Number of anomalies up to each edge, drawn many times."""
@@ -311,8 +295,7 @@ class Review:
 
 def round_counts(n_rows: int) -> list[int]:
     """5, 10, 20, 50, 100, ... below a number, and the number itself."""
-    powers = (10**power for power in range(len(str(n_rows)) + 1))
-    counts = [step * power for power in powers for step in (1, 2, 5)]
+    counts = [step * 10**power for power in range(len(str(n_rows)) + 1) for step in (1, 2, 5)]
     return [k for k in counts if 5 <= k < n_rows] + [n_rows]
 
 
@@ -344,10 +327,7 @@ def _intercepts(lines: Floats, rates: Floats) -> Floats:
 def review_rows(
     calibration: Calibration, scores: Floats, n_rows: int | None = None
 ) -> Review | None:
-    """The review of a table, its `unlabelled` rows or others; None if labels do not allow it.
-
-    That takes 2 held-out rows of each kind and a rate. `n_rows` is as in `Review`.
-    """
+    """The review of a table, of unlabelled rows or others; None if labels do not allow it."""
     if calibration.rate is None or not calibration.tells_kinds or not len(scores):
         return None
     value, low, high = calibration.rate
@@ -397,12 +377,9 @@ class CapacityPlan:
     """How many rows can be reviewed, of how many that arrive in the same time."""
 
     rows: int
-    period: str
-    """"day", "week" or "month"; blank if none was named."""
-    of_rows: float
-    """Rows that arrive in a period, by the table of the fit."""
-    assumed: str
-    """The assumption behind this number."""
+    period: str  # "day", "week" or "month"; blank if none was named
+    of_rows: float  # that arrive in a period, by the table of the fit
+    assumed: str  # the assumption behind this number
 
     @property
     def rule(self) -> Capacity:

@@ -7,6 +7,8 @@ p-value of a row with score s is
 
 If the row is normal and exchangeable with the labelled normal rows, then P(p <= q) <= q for every
 q: at most two normal rows in a hundred have a p-value of 0.02 or less, whatever the scores mean.
+If labelled normal rows were chosen and score lower than others, more have: nothing here corrects
+for it.
 """
 
 from __future__ import annotations
@@ -62,20 +64,16 @@ class FdrSelection:
         return int(self.selected.sum())
 
     @property
-    def smallest_p(self) -> float:
-        """1 / (n + 1), the p-value of a row that scores above all n labelled normal rows."""
-        return 1 / (self.n_normal + 1)
-
-    @property
     def fewest(self) -> int:
         """The fewest rows that can be selected: k with 1 / (n + 1) <= fdr k / m, if any are.
 
-        More than m if not even all of them would be enough.
+        1 / (n + 1) is the p-value of a row that scores above all n labelled normal rows. More than
+        m if not even all of them would be enough.
         """
-        m = len(self.selected)
-        if self.smallest_p > self.fdr:
+        m, smallest_p = len(self.selected), 1 / (self.n_normal + 1)
+        if smallest_p > self.fdr:
             return m + 1
-        return max(1, math.ceil(m * self.smallest_p / self.fdr - 1e-9))
+        return max(1, math.ceil(m * smallest_p / self.fdr - 1e-9))
 
     @property
     def n_likely(self) -> int:
@@ -92,7 +90,7 @@ class FdrSelection:
         rows = len(self.selected)
         limit = (
             f"{self.n_normal:,} labelled normals tell no p-value below 1/{self.n_normal + 1:,} = "
-            f"{self.smallest_p:.2g}"
+            f"{1 / (self.n_normal + 1):.2g}"
         )
         if self.fewest > rows:
             limit += f": at {self.fdr:g} nothing can be selected, however anomalous"

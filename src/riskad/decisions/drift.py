@@ -25,15 +25,14 @@ from scipy import sparse
 from scipy.stats import false_discovery_control, fisher_exact, kstwo
 
 from riskad.core.checks import InputError, check_in_interval
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.decisions.anomaly_rate import estimate_rate
+from riskad.core.labels import ANOMALY, UNLABELLED, check_codes
+from riskad.decisions.anomaly_rate import FEWEST, FEWEST_UNLABELLED, estimate_rate
 from riskad.storage.fields import COUNT, Array, Fields, State, require
 
 _QUANTILES = 64
 _CELLS = 50_000  # of the unlabelled rows in the summary; of more, a sample
 _FEWEST_ROWS, _MOST_ROWS = 500, 20_000
 _MOST_COLUMNS = 1_000
-_FEWEST_FOR_RATE = 5
 _NAMED = 8
 
 
@@ -45,12 +44,9 @@ class UnlabelledSummary:
     """
 
     n_columns: int
-    edges: np.ndarray
-    """Quantiles, in ascending order."""
-    below: np.ndarray
-    """Shares of the rows below the quantiles, and at or below them."""
-    present: np.ndarray
-    """Number of rows with a value, and without one."""
+    edges: np.ndarray  # quantiles, in ascending order
+    below: np.ndarray  # shares of the rows below the quantiles, and at or below them
+    present: np.ndarray  # number of rows with a value, and without one
     missing: np.ndarray
     mean: np.ndarray
     scale: np.ndarray
@@ -158,16 +154,12 @@ class ColumnDrift:
     """How one column of new rows, or their scores, differ from the unlabelled rows."""
 
     name: str
-    distance: float
-    """D, between 0 and 1."""
-    shift: float
-    """Difference of the means, in standard deviations of the unlabelled rows."""
-    missing: float
-    """Share of missing values among new rows, and among the unlabelled rows."""
+    distance: float  # D, between 0 and 1
+    shift: float  # difference of the means, in standard deviations of the unlabelled rows
+    missing: float  # share of missing values among new rows, and among the unlabelled rows
     missing_before: float
     p_value: float
-    q_value: float
-    """The p-value after Benjamini and Hochberg: the lowest level at which the column has moved."""
+    q_value: float  # after Benjamini and Hochberg: the lowest level at which the column has moved
     moved: bool
 
     def __str__(self) -> str:
@@ -256,10 +248,9 @@ anomalous (+0.32 SD).
     if calibration is not None and calibration.rate is not None:
         fitted = calibration.rate
         rate_before = fitted.value, fitted.low, fitted.high
-        enough = min((calibration.codes == kind).sum() for kind in (NORMAL, ANOMALY)) >= 2
-        if enough and len(scores) >= _FEWEST_FOR_RATE:
+        anomalous = calibration.codes == ANOMALY
+        if min(anomalous.sum(), (~anomalous).sum()) >= FEWEST and len(scores) >= FEWEST_UNLABELLED:
             # The labelled rows are not a random sample of the new rows.
-            anomalous = calibration.codes == ANOMALY
             new = estimate_rate(calibration.scores, anomalous, scores, len(scores), "chosen")
             assert new is not None  # there are rows
             rate = new.value, new.low, new.high
@@ -401,17 +392,14 @@ def say_shift(shift: float) -> str:
 
 
 def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None) -> str:
-    moved = _moved(columns)
-    compared = [f"{len(columns):,} column{'s' if len(columns) != 1 else ''}"] if columns else []
-    compared += ["the scores"] if scores is not None else []
+    moved, several = _moved(columns), "column" if len(columns) == 1 else "columns"
     sentences = []
     if moved:
         shown = ", ".join(map(str, moved[:_NAMED]))
         more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
         has = "has" if len(moved) == 1 else "have"
-        of = "column" if len(columns) == 1 else "columns"
         sentences.append(
-            f"{len(moved)} of {len(columns)} {of} {has} moved in {n:,} rows: {shown}{more}."
+            f"{len(moved)} of {len(columns)} {several} {has} moved in {n:,} rows: {shown}{more}."
         )
     if scores is not None and scores.moved:
         way = "more" if scores.shift > 0 else "less"
@@ -419,6 +407,8 @@ def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None)
             f"Scores have moved: rows look {way} anomalous ({say_shift(scores.shift)})."
         )
     if not sentences:
+        compared = [f"{len(columns):,} {several}"] if columns else []
+        compared += ["the scores"] if scores is not None else []
         verb = "are" if len(columns) != 1 or scores is not None else "is"
         return f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the fit."
     return " ".join(sentences)

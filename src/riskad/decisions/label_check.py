@@ -125,7 +125,7 @@ def _normals_differ(
 
     is 0 at the true pi up to chance; w makes the last term small, so that the few anomalies matter
     little. The statistic is max |D| / error over columns, minimised over the interval of pi. Its
-    distribution is found by resampling all three kinds of row (`_draws`).
+    distribution is found by resampling all three kinds of row.
 
     A rare level of a category is in one labelled row or in none: the effect of one row is added to
     the squared error, since a single row would otherwise be a large distance.
@@ -147,7 +147,16 @@ def _normals_differ(
     def sides(pi: float) -> np.ndarray:
         return np.array([1, pi - 1, -pi])
 
-    variances, noise = _draws(phi, pools, counts, sides(rate.value), rng)
+    # Draws from labelled rows alone would never contain what none of them has: each kind is
+    # resampled from its pool, its labelled rows and the unlabelled ones with their probability.
+    square = phi.multiply(phi) if sparse.issparse(phi) else phi**2
+    variances, weights = np.zeros(phi.shape[1]), np.zeros((_RESAMPLES, phi.shape[0]))
+    for pool, n, side in zip(pools, counts, sides(rate.value), strict=True):
+        share = pool / pool.sum()
+        spread = np.maximum(square.T @ share - (phi.T @ share) ** 2, 0)
+        variances += side**2 * spread / n
+        weights += side * (rng.multinomial(int(n), share, _RESAMPLES) / n - share)
+    noise = np.asarray((phi.T @ weights.T).T)
     one_row = abs(phi).max(axis=0) * (1 - rate.value) / counts[1]
     one_row = np.ravel(one_row.toarray() if sparse.issparse(one_row) else one_row)
     error = np.sqrt(variances + one_row**2)
@@ -157,29 +166,6 @@ def _normals_differ(
     least = min(distances, key=lambda distance: distance.max())
     column = int(least.argmax()) % features.shape[1]
     return _p_value(least.max(), (np.abs(noise) / error).max(axis=1)), column
-
-
-def _draws(
-    phi: Any,
-    pools: list[np.ndarray],
-    counts: list[float],
-    sides: np.ndarray,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Variance of sum_k side_k mean_k phi for each column, and draws of its error.
-
-    Each kind is resampled from its pool: its labelled rows, and the unlabelled rows with their
-    probability of being of this kind. Draws from labelled rows alone would never contain what none
-    of them has.
-    """
-    square = phi.multiply(phi) if sparse.issparse(phi) else phi**2
-    variance, weights = np.zeros(phi.shape[1]), np.zeros((_RESAMPLES, phi.shape[0]))
-    for pool, n, side in zip(pools, counts, sides, strict=True):
-        share = pool / pool.sum()
-        spread = np.maximum(square.T @ share - (phi.T @ share) ** 2, 0)
-        variance += side**2 * spread / n
-        weights += side * (rng.multinomial(int(n), share, _RESAMPLES) / n - share)
-    return variance, np.asarray((phi.T @ weights.T).T)
 
 
 def _anomalies_apart(

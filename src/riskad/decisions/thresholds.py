@@ -39,12 +39,9 @@ class Threshold(ABC):
     """
 
     name: ClassVar[str]
-    example: ClassVar[str]
-    """An example of its spelling."""
-    meaning: ClassVar[str]
-    """What it flags, in a few words."""
+    example: ClassVar[str]  # of its spelling
+    meaning: ClassVar[str]  # what it flags, in a few words
     depends_on_table: ClassVar[bool] = False
-    """Whether the threshold differs between tables."""
     _below: ClassVar[dict[str, tuple[float, str]]] = {}
     """For numbers that must be above 0 and below another one: that one, and what they are."""
     _state_fields: ClassVar[Fields] = {}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from rich.progress import Progress as Bar
 from sklearn.utils.validation import check_array
 from torch import Tensor, nn
 
@@ -18,15 +17,14 @@ from riskad.core.risks import KIND_NAMES
 from riskad.deep.batches import Pools, pools_of
 from riskad.deep.graph import network_scores
 from riskad.deep.nets import ARCHITECTURES, find_architecture, lay_out
-from riskad.deep.trainer import Progress, Settings, choose_device, evaluate
+from riskad.deep.trainer import Settings, choose_device, evaluate
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
 from riskad.rows.arrays import on_host_array
 from riskad.rows.table import as_table, input_errors
 from riskad.storage import fields
-from riskad.storage.fields import Array, Fields, ListOf, Maybe, State, Text, require
+from riskad.storage.fields import Array, Either, Fields, ListOf, Maybe, State, Text, require
 
-Callback = Callable[[Progress], None]
 Curves = dict[str, np.ndarray]
 # Types that tables and images are converted to, the first unless they have another of these.
 _TABLE_TYPES, _IMAGE_TYPES = [np.float64, np.float32], [np.float32, np.uint8]
@@ -44,46 +42,34 @@ class DeepDetector(Detector):
     """
 
     module: Any
-    hidden: Sequence[int] | None
-    batch: tuple[int, ...]
-    n_steps: int
+    batch_size: tuple[int, ...]
+    max_iter: int
     learning_rate: float
-    weight_decay: float
-    schedule: str
-    check_every: int
     scale: bool
-    warm_start: bool
     device: str
-    verbose: bool
-    callback: Callback | None
     shape_: tuple[int, ...]
     weights_: dict[str, np.ndarray]
     history_: dict[str, np.ndarray]
-    n_steps_: int
-    best_step_: int
+    n_iter_: int
+    best_iter_: int
     _shape_in_words: ClassVar[str] = "neural network"
+    _weight_decay: ClassVar[float] = 5e-4
     _gives_scores: ClassVar[bool] = True  # whether its network does, and no representation
 
     _state_fields: ClassVar[Fields] = {
-        "module": Maybe(Text(choices=ARCHITECTURES)),
-        "hidden": Maybe(ListOf(fields.SIZE)),
-        "batch": ListOf(fields.SIZE),
-        "n_steps": fields.Number(0, 10**9, whole=True),
+        "module": Maybe(Either(Text(choices=ARCHITECTURES), ListOf(fields.SIZE))),
+        "batch_size": ListOf(fields.SIZE),
+        "max_iter": fields.Number(0, 10**9, whole=True),
         "learning_rate": fields.Number(0),
-        "weight_decay": fields.Number(0),
-        "schedule": Text(choices=("constant", "cosine")),
-        "check_every": fields.SIZE,
         "scale": fields.FLAG,
-        "warm_start": fields.FLAG,
         "device": Text(choices=_DEVICES),
         "random_state": fields.SEED,
-        "verbose": fields.FLAG,
         "shape_": ListOf(fields.SIZE),
         "_mean": Array("f", ("channels",)),
         "_scale": Array("f", ("channels",), low=np.nextafter(0, 1)),
         "weights_": fields.DictOf(fields.TEXT, Array("fi", None)),
-        "n_steps_": fields.COUNT,
-        "best_step_": fields.COUNT,
+        "n_iter_": fields.COUNT,
+        "best_iter_": fields.COUNT,
         "history_": fields.DictOf(
             Text(choices=("step", "risk", "validation", "pretraining")),
             Array("fi", (None,), gaps=True, infinite=True),
@@ -98,9 +84,9 @@ class DeepDetector(Detector):
         require(len(state["_mean"]) == shape[0], "_mean: of other columns")
         if state["module"] is None:
             return  # a module of one's own, which is given again
-        architecture = find_architecture(state["module"], state["hidden"])
+        architecture = find_architecture(state["module"])
         architecture.check_shape(state["module"], shape)
-        require(len(architecture.sizes) <= _MOST_LAYERS, f"hidden: more than {_MOST_LAYERS} layers")
+        require(len(architecture.sizes) <= _MOST_LAYERS, f"module: more than {_MOST_LAYERS} layers")
         network = lay_out(architecture, shape, scores=cls._gives_scores)  # takes no memory
         wanted = {name: (str(w.dtype), tuple(w.shape)) for name, w in network.state_dict().items()}
         stored = {name: (f"torch.{w.dtype}", w.shape) for name, w in state["weights_"].items()}
@@ -108,28 +94,26 @@ class DeepDetector(Detector):
 
     def _describe(self) -> dict[str, Any]:
         """Return the threshold and the number of steps of the best network."""
-        return super()._describe() | {"steps": int(self.best_step_)}
+        return super()._describe() | {"steps": int(self.best_iter_)}
 
     def _describe_in_words(self) -> list[str]:
         """Return what was trained, and for how long."""
-        return [say_settings(self._shape_in_words, self), f"{self.best_step_:,} steps"]
+        return [say_settings(self._shape_in_words, self), f"{self.best_iter_:,} steps"]
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the scores of a named architecture."""
         return network_scores(graph, rows, self, self._network())
 
-    def _settings(self, **others: Any) -> Settings:
-        """How to train; `others` are settings that not all detectors have."""
-        shared = ("n_steps", "learning_rate", "weight_decay", "schedule", "check_every")
-        return Settings(**{name: getattr(self, name) for name in shared}, **others)
+    def _settings(self) -> Settings:
+        return Settings(self.max_iter, self.learning_rate, self._weight_decay)
 
     def _sizes(self, kinds: Sequence[int]) -> dict[int, int]:
         """Rows of each of these kinds in a batch."""
-        sizes = self.batch
+        sizes = self.batch_size
         whole = all(isinstance(b, (int, np.integer)) and b >= 1 for b in sizes)
         if len(sizes) != len(kinds) or not whole:
             raise InputError(
-                f"batch must be {len(kinds)} whole numbers >= 1: rows that are "
+                f"batch_size must be {len(kinds)} whole numbers >= 1: rows that are "
                 f"{', '.join(KIND_NAMES[kind] for kind in kinds)}; got {sizes!r}."
             )
         return dict(zip(kinds, (int(b) for b in sizes), strict=True))
@@ -145,7 +129,7 @@ class DeepDetector(Detector):
             X = self._check_table(X, reset, dtype=_TABLE_TYPES)
             if not np.isfinite(X).all():
                 refuse_non_finite(X, getattr(self, "feature_names_in_", None))
-        if reset and not self._continues():
+        if reset:
             self.shape_ = X.shape[1:]
         elif X.shape[1:] != self.shape_:
             raise InputError(
@@ -164,14 +148,7 @@ class DeepDetector(Detector):
             raise InputError(f"X contains NaN or infinity, first in row {first}. Fill gaps first.")
         if reset:
             self.n_features_in_ = math.prod(X.shape[1:])
-        return X[:, None] if X.ndim == 3 and isinstance(self.module, str) else X
-
-    def _continues(self) -> bool:
-        """Whether `fit` continues from the previous fit."""
-        return bool(self.warm_start) and hasattr(self, "weights_")
-
-    def _steps_before(self) -> int:
-        return self.n_steps_ if self._continues() else 0
+        return X[:, None] if X.ndim == 3 and isinstance(self.module, (str, list, tuple)) else X
 
     def _data(self, X: np.ndarray) -> Tensor:
         """Rows for the network, on the device: standardised, float32 or bytes."""
@@ -196,9 +173,7 @@ class DeepDetector(Detector):
         """The network for rows of `shape_`, with the weights that the seed gives."""
 
     @abstractmethod
-    def _train(
-        self, network: nn.Module, data: Tensor, pools: Pools, callback: Callback
-    ) -> tuple[Curves, int]:
+    def _train(self, network: nn.Module, data: Tensor, pools: Pools) -> tuple[Curves, int]:
         """Train on rows of these pools; returns learning curves and the step that was kept."""
 
     @abstractmethod
@@ -212,24 +187,13 @@ class DeepDetector(Detector):
     def _fit_network(self, X: np.ndarray, codes: np.ndarray) -> None:
         """Train, keep the network, and place the threshold."""
         self._check_fit(codes)
-        network = self._network() if self._continues() else self._build()
-        network.to(choose_device(self.device))
-        if not self._continues():
-            self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-            if self.scale:
-                self._mean, self._scale = _moments(X)
+        network = self._build().to(choose_device(self.device))
+        self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.scale:
+            self._mean, self._scale = _moments(X)
         data = self._data(X)
         pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        with Bar(disable=not self.verbose) as bar:
-            task = bar.add_task(type(self).__name__, total=self.n_steps)
-
-            def report(progress: Progress) -> None:
-                bar.update(task, completed=progress.step)
-                if self.callback is not None:
-                    self.callback(progress)
-
-            curves, best_step = self._train(network, data, pools, report)
-        self._keep(network, curves, best_step)
+        self._keep(network, *self._train(network, data, pools))
         self._place_threshold(self._scores_of(data), codes)
 
     def _keep(self, network: nn.Module, curves: Curves, best_step: int) -> None:
@@ -241,10 +205,8 @@ class DeepDetector(Detector):
                 "training broke: the weights are not finite. Choose a smaller learning_rate, or "
                 "scale=True."
             )
-        before = self._steps_before()
-        self.weights_, self._module = weights, network
-        self.history_ = curves | {"step": before + curves["step"]}
-        self.n_steps_, self.best_step_ = int(self.history_["step"][-1]), before + best_step
+        self.weights_, self._module, self.history_ = weights, network, curves
+        self.n_iter_, self.best_iter_ = int(curves["step"][-1]), best_step
 
     def _network(self) -> nn.Module:
         """The fitted network, on the device."""

@@ -15,7 +15,7 @@ from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, UNLABELLED, count_labels
 from riskad.core.risks import get_risk
 from riskad.decisions.thresholds import zero_one_threshold
-from riskad.deep.base import Callback, Curves, DeepDetector
+from riskad.deep.base import Curves, DeepDetector
 from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools
 from riskad.deep.criteria import SADCriterion, mean_square
 from riskad.deep.nets import build_decoder, build_network, find_architecture
@@ -41,25 +41,25 @@ class DeepSAD(DeepDetector):
 
     Parameters
     ----------
-    module : str, default="mlp"
-        A name of `riskad.deep.nets.ARCHITECTURES`; its last linear layer is the representation.
+    module : str or sequence of int, default="mlp"
+        A name of `riskad.deep.nets.ARCHITECTURES`, or the sizes of linear layers; the last one is
+        the representation.
     eta, eps : float > 0, default=1.0 and 1e-6
         Weight of labelled rows; what keeps the loss of anomalies finite at the centre.
     prior : float in (0, 1), default=0.8
         Assumed share of normal rows among the unlabelled rows. Only the threshold depends on it.
-    pretrain_steps : int >= 0, default=500
+    pretrain_iter : int >= 0, default=500
         Steps of the autoencoder; 0 leaves the encoder at its random initial weights.
-    batch : tuple of three int, default=(32, 32, 128)
+    batch_size : tuple of three int, default=(32, 32, 128)
         Rows of P, N and U in a batch. Kinds that y does not have are not drawn.
-    hidden, learning_rate, weight_decay, n_steps, schedule, check_every, scale, warm_start, \
-device, random_state, verbose, callback :
-        As in `DeepRAD`, but weight_decay=1e-6 and n_steps=500. A warm start keeps the centre.
+    learning_rate, max_iter, scale, device, random_state :
+        As in `DeepRAD`, but the l2 penalty is 1e-6 and max_iter=500.
 
     Attributes
     ----------
     centre_ : ndarray
         The centre c.
-    weights_, history_, n_steps_, best_step_, offset_, shape_, n_features_in_, feature_names_in_ :
+    weights_, history_, n_iter_, best_iter_, offset_, shape_, n_features_in_, feature_names_in_ :
         As in `DeepRAD`; "pretraining" in `history_` is the autoencoder's error.
 
     Examples
@@ -68,17 +68,18 @@ device, random_state, verbose, callback :
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
     >>> y = np.repeat([1, 0, -1], [40, 950, 10])
-    >>> normal, anomaly = DeepSAD(eta=10, n_steps=200).fit(X, y).score_samples([[0, 0], [4, 4]])
+    >>> normal, anomaly = DeepSAD(eta=10, max_iter=200).fit(X, y).score_samples([[0, 0], [4, 4]])
     >>> bool(normal > anomaly)
     True
     """
 
     _gives_scores = False
+    _weight_decay = 1e-6
     _state_fields: ClassVar[Fields] = {
         "eta": Number(0),
         "eps": Number(0),
         "prior": SHARE,
-        "pretrain_steps": COUNT,
+        "pretrain_iter": COUNT,
         "centre_": Array("f", ("representation",)),
     }
 
@@ -86,23 +87,35 @@ device, random_state, verbose, callback :
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
         if state["module"] is not None:
-            size = find_architecture(state["module"], state["hidden"]).sizes[-1]
+            size = find_architecture(state["module"]).sizes[-1]
             require(len(state["centre_"]) == size, f"centre_: expected {size} numbers")
 
     def __init__(
-        self, module: str = "mlp", *, hidden: Sequence[int] | None = None,
-        eta: float = 1.0, eps: float = 1e-6, prior: float = 0.8, pretrain_steps: int = 500,
-        learning_rate: float = 1e-3, weight_decay: float = 1e-6, schedule: str = "constant",
-        n_steps: int = 500, batch: tuple[int, int, int] = (32, 32, 128), scale: bool = True,
-        check_every: int = 10, warm_start: bool = False, device: str = "auto",
-        random_state: RandomState = 0, verbose: bool = False, callback: Callback | None = None,
-    ):  # fmt: skip
-        self.module, self.hidden = module, hidden
-        self.eta, self.eps, self.prior, self.pretrain_steps = eta, eps, prior, pretrain_steps
-        self.learning_rate, self.weight_decay, self.schedule = learning_rate, weight_decay, schedule
-        self.n_steps, self.batch, self.scale, self.check_every = n_steps, batch, scale, check_every
-        self.warm_start, self.device, self.random_state = warm_start, device, random_state
-        self.verbose, self.callback = verbose, callback
+        self,
+        module: str | Sequence[int] = "mlp",
+        *,
+        eta: float = 1.0,
+        eps: float = 1e-6,
+        prior: float = 0.8,
+        pretrain_iter: int = 500,
+        learning_rate: float = 1e-3,
+        max_iter: int = 500,
+        batch_size: tuple[int, int, int] = (32, 32, 128),
+        scale: bool = True,
+        device: str = "auto",
+        random_state: RandomState = 0,
+    ):
+        self.module = module
+        self.eta = eta
+        self.eps = eps
+        self.prior = prior
+        self.pretrain_iter = pretrain_iter
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.scale = scale
+        self.device = device
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> DeepSAD:
         """Fit to rows X with labels y: +1 normal, -1 anomaly, 0 unlabelled."""
@@ -111,16 +124,16 @@ device, random_state, verbose, callback :
         return self
 
     def _check_fit(self, codes: np.ndarray) -> None:
-        if not isinstance(self.module, str):
+        if not isinstance(self.module, (str, list, tuple)):
             raise InputError(
                 "DeepSAD mirrors its encoder for pre-training and needs a named architecture, got "
                 f"module={self.module!r}."
             )
         for name, high in (("eta", math.inf), ("eps", math.inf), ("prior", 1)):
             check_in_interval(name, getattr(self, name), 0, high)
-        steps = self.pretrain_steps
+        steps = self.pretrain_iter
         if not isinstance(steps, (int, np.integer)) or isinstance(steps, bool) or steps < 0:
-            raise InputError(f"pretrain_steps must be a whole number >= 0, got {steps!r}.")
+            raise InputError(f"pretrain_iter must be a whole number >= 0, got {steps!r}.")
         if (codes == ANOMALY).all():
             raise InputError(
                 "DeepSAD needs normal or unlabelled rows to pull to its centre, and y has none "
@@ -130,35 +143,27 @@ device, random_state, verbose, callback :
         self._sizes(BATCH_ORDER)
 
     def _build(self) -> nn.Module:
-        return build_network(self.module, self.shape_, self._seed, self.hidden, scores=False)
+        return build_network(self.module, self.shape_, self._seed, scores=False)
 
-    def _train(
-        self, network: nn.Module, data: Tensor, pools: Pools, callback: Callback
-    ) -> tuple[Curves, int]:
-        errors, first_step = np.empty(0), self._steps_before()
-        if not self._continues():
-            if self.pretrain_steps > 0:
-                errors = self._pretrain(network, data)
-            self.centre_ = centre_of(evaluate(network, data)).cpu().numpy()
+    def _train(self, network: nn.Module, data: Tensor, pools: Pools) -> tuple[Curves, int]:
+        errors = self._pretrain(network, data) if self.pretrain_iter > 0 else np.empty(0)
+        centre = centre_of(evaluate(network, data))
+        self.centre_ = centre.cpu().numpy()
         counts = {kind: len(rows) for kind, rows in pools.items()}
         sizes = {kind: b if counts[kind] else 0 for kind, b in self._sizes(BATCH_ORDER).items()}
         sampler = BatchSampler(pools, sizes, self._seed, data.device)
-        centre = torch.from_numpy(self.centre_).to(data.device)
         criterion = SADCriterion(centre, sampler.kinds, counts, self.eta, self.eps)
-        settings = self._settings()
-        curves, best_step = train(
-            network, criterion, data, sampler, settings, callback=callback, first_step=first_step
-        )
+        curves, best_step = train(network, criterion, data, sampler, self._settings())
         return curves | {"pretraining": errors}, best_step
 
     def _pretrain(self, encoder: nn.Module, data: Tensor) -> np.ndarray:
         """Train the encoder within an autoencoder, on rows of all kinds equally; its errors."""
         seed = self._seed + 1  # not the encoder's, whose weights would otherwise be repeated
-        decoder = build_decoder(find_architecture(self.module, self.hidden), self.shape_, seed)
+        decoder = build_decoder(find_architecture(self.module), self.shape_, seed)
         both = Autoencoder(encoder, decoder).to(data.device)
         rows = {UNLABELLED: torch.arange(len(data))}
-        sampler = BatchSampler(rows, {UNLABELLED: sum(self.batch)}, seed, data.device)
-        settings = replace(self._settings(), n_steps=int(self.pretrain_steps))
+        sampler = BatchSampler(rows, {UNLABELLED: sum(self.batch_size)}, seed, data.device)
+        settings = replace(self._settings(), max_iter=int(self.pretrain_iter))
         return train(both, mean_square, data, sampler, settings)[0]["risk"]
 
     def _output_scores(self, outputs: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from riskad.core.checks import InputError, check_choice
 KERNEL = 5  # side of the convolutions
 MOMENTUM = 0.1  # of running statistics
 
-Module = str | nn.Module | Callable[[tuple[int, ...]], nn.Module]
+Module = str | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Architecture:
             return tuple(shape)
         return (self.channels[-1], *(side // 2 ** len(self.channels) for side in shape[1:]))
 
-    def check_shape(self, name: str, shape: Sequence[int]) -> None:
+    def check_shape(self, name: str | Sequence[int], shape: Sequence[int]) -> None:
         """Refuse rows that this architecture cannot read."""
         reads, instead = "tables (n, columns)", "images choose module='lenet-mnist'"
         if self.channels:
@@ -76,15 +76,16 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def find_architecture(module: str, hidden: Sequence[int] | None = None) -> Architecture:
-    """The architecture with this name; `hidden` replaces the sizes of its linear layers."""
-    architecture = ARCHITECTURES[check_choice("module", module, ARCHITECTURES)]
-    if hidden is None:
-        return architecture
-    sizes = tuple(hidden)
+def find_architecture(module: str | Sequence[int]) -> Architecture:
+    """The architecture with this name, or "mlp" with linear layers of these sizes."""
+    if isinstance(module, str):
+        return ARCHITECTURES[check_choice("module", module, ARCHITECTURES)]
+    sizes = tuple(module)
     if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise InputError(f"hidden must be whole numbers > 0, such as (128, 64), got {hidden!r}.")
-    return replace(architecture, sizes=sizes)
+        raise InputError(
+            f"sizes of layers must be whole numbers > 0, such as (128, 64), got module={module!r}."
+        )
+    return replace(ARCHITECTURES["mlp"], sizes=sizes)
 
 
 class ScoreUnit(nn.Linear):
@@ -212,7 +213,6 @@ def build_network(
     module: Module,
     shape: Sequence[int],
     seed: int,
-    hidden: Sequence[int] | None = None,
     scores: bool = True,
     centred: bool = False,
 ) -> nn.Module:
@@ -222,18 +222,16 @@ def build_network(
     the shape of a row to a module, called under the seed. For named ones, the output is one score
     for each row, `centred` or not (`ScoreUnit`), or without `scores` the representation.
     """
-    if isinstance(module, str):
-        architecture = find_architecture(module, hidden)
+    if isinstance(module, (str, list, tuple)):
+        architecture = find_architecture(module)
         architecture.check_shape(module, shape)
         return _drawn(lay_out(architecture, shape, scores, centred), seed)
-    if hidden is not None:
-        raise InputError("hidden is for the named architectures; a module has its own sizes.")
     if isinstance(module, nn.Module):
         return OwnModule(copy.deepcopy(module))
     if not callable(module):
         raise InputError(
-            f"module must be one of {', '.join(ARCHITECTURES)}, an nn.Module, or a function from "
-            f"the shape of a row to one, got {module!r}."
+            f"module must be one of {', '.join(ARCHITECTURES)}, sizes of layers, an nn.Module, or "
+            f"a function from the shape of a row to one, got {module!r}."
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

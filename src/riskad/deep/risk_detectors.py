@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -14,33 +13,26 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import KIND_NAMES, RISKS, Risk, get_risk
 from riskad.decisions.thresholds import zero_one_threshold
-from riskad.deep.base import Callback, Curves, DeepDetector
+from riskad.deep.base import Curves, DeepDetector
 from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, hold_out
-from riskad.deep.criteria import GUARDS, RiskCriterion
+from riskad.deep.criteria import RiskCriterion
 from riskad.deep.nets import Module, build_network
 from riskad.deep.trainer import Validation, train
 from riskad.detectors.base import RandomState
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
-from riskad.storage.fields import SHARE, SIZE, Fields, Number, Text
+from riskad.storage.fields import SHARE, Fields, Number, Text
 
 
 class _RiskDetector(DeepDetector, MinimisesRisk):
     """A network that minimises a risk of `riskad.core`."""
 
-    guard: str
-    beta: float
-    gamma: float
-    validation: float
-    patience: int
+    validation_fraction: float
+    _guard: ClassVar[str]
 
     _state_fields: ClassVar[Fields] = {
         "loss": Text(choices=LOSSES),
         "prior": SHARE,
-        "guard": Text(choices=GUARDS),
-        "beta": Number(0),
-        "gamma": Number(0),
-        "validation": SHARE,
-        "patience": SIZE,
+        "validation_fraction": SHARE,
     }
 
     _batch_kinds: ClassVar[tuple[int, ...]] = BATCH_ORDER  # that `batch` gives numbers of
@@ -52,38 +44,28 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
 
     def _check_fit(self, codes: np.ndarray) -> None:
         risk = self._bound_risk()
-        self._settings(patience=self.patience)
+        self._settings()
         self._batch_sizes(risk)
-        check_choice("guard", self.guard, GUARDS)
-        if not isinstance(self.validation, Real) or not 0 <= float(self.validation) < 1:
-            raise InputError(f"validation must be a number in [0, 1), got {self.validation!r}.")
+        held_out = self.validation_fraction
+        if not isinstance(held_out, Real) or not 0 <= float(held_out) < 1:
+            raise InputError(f"validation_fraction must be a number in [0, 1), got {held_out!r}.")
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
         check_kinds_present(risk, count_labels(codes), totals)
 
     def _build(self) -> nn.Module:
         centred = self._bound_risk().loss.bounded
-        return build_network(self.module, self.shape_, self._seed, self.hidden, centred=centred)
+        return build_network(self.module, self.shape_, self._seed, centred=centred)
 
-    def _train(
-        self, network: nn.Module, data: Tensor, pools: Pools, callback: Callback
-    ) -> tuple[Curves, int]:
+    def _train(self, network: nn.Module, data: Tensor, pools: Pools) -> tuple[Curves, int]:
         risk = self._bound_risk()
         sizes = self._batch_sizes(risk)
         used = {kind: rows if sizes[kind] else rows[:0] for kind, rows in pools.items()}
-        left, held = hold_out(used, self.validation, self._seed)
+        left, held = hold_out(used, self.validation_fraction, self._seed)
         held_out = any(map(len, held.values()))
         sampler = BatchSampler(left, sizes, self._seed, data.device)
-        criterion = RiskCriterion(risk, sampler.kinds, self.guard, self.beta, self.gamma)
-        return train(
-            network,
-            criterion,
-            data,
-            sampler,
-            self._settings(patience=self.patience),
-            validation=Validation(held, risk, data.device) if held_out else None,
-            callback=callback,
-            first_step=self._steps_before(),
-        )
+        criterion = RiskCriterion(risk, sampler.kinds, self._guard)
+        validation = Validation(held, risk, data.device) if held_out else None
+        return train(network, criterion, data, sampler, self._settings(), validation)
 
     def _place_threshold(self, scores: np.ndarray, codes: np.ndarray) -> None:
         self.offset_ = zero_one_threshold(self._bound_risk(), scores, codes)
@@ -99,13 +81,15 @@ class DeepRAD(_RiskDetector):
         (1 - a) pi_p R_p^+ + pi_n R_n^- + max(0, a [R_u^+ - pi_n R_n^+])
 
     where R_k^{+/-} is the mean of l(+/- g) over the rows of kind k and pi_n = 1 - pi_p. Every batch
-    holds rows of all three kinds, and Adam minimises its risk.
+    holds rows of all three kinds, and Adam minimises its risk. In a step in which the bracket is
+    negative, it is left out.
 
     Parameters
     ----------
-    module : str, nn.Module or callable, default="mlp"
-        A name of `riskad.deep.nets.ARCHITECTURES`; a module that maps a batch to one score for each
-        row (a copy of it is trained); or a function from the shape of a row to such a module.
+    module : str, sequence of int, nn.Module or callable, default="mlp"
+        A name of `riskad.deep.nets.ARCHITECTURES`; the sizes of linear layers; a module that maps a
+        batch to one score for each row (a copy of it is trained); or a function from the shape of a
+        row to such a module.
     loss : str or Loss, default="logistic"
         Margin loss l: a name of `riskad.core.losses.LOSSES`.
     risk : str, default="nnrad"
@@ -115,40 +99,26 @@ class DeepRAD(_RiskDetector):
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
         rate.
-    guard, beta, gamma : {"clip", "kiryo"}, float, float, default="clip", 0.0, 1.0
-        What a step does when the bracket of a guarded risk is negative. "clip" leaves the bracket
-        out, as max(0, .) does. "kiryo" (Kiryo et al. 2017) leaves everything else out and descends
-        minus `gamma` times the bracket if it is below -`beta`.
-    hidden : tuple of int, default=None
-        Sizes of the linear layers; replaces those of the named architecture.
-    learning_rate, weight_decay : float, default=1e-3 and 5e-4
-        Parameters of Adam; the decay is an l2 penalty in the gradient.
-    n_steps : int, default=100
+    learning_rate : float, default=1e-3
+        Step size of Adam, which also descends an l2 penalty of 5e-4.
+    max_iter : int, default=100
         Maximum number of steps. With few labels a network soon overfits: more is not better.
-    batch : tuple of three int, default=(64, 32, 128)
+    batch_size : tuple of three int, default=(64, 32, 128)
         Rows of P, N and U in a batch. Kinds that the risk does not use are not drawn.
-    schedule : {"constant", "cosine"}, default="constant"
-        "cosine" multiplies the learning rate by (1 + cos(pi t / n_steps)) / 2 in step t.
-    validation : float in [0, 1), default=0.0
-        Share of each kind of training row that is held out for early stopping. If a kind has a
-        single row nothing is held out, and all steps are taken. With few labelled anomalies this
-        costs more than it gains (`results/deep`); with hundreds try 0.2 and more steps.
-    patience, check_every : int, default=10
-        Training ends after `patience` checks of the risk on held-out rows without improvement, one
-        every `check_every` steps; the best network is kept.
+    validation_fraction : float in [0, 1), default=0.0
+        Share of each kind of training row that is held out for early stopping: training ends after
+        ten checks of the risk on these rows without improvement, one every ten steps, and the best
+        network is kept. If a kind has a single row nothing is held out, and all steps are taken.
+        With few labelled anomalies this costs more than it gains (`results/deep`); with hundreds
+        try 0.2 and more steps.
     scale : bool, default=True
         Whether to standardise columns, or channels of images, by the training rows. Without it,
         images of bytes are read as brightness from 0 to 1, and everything else is unchanged.
-    warm_start : bool, default=False
-        Whether `fit` continues from the network and the standardisation of the previous fit. Adam
-        starts anew.
     device : str, default="auto"
         A torch device; "auto" is the GPU if there is one. A GPU trains in bfloat16.
     random_state : int, RandomState or None, default=0
         Seed for weights, batches and held-out rows. With a number, the same data give the same
         model on the same device.
-    verbose, callback : bool and callable, default=False and None
-        Whether to show a progress bar; called with a `riskad.deep.trainer.Progress` at each check.
 
     Attributes
     ----------
@@ -156,8 +126,8 @@ class DeepRAD(_RiskDetector):
         Parameters and running statistics of the network.
     history_ : dict of ndarray
         Learning curves: "step", "risk" (mean over batches) and "validation" (on held-out rows).
-    n_steps_, best_step_ : int
-        Steps trained, and the step whose network was kept, over all fits of a warm start.
+    n_iter_, best_iter_ : int
+        Steps trained, and the step whose network was kept.
     offset_ : float
         Threshold on `score_samples` that minimises the risk under the zero-one loss.
     shape_, n_features_in_, feature_names_in_ :
@@ -170,31 +140,42 @@ class DeepRAD(_RiskDetector):
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
     >>> y = np.zeros(1000, dtype=int)          # nobody checked these
     >>> y[:40], y[-10:] = 1, -1                # 40 known normal rows, 10 known anomalies
-    >>> model = DeepRAD(n_steps=100).fit(X, y)
+    >>> model = DeepRAD(max_iter=100).fit(X, y)
     >>> model.predict([[0.0, 0.0], [4.0, 4.0]])
     array([ 1, -1])
     """
 
+    _guard = "clip"
     _state_fields: ClassVar[Fields] = {"risk": Text(choices=RISKS), "a": Number(-1, 1)}
 
     def __init__(
-        self, module: Module = "mlp", *, hidden: Sequence[int] | None = None,
-        loss: str | Loss = "logistic", risk: str = "nnrad", a: float = 0.1, prior: float = 0.8,
-        guard: str = "clip", beta: float = 0.0, gamma: float = 1.0,
-        learning_rate: float = 1e-3, weight_decay: float = 5e-4, schedule: str = "constant",
-        n_steps: int = 100, batch: tuple[int, int, int] = (64, 32, 128), scale: bool = True,
-        validation: float = 0.0, patience: int = 10, check_every: int = 10,
-        warm_start: bool = False, device: str = "auto", random_state: RandomState = 0,
-        verbose: bool = False, callback: Callback | None = None,
-    ):  # fmt: skip
-        self.module, self.hidden = module, hidden
-        self.loss, self.risk, self.a, self.prior = loss, risk, a, prior
-        self.guard, self.beta, self.gamma = guard, beta, gamma
-        self.learning_rate, self.weight_decay, self.schedule = learning_rate, weight_decay, schedule
-        self.n_steps, self.batch, self.scale = n_steps, batch, scale
-        self.validation, self.patience, self.check_every = validation, patience, check_every
-        self.warm_start, self.device, self.random_state = warm_start, device, random_state
-        self.verbose, self.callback = verbose, callback
+        self,
+        module: Module = "mlp",
+        *,
+        loss: str | Loss = "logistic",
+        risk: str = "nnrad",
+        a: float = 0.1,
+        prior: float = 0.8,
+        learning_rate: float = 1e-3,
+        max_iter: int = 100,
+        batch_size: tuple[int, int, int] = (64, 32, 128),
+        validation_fraction: float = 0.0,
+        scale: bool = True,
+        device: str = "auto",
+        random_state: RandomState = 0,
+    ):
+        self.module = module
+        self.loss = loss
+        self.risk = risk
+        self.a = a
+        self.prior = prior
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.validation_fraction = validation_fraction
+        self.scale = scale
+        self.device = device
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> DeepRAD:
         """Fit to a table X (n, columns), or to images (n, h, w) or (n, c, h, w), with labels y.
@@ -215,21 +196,18 @@ class NNPU(_RiskDetector):
 
         pi_p R_p^+ + max(0, R_u^- - pi_p R_p^-)
 
-    with the sigmoid loss. If the bracket is below -beta, a step follows minus gamma times its
-    gradient only. The risk does not use labelled anomalies: they count as unlabelled rows.
+    with the sigmoid loss. If the bracket is negative, a step follows minus its gradient only. The
+    risk does not use labelled anomalies: they count as unlabelled rows.
 
     Parameters
     ----------
-    module, hidden, learning_rate, weight_decay, n_steps, schedule, validation, patience, \
-check_every, scale, warm_start, device, random_state, verbose, callback :
+    module, learning_rate, max_iter, validation_fraction, scale, device, random_state :
         As in `DeepRAD`.
     loss : str or Loss, default="sigmoid"
         Margin loss l: a name of `riskad.core.losses.LOSSES`.
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows.
-    guard, beta, gamma : {"kiryo", "clip"}, float, float, default="kiryo", 0.0, 1.0
-        What a step does when the bracket is negative, as in `DeepRAD`.
-    batch : tuple of two int, default=(64, 160)
+    batch_size : tuple of two int, default=(64, 160)
         Rows of P and U in a batch.
 
     Attributes are those of `DeepRAD`.
@@ -242,31 +220,38 @@ check_every, scale, warm_start, device, random_state, verbose, callback :
     >>> X = np.vstack([rng.normal(0, 1, (900, 2)), rng.normal(3, 1, (100, 2))])
     >>> y = np.repeat([1, 0], [100, 900])
     >>> y = riskad.parse_labels(y, normal=1, unlabelled=0)  # elsewhere 1 may mean anomaly
-    >>> normal, anomaly = NNPU(prior=0.9, n_steps=100).fit(X, y).score_samples([[0, 0], [4, 4]])
+    >>> normal, anomaly = NNPU(prior=0.9, max_iter=100).fit(X, y).score_samples([[0, 0], [4, 4]])
     >>> bool(normal > anomaly)
     True
     """
 
+    _guard = "kiryo"
     _batch_kinds = (NORMAL, UNLABELLED)
 
     def __init__(
-        self, module: Module = "mlp", *, hidden: Sequence[int] | None = None,
-        loss: str | Loss = "sigmoid", prior: float = 0.8,
-        guard: str = "kiryo", beta: float = 0.0, gamma: float = 1.0,
-        learning_rate: float = 1e-3, weight_decay: float = 5e-4, schedule: str = "constant",
-        n_steps: int = 100, batch: tuple[int, int] = (64, 160), scale: bool = True,
-        validation: float = 0.0, patience: int = 10, check_every: int = 10,
-        warm_start: bool = False, device: str = "auto", random_state: RandomState = 0,
-        verbose: bool = False, callback: Callback | None = None,
-    ):  # fmt: skip
-        self.module, self.hidden = module, hidden
-        self.loss, self.prior = loss, prior
-        self.guard, self.beta, self.gamma = guard, beta, gamma
-        self.learning_rate, self.weight_decay, self.schedule = learning_rate, weight_decay, schedule
-        self.n_steps, self.batch, self.scale = n_steps, batch, scale
-        self.validation, self.patience, self.check_every = validation, patience, check_every
-        self.warm_start, self.device, self.random_state = warm_start, device, random_state
-        self.verbose, self.callback = verbose, callback
+        self,
+        module: Module = "mlp",
+        *,
+        loss: str | Loss = "sigmoid",
+        prior: float = 0.8,
+        learning_rate: float = 1e-3,
+        max_iter: int = 100,
+        batch_size: tuple[int, int] = (64, 160),
+        validation_fraction: float = 0.0,
+        scale: bool = True,
+        device: str = "auto",
+        random_state: RandomState = 0,
+    ):
+        self.module = module
+        self.loss = loss
+        self.prior = prior
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.validation_fraction = validation_fraction
+        self.scale = scale
+        self.device = device
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> NNPU:
         """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""

@@ -13,18 +13,16 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.checks import InputError, check_in_interval
 from riskad.core.risks import Risk
 from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, read_rows
 from riskad.deep.criteria import Losses, RiskCriterion
 
-SCHEDULES = ("constant", "cosine")
 # Rows that are evaluated at a time, and values in them: what fits in memory, by device.
 _ROWS_AT_ONCE = {"cpu": 2**12, "cuda": 2**16}
 _VALUES_AT_ONCE = {"cpu": 2**20, "cuda": 2**28}
@@ -34,35 +32,19 @@ _VALUES_AT_ONCE = {"cpu": 2**20, "cuda": 2**28}
 class Settings:
     """How to train: parameters of `riskad.DeepRAD`, checked."""
 
-    n_steps: int = 500
+    max_iter: int = 500
     learning_rate: float = 1e-3
     weight_decay: float = 5e-4
-    schedule: str = "constant"
     check_every: int = 10
     patience: int = 10
 
     def __post_init__(self) -> None:
-        check_choice("schedule", self.schedule, SCHEDULES)
         check_in_interval("learning_rate", self.learning_rate, 0, math.inf)
         check_in_interval("weight_decay", self.weight_decay, 0, math.inf, closed=True)
-        for name in ("n_steps", "check_every", "patience"):
+        for name in ("max_iter", "check_every", "patience"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise InputError(f"{name} must be a whole number >= 1, got {value!r}.")
-
-    def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        cosine = (1 + math.cos(math.pi * step / self.n_steps)) / 2
-        return self.learning_rate * (cosine if self.schedule == "cosine" else 1)
-
-
-class Progress(NamedTuple):
-    """Argument of a callback at each check; `risk` is the mean over the batches since the last."""
-
-    step: int
-    n_steps: int
-    risk: float
-    validation: float | None
 
 
 def choose_device(device: str | torch.device) -> torch.device:
@@ -111,29 +93,26 @@ def train(
     sampler: BatchSampler,
     settings: Settings,
     validation: Validation | None = None,
-    callback: Callable[[Progress], None] | None = None,
-    first_step: int = 0,
 ) -> tuple[dict[str, np.ndarray], int]:
     """Train a network, which is on the device of the data, on rows that the sampler draws.
 
-    With `validation` it is left in its best state; otherwise all steps are taken. A network that
-    was trained before goes on with the draws of `first_step`. Returns the learning curves, "step",
+    With `validation` it is left in its best state; otherwise all steps are taken. Returns the
+    learning curves, "step",
     "risk" (mean over the batches since the last check) and "validation", and the step whose
     parameters were kept, 0 if no check gave a number.
     """
     on_gpu = data.device.type == "cuda"
     # Products are in half precision where the GPU has hardware for it; parameters stay in single.
     half = on_gpu and torch.cuda.get_device_capability(data.device) >= (8, 0)
-    decay = settings.weight_decay
-    optimiser = torch.optim.Adam(network.parameters(), weight_decay=decay, fused=on_gpu)
+    rate, decay = settings.learning_rate, settings.weight_decay
+    optimiser = torch.optim.Adam(network.parameters(), rate, weight_decay=decay, fused=on_gpu)
     curves: dict[str, list[float]] = {"step": [], "risk": [], "validation": []}
     best, best_step, step, values, kept = math.inf, 0, 0, [], network.state_dict()
     network.train()
     # Algorithms that give the same numbers every time. (Without `enabled`, cuDNN would be off.)
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False):
-        while step < settings.n_steps:
-            optimiser.param_groups[0]["lr"] = settings.rate(step)
-            x = read_rows(data, sampler(first_step + step))
+        while step < settings.max_iter:
+            x = read_rows(data, sampler(step))
             with torch.autocast("cuda", torch.bfloat16, enabled=half):
                 outputs = network(x)
             losses = criterion(outputs)
@@ -142,9 +121,10 @@ def train(
             optimiser.step()
             values.append(losses.value)
             step += 1
-            if step % settings.check_every != 0 and step != settings.n_steps:
+            if step % settings.check_every != 0 and step != settings.max_iter:
                 continue
-            risk, held_out = float(torch.stack(values).mean()), None
+            curves["step"].append(step)
+            curves["risk"].append(float(torch.stack(values).mean()))
             values.clear()
             if validation is None:
                 best_step = step
@@ -153,10 +133,6 @@ def train(
                 curves["validation"].append(held_out)
                 if held_out < best:  # never if it is NaN
                     best, best_step, kept = held_out, step, deepcopy(network.state_dict())
-            curves["step"].append(step)
-            curves["risk"].append(risk)
-            if callback is not None:
-                callback(Progress(step, settings.n_steps, risk, held_out))
             if sum(each > best_step for each in curves["step"]) >= settings.patience:
                 break
     if validation is not None:

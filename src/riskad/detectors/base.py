@@ -274,6 +274,11 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
             self._drawn_seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return self._drawn_seed
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A seed that was drawn belongs to one fit.
+        state = super().__getstate__().items()
+        return {name: value for name, value in state if name != "_drawn_seed"}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True

@@ -16,7 +16,6 @@ from riskad.core.regularization import PENALTIES
 from riskad.core.risks import Risk
 from riskad.detectors.base import Detector, RandomState, check_weight, refuse_non_finite
 from riskad.detectors.description import check_kinds_present
-from riskad.detectors.linear.candidates import SELECT_RULES, check_select, select_candidate
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES, find_lambda
 from riskad.detectors.linear.scores import (
@@ -32,12 +31,11 @@ from riskad.detectors.linear.settings import (
     check_lambda,
     check_numeric,
 )
-from riskad.metrics.linear_search import Selection
 from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import ColumnStatistics, LinearModel, WideModel, column_statistics
 from riskad.rows.sources import RowBlocks, RowSource, as_rows, refuse_non_finite_rows, unpacked
 from riskad.solvers import SOLVERS, Problem
-from riskad.storage.fields import Either, Fields, Maybe, Number, Record, Text
+from riskad.storage.fields import Either, Fields, Number, Text
 
 __all__ = ["ShallowRAD"]
 
@@ -72,7 +70,8 @@ class ShallowRAD(HasLinearScores, Detector):
     lam : "theorem", "tight", "cv" or float, default="theorem"
         Regularisation. "theorem" is Theorem 1's value. "tight" is the smallest value that is
         also provably safe (`riskad.core.regularization`). "cv" is the value that ranks held-out
-        labelled rows best, if it beats the tight one by more than two standard errors. With fewer
+        labelled rows best, if it beats the tight one by more than two standard errors
+        (`riskad.metrics.search`). With fewer
         than two labelled rows of a kind there is nothing to hold out, and "cv" means "tight".
     risk : str, default="rad"
         Risk estimator: a name of `riskad.core.risks.RISKS`.
@@ -96,13 +95,6 @@ class ShallowRAD(HasLinearScores, Detector):
         map, sparse columns are scaled but not centred.
     solver : str, default="auto"
         A name of `riskad.solvers.SOLVERS`.
-    select : None or "cv", default=None
-        "cv" chooses a, prior and lam together. It compares candidates around the given a and prior
-        and the tight lambda by how they rank held-out labelled rows
-        (`riskad.metrics.linear_search`).
-        Ties and small gains go to the given a and prior and the tight lambda. With fewer than 4
-        labelled anomalies, the unbiased pu risk of held-out rows, which needs none, replaces the
-        ranking. Requires risk="rad" and penalty="l2"; `riskad.RADSearchCV` can search any setting.
     tol : float, default=1e-6
         Tolerance of the solver's stopping test. If rounding does not allow such a small value, the
         smallest possible one is enough, and `criterion_` reports it.
@@ -119,10 +111,7 @@ class ShallowRAD(HasLinearScores, Detector):
     intercept_ : float
         b in the same units.
     a_, prior_ : float
-        The values used: the given ones, or with `select` the chosen ones.
-    selection_ : Selection or None
-        With `select`: the candidates, their scores, why one was chosen, and the AUC of the whole
-        procedure with its interval, where each fold is scored by what the other folds chose.
+        a and prior as numbers.
     lambda_ : float
         The regularisation used, on the scale of standardised columns.
     objective_ : float
@@ -172,8 +161,6 @@ class ShallowRAD(HasLinearScores, Detector):
         "penalty": Text(choices=PENALTIES),
         "lam": Either(Text(choices=LAMBDA_RULES), Number(0)),
         "solver": Text(choices=("auto", *SOLVERS)),
-        "select": Maybe(Text(choices=SELECT_RULES)),
-        "selection_": Maybe(Record(("Selection",))),
     }
 
     def __init__(
@@ -190,7 +177,6 @@ class ShallowRAD(HasLinearScores, Detector):
         intercept_scaling: float = 1.0,
         scale: bool = True,
         solver: str = "auto",
-        select: str | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
         random_state: RandomState = 0,
@@ -206,7 +192,6 @@ class ShallowRAD(HasLinearScores, Detector):
         self.intercept_scaling = intercept_scaling
         self.scale = scale
         self.solver = solver
-        self.select = select
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -224,7 +209,7 @@ class ShallowRAD(HasLinearScores, Detector):
             A row of weight w counts as w rows in the risk, in column means and spreads, in Theorem
             1 and in the threshold (which is found from a sample beyond 20,000 rows). A row with
             weight 0 is ignored. Steps that look at single rows do not use the weights: the folds of
-            lam="cv" and select, feature maps that learn from rows ("nystroem", transformers), and
+            lam="cv", feature maps that learn from rows ("nystroem", transformers), and
             `unlabelled_`.
 
         Returns
@@ -243,7 +228,8 @@ class ShallowRAD(HasLinearScores, Detector):
             check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
             model = linear_model(rows, features, self._constant, self.penalty)
-            risk = self._choose(model, risk)
+            self.a_, self.prior_ = float(self.a), float(self.prior)
+            self.lambda_ = find_lambda(self.lam, model, risk, self.penalty, self._solver_settings)
             moments = statistics.moments if model.rows is rows else None
             objective = Objective(risk, rows.totals())
             problem = Problem(model, objective, self.lambda_, self.penalty, moments)
@@ -253,25 +239,12 @@ class ShallowRAD(HasLinearScores, Detector):
             self.unlabelled_ = summarise_unlabelled(rows, self._scores, self._seed)
         return self
 
-    def _choose(self, model: LinearModel, risk: Risk) -> Risk:
-        """Set a, prior and lambda, as given or chosen by `select`; returns the risk with them."""
-        self.selection_: Selection | None = None
-        if self.select is None:
-            self.a_, self.prior_ = float(self.a), float(self.prior)
-            self.lambda_ = find_lambda(self.lam, model, risk, self.penalty, self._solver_settings)
-            return risk
-        self.selection_ = select_candidate(model, risk, self._seed)
-        self.a_, self.prior_, self.lambda_ = self.selection_.candidates[self.selection_.chosen]
-        return bound_risk(self.risk, self.loss, self.a_, self.prior_)
-
     def _check_settings(self) -> Risk:
         """The bound risk; every parameter is checked before any work."""
         risk = bound_risk(self.risk, self.loss, self.a, self.prior)
         check_choice("penalty", self.penalty, PENALTIES)
         check_numeric(self.intercept_scaling, self.tol, self.max_iter)
         check_lambda(self.lam, LAMBDA_RULES)
-        if self.select is not None:
-            check_select(self.select, risk=self.risk, penalty=self.penalty, lam=self.lam)
         return risk
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> RowSource:

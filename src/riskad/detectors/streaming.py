@@ -66,7 +66,7 @@ class StreamingRAD(HasLinearScores, Detector):
 
     The model keeps sums of products of columns and a sample of 5,000 rows of each kind. Both are
     saved with it, so a loaded model can continue. It takes up to 999 columns (of phi); sparse rows
-    are made dense. Use `ShallowRAD` for settings that need all rows at once: lam="cv", select,
+    are made dense. Use `ShallowRAD` for settings that need all rows at once: lam="cv",
     penalty="l1", guarded risks, losses with kinks.
 
     Parameters

@@ -1,4 +1,4 @@
-"""How well scores rank labelled rows, with intervals: AUC, average precision, ROC curve, ...
+"""How good scores and probabilities are on labelled rows, with intervals: AUC, ROC curve, ...
 
 An AUC is compared with another of the same rows (`auc_difference`), combined from folds
 (`auc_of_folds`), and has an interval that counts groups of similar rows (`GroupEffect`).
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm, rankdata, t
 
-from riskad.core.checks import check_in_interval
+from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.metrics.estimates import (
     Estimate,
@@ -30,11 +30,13 @@ __all__ = [
     "Auc",
     "AucDifference",
     "Curve",
+    "Reliability",
     "auc_difference",
     "auc_of_folds",
     "auc_with_interval",
     "average_precision_with_interval",
     "precision_recall_with_interval",
+    "reliability",
     "roc_with_interval",
 ]
 
@@ -397,3 +399,60 @@ def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray) -> np.ndarray:
 def _share_intervals(shares: np.ndarray, n: float, confidence: float) -> np.ndarray:
     """Lower and upper ends of intervals of shares of n rows; n need not be an integer."""
     return np.array([share_interval(share * n, n, confidence) for share in shares]).T
+
+
+# --- probabilities -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """For bins of probabilities: their mean, and the share of anomalies with its interval."""
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+    """Number of labelled rows in each bin."""
+
+    def __str__(self) -> str:
+        rows = zip(self.predicted, self.observed, self.low, self.high, self.count, strict=True)
+        return "\n".join(
+            f"{p:.3f} said, {o:.3f} seen ({low:.3f} to {high:.3f}; {count} rows)"
+            for p, o, low, high, count in rows
+        )
+
+
+def reliability(
+    y: Any, probabilities: Any, pi_n: Any = None, bins: int = 10, confidence: float = 0.95
+) -> Reliability:
+    """Compare predicted probabilities p with the observed share of anomalies.
+
+    Bins have equal width; empty ones are left out. The interval of a share is the exact one
+    (Clopper-Pearson). `pi_n` is as in `precision_recall_with_interval`: odds in a bin are changed
+    by the same factor as the odds of anomalies among all labelled rows.
+
+    Examples
+    --------
+    >>> print(reliability([1, 1, 1, -1, 1, -1], [0.1, 0.1, 0.1, 0.1, 0.7, 0.9], bins=2))
+    0.100 said, 0.250 seen (0.006 to 0.806; 4 rows)
+    0.800 said, 0.500 seen (0.013 to 0.987; 2 rows)
+    """
+    anomalies, normals = scores_by_kind(y, probabilities, confidence, "reliability")
+    if min(anomalies.min(), normals.min()) < 0 or max(anomalies.max(), normals.max()) > 1:
+        raise InputError(
+            "probabilities lie between 0 and 1; scores become probabilities by "
+            "anomaly_probability of a calibrated detector."
+        )
+    m, n = len(anomalies), len(normals)
+    rate, *_ = rate_with_interval(pi_n, default=m / (m + n))
+    weight = np.array([(1 - rate) / n, rate / m])  # of a normal row and of an anomaly
+    p, kind = np.concatenate([normals, anomalies]), np.repeat([0, 1], [n, m])
+    bin_of = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], p, side="right")
+    rows = []
+    for own in (bin_of == each for each in np.unique(bin_of)):
+        hits, count = int(kind[own].sum()), int(own.sum())
+        shares = hits / count, *share_interval(hits, count, confidence)
+        at_rate = [q * weight[1] / (q * weight[1] + (1 - q) * weight[0]) for q in shares]
+        rows.append((np.average(p[own], weights=weight[kind[own]]), *at_rate, count))
+    return Reliability(*map(np.array, zip(*rows, strict=True)))

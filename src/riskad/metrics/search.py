@@ -1,20 +1,26 @@
 """Choosing and judging any detector by cross-validation.
 
 `PNUStratifiedKFold` (`riskad.metrics.folds`) can be used as scikit-learn's `cv=`, and the scorers
-here as `scoring=`. `RADSearchCV` combines them with the cautious rule of
-`riskad.metrics.linear_search`, and `evaluate_nested` measures a detector that chooses its own
-settings.
+here as `scoring=`. `RADSearchCV` searches over settings, `evaluate_nested` measures a detector that
+chooses its own settings, and `out_of_fold_scores` scores rows by fits that have not seen them.
+
+Searches of this package (`RADSearchCV`, and `lam="cv"` of linear detectors) hold out the same folds
+(`held_out_folds`) and choose by the same rule (`choose_place`): with d the gains in held-out AUC of
+the best candidate over the default, fold by fold, it replaces the default only if
+
+    mean(d) > 2 SE(d),
+
+since few labels carry little information.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, OutlierMixin, clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,14 +34,67 @@ from riskad.metrics.folds import (
     labelled_folds,
     whole_groups,
 )
-from riskad.metrics.linear_search import FEWEST_FOR_AUC, best_place
 from riskad.metrics.ranking import Auc, auc_of_folds, auc_with_interval
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.table import as_table
 
 __all__ = ["RADSearchCV", "RiskScorer", "evaluate_nested", "labelled_auc", "out_of_fold_scores"]
 
+FEWEST_FOR_AUC = 4
+"""Labelled rows of each kind from which candidates are compared by AUC; below, by the risk."""
+SPLITS, REPEATS = 5, 2
 _GRID = {"a": (0.02, 0.1, 0.4), "prior": (0.5, 0.8, 0.95)}
+_ERRORS = 2
+
+
+# --- what every search does ----------------------------------------------------------------
+
+
+def held_out_folds(
+    codes: np.ndarray,
+    groups: np.ndarray | None,
+    kinds: Collection[int] = (NORMAL, ANOMALY),
+    *,
+    n_splits: int = SPLITS,
+    n_repeats: int = REPEATS,
+    seed: int = 0,
+    unlabelled: bool = False,
+) -> list[np.ndarray]:
+    """Positions of the rows that each fold holds out: labelled ones, or with `unlabelled` of all.
+
+    Each fold has rows of these `kinds` of label, and rows of one of the `groups` share a fold: so
+    there may be fewer folds, or none.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    n_splits = min(n_splits, *(count_independent(codes, kind, groups) for kind in kinds))
+    if n_splits < 2:
+        return []
+    seeds = range(seed, seed + n_repeats)
+    if not unlabelled:
+        folds = [held for each in seeds for held in labelled_folds(codes, n_splits, each, groups)]
+        return [whole_groups(held, groups) for held in folds]
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    splitters = [kind(n_splits, shuffle=True, random_state=each) for each in seeds]
+    return [held for splitter in splitters for _, held in splitter.split(codes, codes, groups)]
+
+
+def choose_place(scores: np.ndarray, default: int | None, n_repeats: int = REPEATS) -> int:
+    """Position of the best candidate; the default unless that gains two standard errors over it.
+
+    `scores` has a row for each candidate and a column for each fold. Without a default, or if it
+    lies beyond the last row, the best mean decides.
+    """
+    best = int(np.argmax(scores.mean(axis=1)))
+    if default is None or default >= len(scores):
+        return best
+    gain = scores[best] - scores[default]
+    # Repeats hold out the same rows again: they stabilise the mean, but are not further evidence.
+    error = gain.std(ddof=1) / np.sqrt(len(gain) / n_repeats)
+    return default if gain.mean() <= _ERRORS * error else best
+
+
+# --- scorers -------------------------------------------------------------------------------
 
 
 def labelled_auc(estimator: Any, X: Any, y: Any) -> float:
@@ -87,11 +146,11 @@ class RiskScorer:
 class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
     """Search over the settings of any detector that keeps the default unless the gain is clear.
 
-    Candidates are compared with the unchanged detector by repeated stratified P/N/U
-    cross-validation: by `labelled_auc`, or with fewer than 4 labelled rows of a kind by
-    `RiskScorer`. A candidate is chosen only if its gain, shrunk by m / (m + 20) for m labelled
-    anomalies, exceeds its standard error; otherwise the detector is unchanged. For linear scores
-    `ShallowRAD(select="cv")` does the same at a fraction of the cost.
+    Candidates are compared with the unchanged detector by repeated stratified cross-validation: by
+    `labelled_auc`, or with fewer than 4 labelled rows of a kind by `RiskScorer`, for which folds
+    hold out unlabelled rows, too. The best candidate is chosen only if its mean gain exceeds two
+    standard errors; otherwise the detector is unchanged. Of lambda alone, `ShallowRAD(lam="cv")`
+    chooses by the same rule at a fraction of the cost.
 
     Parameters
     ----------
@@ -101,7 +160,7 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         As in scikit-learn's GridSearchCV. By default a in {0.02, 0.1, 0.4} and prior in
         {0.5, 0.8, 0.95}.
     n_splits, n_repeats : int, default=5 and 2
-        Parameters of `PNUStratifiedKFold`; there are at most as many splits as rows of the rarer
+        Number of folds and of rounds of them; there are at most as many folds as rows of the rarer
         label.
     n_jobs : int, optional
         Number of fits at a time.
@@ -137,8 +196,8 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         estimator: Any,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
         *,
-        n_splits: int = 5,
-        n_repeats: int = 2,
+        n_splits: int = SPLITS,
+        n_repeats: int = REPEATS,
         n_jobs: int | None = None,
         random_state: int | None = None,
     ):
@@ -151,10 +210,20 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> RADSearchCV:
         """Compare all candidates, then fit the chosen one to all rows."""
+        from sklearn.model_selection import GridSearchCV
+
         X, codes, groups = check_rows_and_labels(X, y)
-        m = count_independent(codes, ANOMALY, groups)
-        rarer = min(count_independent(codes, NORMAL, groups), m)
-        if rarer < 2:
+        rarer = min(count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
+        self.criterion_ = "auc" if rarer >= FEWEST_FOR_AUC else "risk"
+        folds = held_out_folds(
+            codes,
+            groups,
+            n_splits=self.n_splits,
+            n_repeats=self.n_repeats,
+            seed=self.random_state or 0,
+            unlabelled=self.criterion_ == "risk",
+        )
+        if not folds:
             self.criterion_, self.cv_results_, self.best_params_ = "none", None, {}
             self.best_estimator_ = clone(self.estimator).fit(X, codes, **fit_params)
             return self
@@ -167,27 +236,20 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
                     "over by default. Say what to search: param_grid={...}."
                 )
             grid = _GRID
-        self.criterion_ = "auc" if rarer >= FEWEST_FOR_AUC else "risk"
-        folds = PNUStratifiedKFold(
-            min(self.n_splits, rarer),
-            self.n_repeats,
-            self.random_state,
-            unlabelled=self.criterion_ == "risk",
-        )
         assumed = {name: settings[name] for name in ("loss", "a", "prior") if name in settings}
 
         def choose(results: Mapping[str, Any]) -> int:
             """The position of the candidate to refit; the first is the default."""
-            splits = range(folds.get_n_splits())
-            scores = np.array([results[f"split{i}_test_score"] for i in splits])
-            return best_place(scores, m, folds.n_repeats)[0]
+            scores = [results[f"split{i}_test_score"] for i in range(len(folds))]
+            return choose_place(np.array(scores).T, 0, self.n_repeats)
 
+        everything = np.arange(len(codes))
         search = GridSearchCV(
             self.estimator,
             [{}, *([grid] if isinstance(grid, Mapping) else grid)],
             scoring=labelled_auc if self.criterion_ == "auc" else RiskScorer(**assumed),
             refit=choose,
-            cv=folds,
+            cv=[(np.setdiff1d(everything, held), held) for held in folds],
             n_jobs=self.n_jobs,
             error_score="raise",
         ).fit(X, codes, **fit_params)
@@ -236,16 +298,12 @@ def evaluate_nested(
     Parameters
     ----------
     model : estimator or Pipeline with `score_samples`
-        For example ShallowRAD(select="cv") or RADSearchCV; cloned for every fold.
-    X : array, sparse matrix or frame
-        All rows.
-    y : array
-        Codes +1 normal, -1 anomaly, 0 unlabelled.
-    n_splits, n_repeats : int, default=5 and 1
+        For example ShallowRAD(lam="cv") or RADSearchCV; cloned for every fold.
+    X, y
+        All rows, and their codes +1 normal, -1 anomaly, 0 unlabelled.
+    n_splits, n_repeats, random_state
         Parameters of the outer `PNUStratifiedKFold`; there are at most as many splits as rows of
         the rarer label.
-    random_state : int, optional
-        Seed of the outer folds.
     confidence : float, default=0.95
         Confidence level of the interval.
 

@@ -138,10 +138,10 @@ class SmoothTask:
 
     def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """F and its gradient, in one pass."""
-        parts = self.model.values_and_gradients(theta, self.sums)
-        tilted = theta * self.tilt
-        value = sum(v for v, _ in parts) + self.lam * (theta @ theta) + tilted.sum()
-        gradient = sum((g for _, g in parts), start=np.zeros_like(theta))
+        value, gradient = 0.0, np.zeros_like(theta)
+        for part, slope in self.model.values_and_gradients(theta, self.sums):
+            value, gradient = value + part, gradient + slope
+        value = value + self.lam * (theta @ theta) + (theta * self.tilt).sum()
         return float(value), gradient + 2 * self.lam * theta + self.tilt
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:

@@ -89,7 +89,6 @@ OURS = {
     "RandomWaves": "riskad.detectors.linear.feature_maps",
     "RateEstimate": "riskad.decisions.anomaly_rate",
     "RiskZero": "riskad.decisions.thresholds",
-    "Selection": "riskad.metrics.linear_search",
     "ShallowRAD": "riskad.detectors.shallow",
     "ShareByGroup": "riskad.tables.groups",
     "Shifts": "riskad.tables.shifts",

@@ -14,8 +14,7 @@ import numpy as np
 
 from riskad.app.quality import KindScores, ScoreDistribution
 from riskad.decisions.capacity import ReviewReport
-from riskad.metrics.probabilities import Reliability
-from riskad.metrics.ranking import Curve
+from riskad.metrics.ranking import Curve, Reliability
 
 if TYPE_CHECKING:
     from riskad.app.look import ColumnLook

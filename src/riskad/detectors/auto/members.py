@@ -29,9 +29,9 @@ from riskad.detectors.boosted import (
     lightgbm_library,
 )
 from riskad.detectors.forest import ForestRAD
+from riskad.detectors.linear.candidates import Candidate, choose_candidate
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read
 from riskad.detectors.shallow import ShallowRAD
-from riskad.metrics.linear_search import FEWEST_FOR_AUC, Candidate, choose
 
 SPLITS = 5
 FOLD_SCORED = 100  # unlabelled rows that the network scores in a fold, beside those held out
@@ -163,14 +163,12 @@ def _kernel(labels: LabelCounts, seed: int) -> ShallowRAD:
 
 
 def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
-    """a, prior and lambda of the kernel member, by `riskad.decisions.selection`."""
+    """a, prior and lambda of the kernel member, by `riskad.detectors.linear.candidates`."""
     best = _KERNEL_CHOICES[0]
-    labels = count_labels(codes)
-    if labels.unlabelled and min(labels.normal, labels.anomaly) >= FEWEST_FOR_AUC:
+    if count_labels(codes).unlabelled:
         rows = with_labelled(codes, COMPARED)
         Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
-        selection = choose(Z, codes[rows], None, get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
-        best = _KERNEL_CHOICES[selection.chosen]
+        best = choose_candidate(Z, codes[rows], get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
     return best._asdict()
 
 

@@ -183,7 +183,7 @@ class HasLinearScores(MinimisesRisk):
 
     def _clone_for_fold(self) -> Self:
         """Return an unfitted copy with nothing left to choose."""
-        chosen = {"a": self.a_, "prior": self.prior_, "lam": self.lambda_, "select": None}
+        chosen = {"a": self.a_, "prior": self.prior_, "lam": self.lambda_}
         copy = clone(self)
         known = copy.get_params(deep=False)
         return copy.set_params(**{k: v for k, v in chosen.items() if k in known})

@@ -296,3 +296,17 @@ class Translated(TranslatesScore, PretrainedRAD):
 @parametrize_with_checks([Translated(unlabelled=20)])
 def test_common_checks_with_translated_labels(estimator, check):
     run_in_single_precision(check, estimator)
+
+
+def test_torch_computes_the_same_network(contaminated_rows):
+    pytest.importorskip("torch")
+    X, y, _ = contaminated_rows
+    new = make_contaminated_rows(seed=1)[0]
+    new[::5, 0] = np.nan
+    model = PretrainedRAD().fit(X, y)
+    expected = model.score_samples(new)
+    np.testing.assert_allclose(
+        model.set_params(device="cpu").score_samples(new), expected, atol=3e-4
+    )
+    with pytest.raises(InputError, match="device='nowhere' cannot be used"):
+        model.set_params(device="nowhere").score_samples(new)

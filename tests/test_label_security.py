@@ -11,9 +11,9 @@ pytest.importorskip("starlette", reason="needs riskad[app]")
 
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.labelling.security import LARGEST_BODY, Access, Guard
-from riskad.labelling.server import Binding, _pages
-from riskad.labelling.session import Options, Session
+from riskad.web.guard import LARGEST_BODY, Access, Guard
+from riskad.web.label.server import Binding, _pages
+from riskad.web.label.session import Options, Session
 
 HOST = "127.0.0.1:4711"
 ORIGIN = f"http://{HOST}"

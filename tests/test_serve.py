@@ -23,8 +23,8 @@ from riskad.app import online
 from riskad.app.model_files import read_header
 from riskad.app.score import score_table
 from riskad.core.checks import InputError
-from riskad.labelling.applying import apply_labels
-from riskad.labelling.journal import Journal
+from riskad.app.journal import apply_labels
+from riskad.app.journal import Journal
 from riskad.serving.access import Access, Guard
 from riskad.serving.answers import Answers
 from riskad.serving.models import ServedModel

@@ -37,7 +37,7 @@ pytest.importorskip("uvicorn", reason="needs riskad[app]")
 import riskad.web.listening
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.labelling.journal import Journal
+from riskad.app.journal import Journal
 from riskad.serving.logs import LOG, _Line
 from riskad.serving.server import Server, check_token
 from riskad.serving.service import Service

@@ -135,11 +135,14 @@ class Text(Field):
 
     choices: Collection[str] = ()
     longest: int = 1_000_000
+    shortest: int = 0
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse other values."""
-        if not isinstance(value, str) or len(value) > self.longest or not is_unicode(value):
+        if not isinstance(value, str) or not is_unicode(value):
             raise _unlike("a text", value)
+        if not self.shortest <= len(value) <= self.longest:
+            raise _unlike(f"a text of {self.shortest} to {self.longest:,} letters", value)
         if self.choices and value not in self.choices:
             raise _unlike(f"one of {enumerate_names(self.choices, 30)}", value)
 

@@ -81,16 +81,18 @@ def json_schema(kind: Any) -> dict[str, Any]:
         return {"anyOf": [json_schema(each) for each in arguments]}
     if is_dataclass(bare):
         hints = get_type_hints(bare, include_extras=True)
-        entries = {}
+        entries, required = {}, []
         for each in fields(bare):
             about = each.metadata.get("help", "")
             entries[each.name] = json_schema(hints[each.name]) | (
                 {"description": about} if about else {}
             )
+            if about or not _has_default(each):  # a report always holds all that it describes
+                required.append(each.name)
         return {
             "type": "object",
             "properties": entries,
-            "required": list(entries),
+            "required": required,
             "additionalProperties": False,
         }
     if origin is Literal:
@@ -107,11 +109,17 @@ def json_schema(kind: Any) -> dict[str, Any]:
     if isinstance(bounds, Number):
         ends = {"minimum": bounds.low, "maximum": bounds.high}
         schema |= {name: end for name, end in ends.items() if abs(end) != float("inf")}
+    if isinstance(bounds, Text):
+        schema |= {"minLength": bounds.shortest, "maxLength": bounds.longest}
     return schema
 
 
 def _stored(kind: Any) -> tuple[DataclassField[Any], ...]:
     return tuple(each for each in fields(kind) if each.metadata.get("stored", True))
+
+
+def _has_default(each: DataclassField[Any]) -> bool:
+    return each.default is not MISSING or each.default_factory is not MISSING
 
 
 def _bounds(annotation: Any) -> tuple[Any, Field | None]:
@@ -130,11 +138,18 @@ def _read(annotation: Any, value: Any, where: str) -> Any:
         inner = next(each for each in arguments if each is not NoneType)
         return None if value is None else _read(inner, value, where)
     if is_dataclass(bare):
-        names = [each.name for each in _stored(bare)]
-        if type(value) is not dict or set(value) != set(names):
+        stored = _stored(bare)
+        names = [each.name for each in stored]
+        needed = {each.name for each in stored if not _has_default(each)}
+        if type(value) is not dict:
             raise InputError(f"{where}: expected a dict of {enumerate_names(names, len(names))}")
+        if not needed <= set(value) <= set(names):
+            odd = next(iter(set(value) - set(names)), None)
+            what = f"there is no {odd!a}" if odd else f"{min(needed - set(value))!r} is missing"
+            raise InputError(f"{where}{': ' if where else ''}{what}; expected {', '.join(names)}")
         hints = get_type_hints(bare, include_extras=True)
-        inside = {name: _read(hints[name], value[name], f"{where}.{name}") for name in names}
+        before = f"{where}." if where else ""
+        inside = {name: _read(hints[name], each, before + name) for name, each in value.items()}
         return cast(Any, bare)(**inside)
     if origin in (list, tuple):
         fixed = origin is tuple and Ellipsis not in arguments

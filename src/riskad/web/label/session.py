@@ -16,23 +16,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from riskad.app.journal import LABELS, SOURCES, Answer, Journal, apply_labels, table_codes
 from riskad.app.model_files import load
 from riskad.app.results import earlier_results, pick_features, steps_of
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCodes
-from riskad.labelling.applying import apply_labels, table_codes
-from riskad.labelling.cards import Card, Cards
-from riskad.labelling.fitting import History, Ranking, Worker
-from riskad.labelling.journal import LABELS, SOURCES, Answer, Journal
-from riskad.labelling.upcoming import Upcoming
-from riskad.labelling.work import Found, Task, suggested, unsupervised
 from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
-
-__all__ = ["Conflict", "Options", "Session"]
+from riskad.web.label.cards import Card, Cards
+from riskad.web.label.fitting import History, Ranking, Worker
+from riskad.web.label.upcoming import Upcoming
+from riskad.web.label.work import Found, Task, suggested, unsupervised
 
 _START_ROWS = 4_000  # from which columns are learned and first scores come, before the first page
 _POOL = 10_000  # rows that a fit learns from and scores
@@ -200,7 +197,7 @@ class Session:
         Parameters
         ----------
         row, label, source, who, note
-            The answer; see `riskad.labelling.journal`.
+            The answer; see `riskad.app.journal`.
         before
             This person's earlier answer for the row according to the page, "" for none.
 

@@ -1,6 +1,6 @@
 """One fit in its own process: what the page's server starts, and how the two communicate.
 
-The server puts a task into a folder and starts `python -m riskad.labelling.work FOLDER`. The
+The server puts a task into a folder and starts `python -m riskad.web.label.work FOLDER`. The
 process writes lines of JSON to its standard output: what it is doing (`progress`), what it found
 (`done`; scores are in the folder as arrays), then reasons of rows, first of those that come next.
 On standard input the server requests reasons of other rows. When that closes, as it does when the
@@ -35,8 +35,6 @@ from riskad.core.labels import LabelCodes
 from riskad.decisions.suggest import suggest_rows
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.preparation import TablePreparer
-
-__all__ = ["Found", "Task", "unsupervised"]
 
 _REASONS = 12  # columns of a row
 _WORDS = {1: "normal", -1: "anomaly", 0: ""}

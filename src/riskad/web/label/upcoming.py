@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from riskad.labelling.fitting import Ranking
-
-__all__ = ["RANDOM", "Upcoming"]
+from riskad.web.label.fitting import Ranking
 
 RANDOM = "drawn at random"
 HIGH = "high score"

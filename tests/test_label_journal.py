@@ -12,11 +12,9 @@ from click.testing import CliRunner
 from support.labelling import make_payments
 
 import riskad
+from riskad.app.journal import Answer, Journal, apply_labels, hash_rows, table_codes
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.app.journal import apply_labels, table_codes
-from riskad.app.journal import Answer, Journal
-from riskad.app.journal import hash_rows
 from riskad.tables.labelled import LabelColumn
 
 COLUMNS = ["card", "amount"]

@@ -20,12 +20,12 @@ from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCodes
 from riskad.detectors.outlier_mean import OutlierMean
+from riskad.tables.csv_reading import CsvFormat
+from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.web.label.fitting import History, Ranking, Worker
 from riskad.web.label.session import Conflict, Options, Session
 from riskad.web.label.upcoming import RANDOM, Upcoming
 from riskad.web.label.work import Found, Task, _Asked, _listen
-from riskad.tables.csv_reading import CsvFormat
-from riskad.tables.labelled import FrameTable, LabelColumn
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
 

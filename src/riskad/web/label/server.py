@@ -63,7 +63,7 @@ class Server(WebServer):
             frames=frames,
             announce=lambda token: announce(self._address(token)),
         )
-        app = make_app(
+        self.app = make_app(
             [
                 Route("/", self.file),
                 Route("/favicon.ico", self.file),  # asked for before the page is read
@@ -81,7 +81,7 @@ class Server(WebServer):
             ],
             {Conflict: _tell_conflict},
         )
-        self.mount(Guard(app, self.access, self.hosts, LARGEST_BODY))
+        self.mount(Guard(self.app, self.access, self.hosts, LARGEST_BODY))
 
     def _address(self, token: str) -> str:
         return f"{self.root}/?token={token}"

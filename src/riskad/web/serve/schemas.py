@@ -16,6 +16,7 @@ from riskad.app.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.core.checks import InputError
 from riskad.storage.fields import Number, Text
 from riskad.storage.records import json_schema
+from riskad.web.guard import Scope
 from riskad.web.serve.model import ServedModel
 
 MOST_LABELS = 1_000
@@ -39,13 +40,13 @@ class LabelledRow:
     number: Annotated[int, Number(1, 10**12, whole=True)] | None = None
 
 
-def read_query(query: str, path: str, settings: Mapping[str, tuple[int, str]]) -> dict[str, int]:
+def read_query(scope: Scope, settings: Mapping[str, tuple[int, str]]) -> dict[str, int]:
     """Return the numbers that follow an address; those that do not are 0."""
     found = dict.fromkeys(settings, 0)
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
         if name not in settings:
             there = f"it takes {', '.join(settings)}" if settings else "it takes none"
-            raise InputError(f"There is no setting {name[:40]!r} of {path}; {there}.")
+            raise InputError(f"There is no setting {name[:40]!r} of {scope['path']}; {there}.")
         largest, _ = settings[name]
         whole = value.isascii() and value.isdecimal() and len(value) < 4
         if not whole or int(value) > largest:

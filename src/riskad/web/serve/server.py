@@ -188,7 +188,7 @@ class Service:
 
     async def score(self, request: Request) -> Response:
         """Score a row, or rows."""
-        query = read_query(request.url.query, "/score", SCORE_SETTINGS)
+        query = read_query(request.scope, SCORE_SETTINGS)
         model = self.file.current
         with self._admitted(request):
             body = await read_body(request, self.limits.body_seconds)
@@ -221,7 +221,7 @@ class Service:
         """Append labels to the journal."""
         if not self.journal:
             raise Refusal(404, "No labels are taken: start the server with --journal PATH.")
-        read_query(request.url.query, "/feedback", {})
+        read_query(request.scope, {})
         with self._admitted(request):
             body = await read_body(request, self.limits.body_seconds)
             n = await asyncio.to_thread(self._save_labels, self.journal, body)

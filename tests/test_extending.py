@@ -44,8 +44,8 @@ from riskad.detectors.settings import Setting
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block
-from riskad.storage.fields import SEED, Array, Number
-from riskad.storage.records import about, from_plain, json_schema, to_plain
+from riskad.files.fields import SEED, Array, Number
+from riskad.files.records import about, from_plain, json_schema, to_plain
 from riskad.tables.kinds.base import Column, Feature, register_kind
 
 pytestmark = pytest.mark.usefixtures("registries_as_before")

@@ -178,11 +178,11 @@ def broken(*args, **kwargs):
 @pytest.mark.parametrize(
     "place",
     [
-        "riskad.storage.codec.load_arrays",
-        "riskad.storage.codec.json.loads",
-        "riskad.storage.codec._Reader._object",
-        "riskad.storage.codec._find_type",
-        "riskad.app.model_files._check_notes",
+        "riskad.files.codec.load_arrays",
+        "riskad.files.codec.json.loads",
+        "riskad.files.codec._from_state",
+        "riskad.files.codec._find_type",
+        "riskad.app.model_files._check_depth",
         "riskad.app.model_files._checksum",
         "riskad.detectors.shallow.ShallowRAD._check_state",
     ],

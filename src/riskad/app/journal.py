@@ -39,7 +39,7 @@ import polars as pl
 
 from riskad.core.checks import InputError
 from riskad.core.labels import Codes, LabelCodes
-from riskad.storage.files import check_input_file
+from riskad.files.atomic import check_input_file
 from riskad.tables.cells import check_columns, to_text
 from riskad.tables.labelled import FrameTable, LabelColumn
 

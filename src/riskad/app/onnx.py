@@ -29,8 +29,8 @@ import riskad
 from riskad.app.results import knows_probabilities
 from riskad.core.checks import DataWarning, InputError
 from riskad.detectors.description import SelfDescribing
+from riskad.files.atomic import atomic_path, check_output_file
 from riskad.rows.table import TableSchema
-from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.kinds.categories import onnx_codes
 from riskad.tables.preparation import TablePreparer

@@ -75,7 +75,7 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
 
 def _export(run: Run, journal: Path, labels: Any, export: Path) -> None:
     from riskad.app.journal import apply_labels
-    from riskad.storage.files import check_different
+    from riskad.files.atomic import check_different
 
     check_different([journal, export])
     with run.start(export=export):

@@ -109,18 +109,20 @@ class Run:
         return first if len(self.data) == 1 else f"{first} and {len(self.data) - 1} more"
 
     @cached_property
+    def _model_and_header(self) -> tuple[Any, ModelHeader]:
+        from riskad.app.model_files import read_model
+
+        return read_model(self.model_file)
+
+    @property
     def model(self) -> Any:
         """The model."""
-        from riskad.app.model_files import load
+        return self._model_and_header[0]
 
-        return load(self.model_file)
-
-    @cached_property
+    @property
     def header(self) -> ModelHeader:
         """The header of the model's file."""
-        from riskad.app.model_files import read_header
-
-        return read_header(self.model_file)
+        return self._model_and_header[1]
 
     @property
     def spec(self) -> FitSpec:

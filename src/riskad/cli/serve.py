@@ -80,7 +80,7 @@ def serve(run: Run, journal: Path | None, log_level: str, **options: Any) -> Non
 
 def _given_token(file: Path | None) -> str | None:
     """The token of a file, or of the environment."""
-    from riskad.storage.files import check_input_file
+    from riskad.files.atomic import check_input_file
     from riskad.web.serve.server import check_token
 
     if file is not None:

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from riskad.core.checks import InputError
-from riskad.storage.files import check_input_file
+from riskad.files.atomic import check_input_file
 
 try:
     import resource

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl
 import riskad
 from riskad.app.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.core.checks import InputError
-from riskad.storage.fields import Number, Text
-from riskad.storage.records import json_schema
+from riskad.files.fields import Number, Text
+from riskad.files.records import json_schema
 from riskad.web.guard import Scope
 from riskad.web.serve.model import ServedModel
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from riskad.app.journal import Answer, Journal, hash_rows
 from riskad.core.checks import InputError
-from riskad.storage.records import from_plain
+from riskad.files.records import from_plain
 from riskad.tables.json_lines import frame_of_objects
 from riskad.web.guard import (
     LOG,

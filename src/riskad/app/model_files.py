@@ -56,7 +56,7 @@ from riskad.files.atomic import (
 from riskad.files.codec import from_members, read_json, to_members
 from riskad.files.records import Count, from_plain, to_plain
 
-FORMAT = "riskad-model"
+FORMAT: Literal["riskad-model"] = "riskad-model"
 FORMAT_VERSION = 7
 """Version of the layout of stored models. No other is read."""
 

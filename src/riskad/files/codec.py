@@ -252,6 +252,7 @@ def from_tree(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 def _from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
     """Build the value of a tree, innermost values first; arrays that are used are taken out."""
+    content: Any
     if depth > _DEEPEST:
         raise InputError("values are nested too deeply")
     if isinstance(tree, str) and not is_unicode(tree):
@@ -260,7 +261,7 @@ def _from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
         return tree
     if isinstance(tree, list):
         return [_from_tree(each, arrays, depth + 1) for each in tree]
-    ((kind, content),) = tree.items() if len(tree) == 1 else [("", None)]
+    kind, content = next(iter(tree.items())) if len(tree) == 1 else ("", None)
     if kind == "$number":
         _expect(content in ("nan", "inf", "-inf"), "nan, inf or -inf", content)
         return float(content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -117,22 +117,21 @@ class Metrics(Collector):
     """
 
     def __init__(self, file: ModelFile, waiting: Callable[[], int]):
-        self.registry, self.window = CollectorRegistry(), Window()
-        self._file, self._waiting = file, waiting
-        registry = {"registry": self.registry}
+        self.registry = registry = CollectorRegistry()
+        self.window, self._file, self._waiting = Window(), file, waiting
         self.requests = Counter(
-            "riskad_requests", "Requests by path and status.", ["path", "status"], **registry
+            "riskad_requests", "Requests by path and status.", ["path", "status"], registry=registry
         )
         self.seconds = Histogram(
             "riskad_request_seconds",
             "Time from the head of a request to the end of its answer.",
             ["path"],
             buckets=BUCKETS,
-            **registry,
+            registry=registry,
         )
-        self.rows = Counter("riskad_rows", "Rows scored.", **registry)
-        self.flagged = Counter("riskad_flagged", "Rows flagged.", **registry)
-        self.labels = Counter("riskad_labels", "Labels that came back.", **registry)
+        self.rows = Counter("riskad_rows", "Rows scored.", registry=registry)
+        self.flagged = Counter("riskad_flagged", "Rows flagged.", registry=registry)
+        self.labels = Counter("riskad_labels", "Labels that came back.", registry=registry)
         self.registry.register(self)
 
     def text(self) -> bytes:
@@ -184,10 +183,10 @@ class Metrics(Collector):
 def _gauge(
     name: str,
     about: str,
-    values: float | dict[tuple[str, ...], float],
+    values: float | Mapping[tuple[str, ...], float],
     labels: Sequence[str] = (),
 ) -> Metric:
     metric = GaugeMetricFamily(f"riskad_{name}", about, labels=labels)
-    for key, value in (values if isinstance(values, dict) else {(): values}).items():
+    for key, value in (values if isinstance(values, Mapping) else {(): values}).items():
         metric.add_metric(key, float(value))
     return metric

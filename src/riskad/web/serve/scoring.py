@@ -69,7 +69,7 @@ class RowScorer:
         *,
         most_rows: int,
         reasons: int = 0,
-        p_values: bool = False,
+        p_values: int = 0,
     ) -> Iterator[tuple[bytes, Any, Floats, NDArray[np.bool_]] | None]:
         """Answer a request for scores, in steps.
 
@@ -84,7 +84,7 @@ class RowScorer:
         reasons
             How many reasons for flagged rows.
         p_values
-            Whether to add p-values of being normal.
+            1 to add p-values of being normal.
 
         Yields
         ------

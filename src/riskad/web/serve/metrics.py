@@ -183,7 +183,7 @@ class Metrics(Collector):
 def _gauge(
     name: str,
     about: str,
-    values: float | Mapping[tuple[str, ...], float],
+    values: float | Mapping[Any, float],
     labels: Sequence[str] = (),
 ) -> Metric:
     metric = GaugeMetricFamily(f"riskad_{name}", about, labels=labels)

@@ -131,15 +131,6 @@ class BrowserSessions(Entrance):
     (SameSite=Strict). A request that writes must come from our page (Origin) and carry a header
     that only our page knows, which no form and no request without permission (CORS, of which none
     is given) can add.
-
-    Parameters
-    ----------
-    origin
-        The scheme of our page, and the cookie's name; servers on other ports have others.
-    frames
-        Who may show the page inside another one.
-    announce
-        Called with a new token when somebody came with a spent one or none.
     """
 
     def __init__(
@@ -222,21 +213,7 @@ def _same(first: str, second: str) -> bool:
 
 
 class Guard:
-    """Refuses requests that may not be served, and completes answers.
-
-    Parameters
-    ----------
-    app
-        The application. The scope that it gets says how long a body is (`riskad_length`).
-    entrance
-        Who may send requests.
-    hosts
-        What the header Host may be, with the port.
-    largest_body
-        Most bytes of a body.
-    answered
-        Called with scope, status and seconds of each request.
-    """
+    """Refuses requests that may not be served, and completes answers."""
 
     def __init__(
         self,

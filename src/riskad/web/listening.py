@@ -211,20 +211,7 @@ class TimeoutProtocol(H11Protocol):
 
 
 class WebServer:
-    """An application on a port.
-
-    Parameters
-    ----------
-    binding
-        Where to listen.
-
-    Attributes
-    ----------
-    root
-        The address to print, without a path.
-    hosts
-        What the header Host of a request may be.
-    """
+    """An application on a port."""
 
     _server: uvicorn.Server
 
@@ -236,18 +223,7 @@ class WebServer:
         self.hosts = binding.hosts(self.port)
 
     def mount(self, app: Any, *, most_connections: int = 200, grace_seconds: int = 1) -> None:
-        """Say what is served.
-
-        Parameters
-        ----------
-        app
-            The application, behind its guard.
-        most_connections
-            A further client takes the place of one that waits; if none does, it is told to try
-            again (503). There are never more than half as many as files that the process may open.
-        grace_seconds
-            How long running requests may take when the server is to end.
-        """
+        """Say what is served."""
         binding = self._binding
         try:
             config = uvicorn.Config(

@@ -41,19 +41,7 @@ class Card:
 
 
 class Cards:
-    """The rows of a table as they are shown, made on demand.
-
-    Parameters
-    ----------
-    frame
-        The table, without its labels.
-    preparer, parsed
-        What was found about its columns from some of its rows, and these.
-    id
-        The column that names the rows, if any.
-    hashed
-        The columns that identify rows in a journal.
-    """
+    """The rows of a table as they are shown, made on demand."""
 
     def __init__(
         self,
@@ -74,7 +62,10 @@ class Cards:
 
     def drawn(self) -> list[dict[str, Any]]:
         """Return the picture of each column that has one."""
-        return [picture.drawn() for picture in self.pictures.values()]
+        return [
+            {"name": p.name, "kind": p.kind, "usual": p.usual} | p.bars()
+            for p in self.pictures.values()
+        ]
 
     def ready(self, row: int) -> bool:
         """Return whether a card is already made."""
@@ -159,12 +150,11 @@ class NumberPicture:
     high: float
     ends: tuple[str, str]
 
-    def drawn(self) -> dict[str, Any]:
-        """Return the data that the page draws."""
+    def bars(self) -> dict[str, Any]:
+        """Return the heights of bars, and what stands below them."""
         edges = np.linspace(self.low, self.high, _BINS + 1)
         counts = np.histogram(np.clip(self.known, self.low, self.high), edges)[0]
-        about = {"name": self.name, "kind": self.kind, "usual": self.usual}
-        return about | {"counts": counts.tolist(), "ends": list(self.ends)}
+        return {"counts": counts.tolist(), "ends": list(self.ends)}
 
     def at(self, value: Any) -> float | None:
         """Return the position of a value, 0 at the left end and 1 at the right; None if blank."""
@@ -176,10 +166,7 @@ class NumberPicture:
         """Return the share of rows at least as far out on the same side; 1 for a blank."""
         if not np.isfinite(value):
             return 1.0
-        first, last = (
-            np.searchsorted(self.known, value),
-            np.searchsorted(self.known, value, "right"),
-        )
+        first, last = (np.searchsorted(self.known, value, side) for side in ("left", "right"))
         n = len(self.known)
         return float(min(1.0, 2 * min(last, n - first) / n + 1 / n))
 
@@ -195,10 +182,9 @@ class LevelPicture:
     counts: list[int]
     shares: dict[str, float]
 
-    def drawn(self) -> dict[str, Any]:
-        """Return the data that the page draws."""
-        about = {"name": self.name, "kind": self.kind, "usual": self.usual}
-        return about | {"counts": self.counts, "levels": [cut(name) for name in self.levels]}
+    def bars(self) -> dict[str, Any]:
+        """Return the heights of bars, and what stands below them."""
+        return {"counts": self.counts, "levels": [cut(name) for name in self.levels]}
 
     def at(self, value: Any) -> int | None:
         """Return the bar of a level; None if blank."""
@@ -215,13 +201,6 @@ Picture = NumberPicture | LevelPicture
 def picture_of(column: Column, values: pl.Series) -> Picture | None:
     """Return the picture of a column; None if every cell is blank.
 
-    Parameters
-    ----------
-    column
-        The prepared column.
-    values
-        Its cells, as read by the preparer.
-
     Examples
     --------
     >>> from riskad import TablePreparer
@@ -229,7 +208,7 @@ def picture_of(column: Column, values: pl.Series) -> Picture | None:
     >>> preparer = TablePreparer().fit(table)
     >>> parsed = preparer.parse(table)
     >>> amount, shop = (picture_of(c, parsed[c.name]) for c in preparer.used())
-    >>> amount.at(40.0), shop.drawn()["counts"], shop.at("b"), shop.rarity("b")
+    >>> amount.at(40.0), shop.bars()["counts"], shop.at("b"), shop.rarity("b")
     (1.0, [3, 1], 1, 0.25)
     """
     plain, usual = column.plain(values), show_value(column.show(column.typical))

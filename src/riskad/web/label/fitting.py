@@ -62,15 +62,7 @@ class Ranking:
 
 
 class Worker:
-    """A process that fits once and then explains rows.
-
-    Parameters
-    ----------
-    task, frame
-        The task, and its rows, in the order of the task.
-    heard
-        Called in a separate thread when there is news.
-    """
+    """A process that fits once and then explains rows."""
 
     def __init__(self, task: Task, frame: pl.DataFrame, heard: Callable[[Worker], object]):
         self.task, self._heard = task, heard

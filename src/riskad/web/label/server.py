@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Literal
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from riskad.app.journal import LONGEST_NAME, LONGEST_NOTE
+from riskad.app.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.core.checks import InputError
+from riskad.files.fields import Text
+from riskad.files.records import from_plain
 from riskad.web.guard import BrowserSessions, Guard, make_app, parse_object, read_body, to_json
 from riskad.web.label.session import Conflict, Session
 from riskad.web.listening import Binding, WebServer
@@ -31,21 +34,22 @@ _FILES = {
 _MOST_NEXT = 20
 
 
+@dataclass(frozen=True)
+class AnswerRequest:
+    """What the page sends as an answer; `before` is the person's earlier one that it knows."""
+
+    row: int
+    label: Literal[LABELS]  # type: ignore[valid-type]
+    source: Literal[SOURCES]  # type: ignore[valid-type]
+    who: Annotated[str, Text(shortest=1, longest=LONGEST_NAME)]
+    before: Literal[LABELS] = ""  # type: ignore[valid-type]
+    note: Annotated[str, Text(longest=LONGEST_NOTE)] = ""
+
+
 class Server(WebServer):
     """A page for a session, on a port.
 
     The session works in threads, so that nobody waits for another.
-
-    Parameters
-    ----------
-    session
-        What is labelled.
-    binding
-        Where to listen.
-    announce
-        Called with an address when the last one that was printed is spent.
-    frames
-        Who may show the page inside another one (a notebook).
     """
 
     def __init__(
@@ -146,17 +150,10 @@ class Server(WebServer):
 
     async def answer(self, request: Request) -> Response:
         """Save an answer."""
-        said = parse_object(await read_body(request))
-        row = said.get("row")
-        if not isinstance(row, int) or isinstance(row, bool):
-            raise InputError(f"row must be the number of a row, got {row!r}.")
-        longest = {"label": 20, "source": 20, "who": LONGEST_NAME, "before": 20} | {
-            "note": LONGEST_NOTE
-        }
-        texts = {name: _text(said, name, most) for name, most in longest.items()}
-        if not texts["who"].strip():
+        said = from_plain(AnswerRequest, parse_object(await read_body(request)))
+        if not said.who.strip():
             raise InputError("who must not be blank.")
-        return to_json(await run_in_threadpool(self.session.answer, row, **texts))
+        return to_json(await run_in_threadpool(self.session.answer, **vars(said)))
 
     async def fit(self, request: Request) -> Response:
         """Start a fit."""
@@ -168,8 +165,8 @@ class Server(WebServer):
 
     async def leave(self, request: Request) -> Response:
         """Release the rows of a tab that was closed."""
-        tab = _text(parse_object(await read_body(request)), "tab", 40)
-        await run_in_threadpool(self.session.leave, tab)
+        tab = parse_object(await read_body(request)).get("tab")
+        await run_in_threadpool(self.session.leave, str(tab)[:40])
         return to_json({"left": True})
 
 
@@ -194,10 +191,3 @@ def _number(request: Request, name: str, otherwise: int) -> int:
 
 def _whole(text: str, otherwise: int) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else otherwise
-
-
-def _text(said: dict[str, Any], name: str, longest: int) -> str:
-    value = said.get(name, "")
-    if not isinstance(value, str) or len(value) > longest:
-        raise InputError(f"{name} must be a text of at most {longest:,} letters.")
-    return value

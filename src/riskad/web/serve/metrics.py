@@ -106,15 +106,7 @@ def _join(parts: Sequence[Any]) -> Any:
 
 
 class Metrics(Collector):
-    """What happened since the server started, and its present state.
-
-    Parameters
-    ----------
-    file
-        The model in use.
-    waiting
-        Tells how many requests wait.
-    """
+    """What happened since the server started, and its present state."""
 
     def __init__(self, file: ModelFile, waiting: Callable[[], int]):
         self.registry = registry = CollectorRegistry()

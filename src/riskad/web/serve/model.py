@@ -67,13 +67,6 @@ class ModelFile:
 
     If a new file cannot be used, the old model stays; `error` says why, until the file changes
     again.
-
-    Parameters
-    ----------
-    path
-        The model file.
-    warm_up
-        Called with a model before it answers.
     """
 
     def __init__(self, path: str | os.PathLike[str], warm_up: Callable[[ServedModel], object]):

@@ -39,11 +39,6 @@ class RowScorer:
     Cells are read and compared with those of the fit in the same way. But rows are not ranked, and
     there are no messages about all of them together. Python's list of warnings, which this uses, is
     shared by all threads: call it from one thread.
-
-    Parameters
-    ----------
-    model
-        A model from `riskad.fit_table`.
     """
 
     def __init__(self, model: Pipeline):
@@ -71,27 +66,7 @@ class RowScorer:
         reasons: int = 0,
         p_values: int = 0,
     ) -> Iterator[tuple[bytes, Any, Floats, NDArray[np.bool_]] | None]:
-        """Answer a request for scores, in steps.
-
-        Parameters
-        ----------
-        body
-            A row as a JSON object, or {"rows": [...]}.
-        head
-            What the answer begins with.
-        most_rows
-            Most rows of one request.
-        reasons
-            How many reasons for flagged rows.
-        p_values
-            1 to add p-values of being normal.
-
-        Yields
-        ------
-        tuple or None
-            None after some of many rows; at last the answer, the prepared rows, their scores and
-            which are flagged.
-        """
+        """Answer a request for scores, in steps."""
         objects, single = _parse_rows(parse_object(body, _EXAMPLE), most_rows)
         if reasons and len(objects) > MOST_EXPLAINED:
             raise InputError(

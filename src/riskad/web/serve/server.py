@@ -73,27 +73,13 @@ def check_token(token: str) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a service.
+    """The limits of a service."""
 
-    Attributes
-    ----------
-    rows
-        Most rows of one request.
-    body
-        Most bytes of one request.
-    waiting
-        Requests that may wait for scores; further ones are told to try again (503).
-    all_bodies
-        Most bytes of all bodies in memory at a time.
-    body_seconds
-        Time limit for receiving a body.
-    """
-
-    rows: int = 10_000
-    body: int = 16 << 20
-    waiting: int = 64
-    all_bodies: int = 128 << 20
-    body_seconds: float = 10.0
+    rows: int = 10_000  # of one request
+    body: int = 16 << 20  # bytes of one request
+    waiting: int = 64  # requests for scores; further ones are told to try again (503)
+    all_bodies: int = 128 << 20  # bytes of all bodies in memory at a time
+    body_seconds: float = 10.0  # for receiving a body
 
 
 class Service:
@@ -102,15 +88,6 @@ class Service:
     One thread scores, beside the event loop. A request with many rows is scored in parts, and other
     requests come between them: a client with one row never waits for one with ten thousand. Of
     requests with many rows one is scored at a time, so that only its objects take memory.
-
-    Parameters
-    ----------
-    path
-        The model file; when it changes, the new model takes over.
-    journal
-        Journal for returned labels; None if none are accepted.
-    limits
-        The limits.
     """
 
     def __init__(self, path: str, journal: str | None = None, limits: Limits | None = None):
@@ -293,17 +270,7 @@ def _read_label(said: Any, columns: list[str]) -> Answer:
 
 
 class Server(WebServer):
-    """Serves a model.
-
-    Parameters
-    ----------
-    service
-        The service.
-    binding
-        Where to listen.
-    token
-        The token that requests must carry.
-    """
+    """Serves a model."""
 
     def __init__(self, service: Service, binding: Binding, token: str):
         super().__init__(binding)

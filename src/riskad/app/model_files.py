@@ -193,10 +193,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> bool((again.score_samples([[1.0], [8.0]]) == model.score_samples([[1.0], [8.0]])).all())
     True
     """
-    return read_model(path)[0]
+    return load_with_header(path)[0]
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[Any, ModelHeader]:
+def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, ModelHeader]:
     """Read a model that `save` wrote, and the header of its file."""
     header, members = _read(path, whole=True)
     try:

@@ -109,20 +109,18 @@ class Run:
         return first if len(self.data) == 1 else f"{first} and {len(self.data) - 1} more"
 
     @cached_property
-    def _model_and_header(self) -> tuple[Any, ModelHeader]:
-        from riskad.app.model_files import read_model
-
-        return read_model(self.model_file)
-
-    @property
     def model(self) -> Any:
         """The model."""
-        return self._model_and_header[0]
+        from riskad.app.model_files import load
 
-    @property
+        return load(self.model_file)
+
+    @cached_property
     def header(self) -> ModelHeader:
         """The header of the model's file."""
-        return self._model_and_header[1]
+        from riskad.app.model_files import read_header
+
+        return read_header(self.model_file)
 
     @property
     def spec(self) -> FitSpec:

@@ -166,6 +166,8 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         return value
     if isinstance(value, float):
         return value if np.isfinite(value) else {"$number": repr(value)}
+    if isinstance(value, np.random.RandomState):
+        return None  # a generator has no number; a further fit draws from NumPy's own
     if isinstance(value, Loss) and LOSSES.get(value.name) is value:
         return value.name
     if isinstance(value, np.ndarray):

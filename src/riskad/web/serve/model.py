@@ -15,7 +15,7 @@ from typing import Any
 
 from riskad.app.card import make_card
 from riskad.app.describe import describe_model
-from riskad.app.model_files import ModelHeader, read_model
+from riskad.app.model_files import ModelHeader, load_with_header
 from riskad.app.report.files import to_json
 from riskad.core.checks import InputError
 from riskad.web.guard import LOG
@@ -39,7 +39,7 @@ class ServedModel:
     @classmethod
     def load(cls, path: Path) -> ServedModel:
         """Load a model file, which must be of a model that reads tables."""
-        model, header = read_model(path)
+        model, header = load_with_header(path)
         return cls(path.name, header, RowScorer(model))
 
     @property

@@ -41,11 +41,11 @@ from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
 from riskad.detectors.registry import Entry, register_detector
 from riskad.detectors.settings import Setting
+from riskad.files.fields import SEED, Array, Number
+from riskad.files.records import about, from_plain, json_schema, to_plain
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.source import Block
-from riskad.files.fields import SEED, Array, Number
-from riskad.files.records import about, from_plain, json_schema, to_plain
 from riskad.tables.kinds.base import Column, Feature, register_kind
 
 pytestmark = pytest.mark.usefixtures("registries_as_before")

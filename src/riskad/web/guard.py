@@ -103,7 +103,9 @@ class Entrance(ABC):
 
     def refuse(self, refusal: Refusal) -> Response:
         """Return the answer to a request that is not served."""
-        return to_json({"error": " ".join(refusal.reason.split())}, refusal.status, refusal.headers)
+        return JSONResponse(
+            {"error": " ".join(refusal.reason.split())}, refusal.status, refusal.headers
+        )
 
 
 class BearerToken(Entrance):
@@ -315,12 +317,7 @@ async def _explain(request: Request, error: Exception) -> Response:
         if status == 405:
             headers = {"allow": "GET" if "GET" in (error.headers or {})["Allow"] else "POST"}
             reason = f"{request.url.path} takes {headers['allow']}."
-    return to_json({"error": " ".join(reason.split())}, status, headers)
-
-
-def to_json(said: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer in JSON."""
-    return JSONResponse(said, status, headers)
+    return JSONResponse({"error": " ".join(reason.split())}, status, headers)
 
 
 async def read_body(request: Request, seconds: float = _BODY_SECONDS) -> bytes:

@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from riskad.app.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.core.checks import InputError
 from riskad.files.fields import Text
 from riskad.files.records import from_plain
-from riskad.web.guard import BrowserSessions, Guard, make_app, parse_object, read_body, to_json
+from riskad.web.guard import BrowserSessions, Guard, make_app, parse_object, read_body
 from riskad.web.label.session import Conflict, Session
 from riskad.web.listening import Binding, WebServer
 
@@ -111,7 +111,7 @@ class Server(WebServer):
 
     async def start(self, request: Request) -> Response:
         """Tell the page what it shows all the time."""
-        return to_json(
+        return JSONResponse(
             {
                 "csrf": request.scope["riskad_csrf"],
                 "who": self.session.who,
@@ -122,24 +122,24 @@ class Server(WebServer):
 
     async def state(self, request: Request) -> Response:
         """Tell counts, the progress of a fit and what it found."""
-        return to_json(await run_in_threadpool(self.session.state, _who(request)))
+        return JSONResponse(await run_in_threadpool(self.session.state, _who(request)))
 
     async def next(self, request: Request) -> Response:
         """Tell the rows to judge next."""
         tab, n = request.query_params.get("tab", "")[:40], _number(request, "n", 5)
         rows = run_in_threadpool(self.session.next, tab, _who(request), min(n, _MOST_NEXT))
-        return to_json(await rows)
+        return JSONResponse(await rows)
 
     async def row(self, request: Request) -> Response:
         """Show a row that was asked for."""
         row = _whole(request.path_params["row"], 0)
-        return to_json(await run_in_threadpool(self.session.card, row, _who(request)))
+        return JSONResponse(await run_in_threadpool(self.session.card, row, _who(request)))
 
     async def rows(self, request: Request) -> Response:
         """List rows."""
         query, order = (request.query_params.get(n, "")[:200] for n in ("q", "order"))
         offset, who = _number(request, "offset", 0), _who(request)
-        return to_json(await run_in_threadpool(self.session.listed, query, order, offset, who))
+        return JSONResponse(await run_in_threadpool(self.session.listed, query, order, offset, who))
 
     async def export(self, request: Request) -> Response:
         """Send the table with its labels."""
@@ -153,25 +153,25 @@ class Server(WebServer):
         said = from_plain(AnswerRequest, parse_object(await read_body(request)))
         if not said.who.strip():
             raise InputError("who must not be blank.")
-        return to_json(await run_in_threadpool(self.session.answer, **vars(said)))
+        return JSONResponse(await run_in_threadpool(self.session.answer, **vars(said)))
 
     async def fit(self, request: Request) -> Response:
         """Start a fit."""
-        return to_json({"started": await run_in_threadpool(self.session.fit)})
+        return JSONResponse({"started": await run_in_threadpool(self.session.fit)})
 
     async def new_address(self, request: Request) -> Response:
         """Invite another person."""
-        return to_json({"address": self.invite()})
+        return JSONResponse({"address": self.invite()})
 
     async def leave(self, request: Request) -> Response:
         """Release the rows of a tab that was closed."""
         tab = parse_object(await read_body(request)).get("tab")
         await run_in_threadpool(self.session.leave, str(tab)[:40])
-        return to_json({"left": True})
+        return JSONResponse({"left": True})
 
 
 async def _tell_conflict(request: Request, error: Exception) -> Response:
-    return to_json({"conflict": str(error)}, 409)
+    return JSONResponse({"conflict": str(error)}, 409)
 
 
 @functools.cache

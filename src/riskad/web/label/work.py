@@ -127,7 +127,7 @@ class _Worker:
         self.task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
         self.frame = pl.read_ipc(folder / "rows.ipc")
         self.codes = LabelCodes.of(np.array(self.task.codes, dtype=np.int8))
-        self.asked: queue.Queue[int | None] = queue.Queue()
+        self.asked = _Asked()
         self.start = perf_counter()
 
     def run(self) -> None:
@@ -263,8 +263,7 @@ def main() -> None:
 
     folder = Path(sys.argv[1])
     worker = _Worker(folder, say)
-    worker.asked = asked = _Asked()
-    threading.Thread(target=_listen, args=(asked, folder), daemon=True).start()
+    threading.Thread(target=_listen, args=(worker.asked, folder), daemon=True).start()
     try:
         worker.run()
     except InputError as error:

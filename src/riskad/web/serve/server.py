@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from riskad.app.journal import Answer, Journal, hash_rows
@@ -31,7 +31,6 @@ from riskad.web.guard import (
     make_app,
     parse_object,
     read_body,
-    to_json,
 )
 from riskad.web.listening import Binding, WebServer
 from riskad.web.serve.logs import to_line
@@ -203,7 +202,7 @@ class Service:
             body = await read_body(request, self.limits.body_seconds)
             n = await asyncio.to_thread(self._save_labels, self.journal, body)
         self.metrics.labels.inc(n)
-        return to_json({"saved": n, "journal": self.journal.path.name})
+        return JSONResponse({"saved": n, "journal": self.journal.path.name})
 
     def _save_labels(self, journal: Journal, body: bytes) -> int:
         with self._journal_lock:
@@ -216,14 +215,14 @@ class Service:
 
     async def model(self, request: Request) -> Response:
         """Describe the model."""
-        return to_json(self.file.current.description)
+        return JSONResponse(self.file.current.description)
 
     async def health(self, request: Request) -> Response:
         """Report whether the service works; clients with the token get more details."""
         said: dict[str, Any] = {"live": True, "ready": not self._full}
         if request.scope["riskad_known"]:
             said |= {"model_version": self.file.current.version, "reload_error": self.file.error}
-        return to_json(said, 503 if self._full else 200)
+        return JSONResponse(said, 503 if self._full else 200)
 
     async def show_metrics(self, request: Request) -> Response:
         """Return counts and times for Prometheus."""
@@ -232,7 +231,7 @@ class Service:
 
     async def openapi(self, request: Request) -> Response:
         """Describe all addresses."""
-        return to_json(describe_service(self.file.current, self.limits.rows))
+        return JSONResponse(describe_service(self.file.current, self.limits.rows))
 
 
 def _busy() -> Refusal:

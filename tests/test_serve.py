@@ -7,7 +7,9 @@ import os
 import random
 import re
 import shutil
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import jsonschema
@@ -135,6 +137,29 @@ def test_a_row_alone_is_scored_as_among_others(served):
     for one, other in zip(alone, together["rows"], strict=True):
         assert one["anomaly_score"] == pytest.approx(other["anomaly_score"], rel=1e-12)
         assert one["is_anomaly"] == other["is_anomaly"]
+
+
+def test_a_row_passes_few_functions(served):
+    ask, home, passed = served(), os.path.dirname(riskad.__file__) + os.sep, set()
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(home):
+            passed.add((frame.f_code.co_filename[len(home) :], frame.f_code.co_qualname))
+
+    assert ask.post("/score", ROW)[0] == 200
+    ask.service.scoring.shutdown()
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        ask.service.scoring = ThreadPoolExecutor(1)  # whose thread is followed, too
+        assert ask.post("/score", ROW)[0] == 200
+    finally:
+        threading.setprofile(None)
+        sys.setprofile(None)
+    own = {each for each in passed if each[0].startswith("web")}
+    assert len(own) <= 26, sorted(own)
+    assert len({file for file, _ in own}) <= 6
+    assert len(passed) <= 90, sorted(passed)
 
 
 def test_a_large_request_is_answered_as_a_small_one(served, models):

@@ -19,8 +19,8 @@ from payments import make_payments
 from playwright.sync_api import expect, sync_playwright
 
 from riskad.cli.main import cli
-from riskad.labelling.server import Binding, Server
-from riskad.labelling.session import Options, Session
+from riskad.web.label.server import Binding, Server
+from riskad.web.label.session import Options, Session
 
 IMAGES = Path(__file__).parent / "images"
 COMMAND = (

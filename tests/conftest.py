@@ -125,7 +125,7 @@ def registries_as_before():
     from riskad.decisions.thresholds import THRESHOLD_TYPES, THRESHOLDS
     from riskad.detectors.auto.members import MEMBER_TYPES, MEMBERS
     from riskad.detectors.registry import DETECTORS
-    from riskad.storage.codec import _REGISTERED
+    from riskad.files.codec import _REGISTERED
     from riskad.tables.kinds.base import KINDS, STORED
 
     dicts = (LOSSES, RISKS, THRESHOLDS, DETECTORS, MEMBERS, KINDS, STORED, _REGISTERED)

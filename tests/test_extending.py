@@ -39,11 +39,11 @@ from riskad.decisions.thresholds import (
 from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
 from riskad.detectors.registry import Entry, Setting, register_detector
+from riskad.files.fields import SEED, Array, Number
+from riskad.files.records import about, from_plain, json_schema, to_plain
 from riskad.rows.arrays import places_of
 from riskad.rows.parted import PartedRows
 from riskad.rows.sources import Block
-from riskad.storage.fields import SEED, Array, Number
-from riskad.storage.records import about, from_plain, json_schema, to_plain
 from riskad.tables.kinds.base import Column, Feature, register_kind
 
 pytestmark = pytest.mark.usefixtures("registries_as_before")

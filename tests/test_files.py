@@ -8,7 +8,7 @@ import pytest
 from conftest import PATIENCE
 
 from riskad.core.checks import InputError
-from riskad.storage.files import atomic_path, check_input_file, check_output_file, together
+from riskad.files.atomic import atomic_path, check_input_file, check_output_file, together
 
 
 def names(folder):
@@ -114,7 +114,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path):
         "import signal\n"
         # a shell that runs tests in the background has it ignored
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from riskad.storage.files import atomic_path\n"
+        "from riskad.files.atomic import atomic_path\n"
         "with atomic_path('out.txt') as part:\n"
         "    part.write_text('half')\n"
         "    print('written', flush=True)\n"

@@ -18,8 +18,8 @@ import riskad
 from riskad.app.model_files import FORMAT_VERSION, load, read_header, save
 from riskad.core.checks import InputError
 from riskad.detectors.features import LearnedFeatures, SmoothScaler
-from riskad.storage import codec as stored
-from riskad.storage.fields import Array, Fields
+from riskad.files import codec as stored
+from riskad.files.fields import Array, Fields
 from riskad.tables.preparation import TablePreparer
 
 RNG = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def test_no_overwriting_without_force(model_file):
         ({"coef": 1}, {}, "Only estimators can be saved"),
         (SmoothScaler().fit(np.eye(2)), {"x": {1, 2}}, "JSON"),
         (SmoothScaler().fit(np.eye(2)), {"x": float("nan")}, "JSON"),
-        (SmoothScaler().fit(np.eye(2)), {"x": "\ud800"}, "is not a text"),
+        (SmoothScaler().fit(np.eye(2)), {"x": "\ud800"}, "expected a text"),
         (StandardScaler().fit(np.eye(2)), {}, r"it is a sklearn.*StandardScaler.*skops\.io\.dump"),
         (IsolationForest(n_estimators=2).fit(np.eye(4)), {}, "IsolationForest.*skops"),
         (
@@ -279,7 +279,7 @@ class Foreign(BaseEstimator):
 
 def test_a_class_of_ones_own_must_be_registered(tmp_path, monkeypatch):
     model = Foreign().fit(np.eye(2))
-    with pytest.raises(InputError, match=r"Foreign, and .*storage\.codec\.register"):
+    with pytest.raises(InputError, match=r"Foreign, and .*files\.codec\.register"):
         save(model, tmp_path / "model.riskad")
     monkeypatch.setattr(stored, "_REGISTERED", {})
     stored.register(Foreign)

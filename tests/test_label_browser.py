@@ -29,9 +29,9 @@ else:
     if CHROMIUM is None:
         pytest.skip("needs the browser chromium", allow_module_level=True)
 
-from riskad.labelling.journal import Journal
-from riskad.labelling.server import Binding, Server
-from riskad.labelling.session import Options, Session
+from riskad.app.journal import Journal
+from riskad.web.label.server import Binding, Server
+from riskad.web.label.session import Options, Session
 
 expect = playwright.expect
 expect.set_options(timeout=1000 * PATIENCE)

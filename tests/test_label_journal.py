@@ -12,11 +12,9 @@ from click.testing import CliRunner
 from support.labelling import make_payments
 
 import riskad
+from riskad.app.journal import Answer, Journal, apply_labels, hash_rows, table_codes
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.labelling.applying import apply_labels, table_codes
-from riskad.labelling.journal import Answer, Journal
-from riskad.labelling.row_hashes import hash_rows
 from riskad.tables.labelled import LabelColumn
 
 COLUMNS = ["card", "amount"]
@@ -130,7 +128,7 @@ def test_what_another_process_wrote_is_seen(journal, table):
 
 WRITER = """
 import sys
-from riskad.labelling.journal import Answer, Journal
+from riskad.app.journal import Answer, Journal
 journal = Journal(sys.argv[1])
 for row in range(1, 61):
     journal.add(Answer(row, "x" * 2000, "normal", "chosen", sys.argv[2]))

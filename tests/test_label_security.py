@@ -1,4 +1,4 @@
-"""Who may talk to the labelling page: each promise of its `security`, broken on purpose."""
+"""Who may talk to the labelling page: each promise of its guard, broken on purpose."""
 
 import asyncio
 import json
@@ -11,9 +11,10 @@ pytest.importorskip("starlette", reason="needs riskad[app]")
 
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.labelling.security import LARGEST_BODY, Access, Guard
-from riskad.labelling.server import Binding, _pages
-from riskad.labelling.session import Options, Session
+from riskad.web.guard import BrowserSessions, Guard
+from riskad.web.label.server import LARGEST_BODY, Server
+from riskad.web.label.session import Options, Session
+from riskad.web.listening import Binding
 
 HOST = "127.0.0.1:4711"
 ORIGIN = f"http://{HOST}"
@@ -85,18 +86,26 @@ def session(tmp_path_factory):
         yield Session(table, journal, Options(id="card", who="ada"), "cards.csv")
 
 
+@pytest.fixture(scope="module")
+def pages(session):
+    server = Server(session, Binding())
+    yield server.app
+    server._socket.close()
+
+
+def guarded(pages, access):
+    hosts = Binding(port=4711).hosts(4711)
+    return Browser(Guard(pages, access, hosts, LARGEST_BODY), access)
+
+
 @pytest.fixture
 def access():
-    return Access("http", Binding(port=4711).hosts(4711), cookie="riskad_4711")
+    return BrowserSessions("http", cookie="riskad_4711")
 
 
 @pytest.fixture
-def browser(session, access):
-    class Inviting:
-        def invite(self):
-            return f"{ORIGIN}/?token={access.invite()}"
-
-    return Browser(Guard(_pages(session, Inviting()), access), access)
+def browser(pages, access):
+    return guarded(pages, access)
 
 
 ANSWER = {"row": 1, "label": "normal", "source": "suggested", "who": "ada", "before": ""}
@@ -126,9 +135,8 @@ def test_another_address_in_the_same_browser_leaves_its_tabs_alone(browser, acce
     assert Browser(browser.app, access).send("GET", f"/?token={token}")[0] == 403  # it is spent
 
 
-def test_over_tls_the_cookie_is_secure(session):
-    access = Access("https", frozenset({HOST}))
-    browser = Browser(Guard(_pages(session, None), access), access)
+def test_over_tls_the_cookie_is_secure(pages):
+    browser = guarded(pages, BrowserSessions("https"))
     assert "; Secure" in browser.enter()
 
 
@@ -158,10 +166,9 @@ def test_connections_of_browsers_that_entered_are_told_from_others(browser):
     assert browser.scope["riskad_known"]
 
 
-def test_the_terminal_hears_a_new_address_when_the_last_is_spent(session):
+def test_the_terminal_hears_a_new_address_when_the_last_is_spent(pages):
     heard = []
-    access = Access("http", frozenset({HOST}), announce=heard.append)
-    browser = Browser(Guard(_pages(session, None), access), access)
+    browser = guarded(pages, BrowserSessions("http", announce=heard.append))
     for _ in range(3):
         assert browser.send("GET", "/")[0] == 403
     assert len(heard) == 1  # it is unused
@@ -282,7 +289,7 @@ def test_a_body_that_is_longer_than_it_says_is_refused(browser):
     status, _, body = browser.send(
         "POST", "/api/answer", headers, parts=[b" " * 9_000, b" " * 9_000, b"{}"]
     )
-    assert status == 422
+    assert status == 413
     assert b"longer than" in body
 
 
@@ -325,7 +332,7 @@ def test_what_is_no_answer_is_refused_in_a_sentence(browser, session, body):
     before = len(session.journal.log)
     sent = ANSWER | body if isinstance(body, dict) and body else body
     status, _, told = browser.post("/api/answer", sent)
-    assert status == 422
+    assert status == (400 if isinstance(body, bytes) or body.get("who") == "\ud800" else 422)
     assert json.loads(told)["error"]
     assert len(session.journal.log) == before
 

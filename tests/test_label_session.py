@@ -19,12 +19,12 @@ import riskad
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.detectors.outlier_mean import OutlierMean
-from riskad.labelling.fitting import History, Ranking, Worker
-from riskad.labelling.session import Conflict, Options, Session
-from riskad.labelling.upcoming import RANDOM, Upcoming
-from riskad.labelling.work import Found, Task, _Asked, _listen
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.labelled import FrameTable, LabelColumn
+from riskad.web.label.fitting import History, Ranking, Worker
+from riskad.web.label.session import Conflict, Options, Session
+from riskad.web.label.upcoming import RANDOM, Upcoming
+from riskad.web.label.work import Found, Task, _Asked, _listen
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
 
@@ -258,7 +258,7 @@ def test_the_download_runs_in_no_spreadsheet(tmp_path, no_fits):
 
 
 def test_large_tables_are_sampled_and_any_row_can_be_opened(tmp_path, no_fits, monkeypatch):
-    monkeypatch.setattr("riskad.labelling.session._START_ROWS", 100)
+    monkeypatch.setattr("riskad.web.label.session._START_ROWS", 100)
     session = open_session(tmp_path, make_payments(500)[0], Options(id="card", pool=100))
     assert session.state("ada")["pool"] == 100
     outside = next(row for row in range(1, 500) if row not in set(session.ranking.places.tolist()))
@@ -341,7 +341,7 @@ def test_labels_of_one_kind_leave_the_ranking_without_labels(tmp_path, monkeypat
         def close(self):
             pass
 
-    monkeypatch.setattr("riskad.labelling.session.Worker", Started)
+    monkeypatch.setattr("riskad.web.label.session.Worker", Started)
     session = open_session(tmp_path, make_payments()[0])
     session._heard(session.fitting)
     for row in range(1, 8):
@@ -385,7 +385,7 @@ def test_nobody_waits_while_a_fit_is_started(tmp_path, monkeypatch):
     with monkeypatch.context() as context:
         context.setattr(Session, "fit", lambda self: False)
         session = open_session(tmp_path, make_payments()[0])
-    monkeypatch.setattr("riskad.labelling.session.Worker", slow)
+    monkeypatch.setattr("riskad.web.label.session.Worker", slow)
     for card in session.next("tab", "ada", 5):
         assert say(session, card["row"], "normal")["saved"] == card["row"]
     assert started.wait(PATIENCE)

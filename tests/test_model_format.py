@@ -16,7 +16,7 @@ import riskad
 from riskad.app.describe import describe_model
 from riskad.app.model_files import FORMAT_VERSION, read_header
 from riskad.detectors.base import Detector
-from riskad.storage import codec
+from riskad.files import codec
 
 MODELS = Path(__file__).parent / "fixtures" / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.riskad"))

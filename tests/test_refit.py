@@ -9,12 +9,11 @@ from click.testing import CliRunner
 from scipy.stats import norm
 
 import riskad
+from riskad.app.journal import Answer, Journal, hash_rows
 from riskad.app.model_files import load, read_header, save
 from riskad.app.refit import judged_since, refit_spec, refit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
-from riskad.labelling.journal import Answer, Journal
-from riskad.labelling.row_hashes import hash_rows
 from riskad.metrics.ranking import auc_difference
 from riskad.storage.records import to_plain
 

@@ -24,8 +24,8 @@ from riskad.app.model_files import load, read_header, save
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.detectors.features import SmoothScaler
-from riskad.storage.codec import build, state_of
-from riskad.storage.records import to_plain
+from riskad.files.codec import build, state_of
+from riskad.files.records import to_plain
 
 MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 

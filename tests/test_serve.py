@@ -7,7 +7,9 @@ import os
 import random
 import re
 import shutil
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import jsonschema
@@ -19,23 +21,19 @@ from numpy.testing import assert_allclose
 from support.serving import BAD_CELLS, LABELS, make_bodies, make_model, make_rows
 
 import riskad
-from riskad.app import online
+from riskad.app.journal import Journal, apply_labels
 from riskad.app.model_files import read_header
 from riskad.app.score import score_table
 from riskad.core.checks import InputError
-from riskad.labelling.applying import apply_labels
-from riskad.labelling.journal import Journal
-from riskad.serving.access import Access, Guard
-from riskad.serving.answers import Answers
-from riskad.serving.models import ServedModel
-from riskad.serving.queueing import Answer, Job, ScoringThread
-from riskad.serving.rows import _no_key_twice, check_nesting, parse_body
-from riskad.serving.service import Limits, Service
-from riskad.serving.window import Window
 from riskad.tables import json_lines
 from riskad.tables.json_lines import frame_of_objects
 from riskad.tables.reading import read_table
-from riskad.web.guarding import Refusal
+from riskad.web.guard import BearerToken, Guard, Refusal, _no_key_twice, parse_object
+from riskad.web.serve import scoring
+from riskad.web.serve.metrics import Window
+from riskad.web.serve.model import ServedModel
+from riskad.web.serve.scoring import check_nesting
+from riskad.web.serve.server import Limits, Service
 
 HOST, TOKEN = "127.0.0.1:8000", "correct-horse-battery"
 ROW = {"amount": 900.0, "hour": 3.5, "country": "XX", "attempts": 6}
@@ -54,9 +52,10 @@ def models(tmp_path_factory):
 class Caller:
     """Sends requests straight into the guarded service."""
 
-    def __init__(self, service):
+    def __init__(self, service, largest=10**6):
         self.service = service
-        self.app = Guard(service, Access(frozenset({HOST}), TOKEN, 10**6), service.answered)
+        token, hosts = BearerToken(TOKEN), frozenset({HOST})
+        self.app = Guard(service.app, token, hosts, largest, service.answered)
 
     def __call__(self, method, path, body=b"", headers=None):
         return asyncio.run(self.send(method, path, body, headers))
@@ -140,30 +139,34 @@ def test_a_row_alone_is_scored_as_among_others(served):
         assert one["is_anomaly"] == other["is_anomaly"]
 
 
-def test_requests_that_wait_together_get_their_own_answers(models):
-    model = ServedModel.load(models / "first.riskad")
-    answers = Answers(100, lambda *_: None)
-    rows = make_bodies(12)
-    bodies = [json.dumps(row).encode() for row in rows]
-    bodies[4], bodies[7] = b"{nonsense", json.dumps({"rows": rows[:3]}).encode()
-    together = answers.answer_small([Job(model, body) for body in bodies])
-    alone = [answers.answer_small([Job(model, body)])[0] for body in bodies]
-    assert [each.status for each in together] == [200] * 4 + [400] + [200] * 7
-    for one, other in zip(together, alone, strict=True):
-        one, other = json.loads(one.body), json.loads(other.body)
-        assert one.keys() == other.keys()
-        for mine, its in zip(one.get("rows", [one]), other.get("rows", [other]), strict=True):
-            if "anomaly_score" in mine:
-                assert mine["anomaly_score"] == pytest.approx(its["anomaly_score"], rel=1e-12)
+def test_a_row_passes_few_functions(served):
+    ask, home, passed = served(), os.path.dirname(riskad.__file__) + os.sep, set()
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(home):
+            passed.add((frame.f_code.co_filename[len(home) :], frame.f_code.co_qualname))
+
+    assert ask.post("/score", ROW)[0] == 200
+    ask.service.scoring.shutdown()
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        ask.service.scoring = ThreadPoolExecutor(1)  # whose thread is followed, too
+        assert ask.post("/score", ROW)[0] == 200
+    finally:
+        threading.setprofile(None)
+        sys.setprofile(None)
+    own = {each for each in passed if each[0].startswith("web")}
+    assert len(own) <= 26, sorted(own)
+    assert len({file for file, _ in own}) <= 6
+    assert len(passed) <= 90, sorted(passed)
 
 
 def test_a_large_request_is_answered_as_a_small_one(served, models):
     rows = make_bodies(2500)
     frame = pl.DataFrame(rows)
     scored, _ = score_table(riskad.load(models / "first.riskad"), frame)
-    caller = served()
-    caller.app = Guard(caller.service, Access(frozenset({HOST}), TOKEN, 10**7), lambda *_: None)
-    status, said = caller.post("/score", {"rows": rows})
+    status, said = Caller(served().service, 10**7).post("/score", {"rows": rows})
     assert status == 200
     assert_allclose([row["anomaly_score"] for row in said["rows"]], scored["anomaly_score"])
 
@@ -303,7 +306,7 @@ def test_of_keys_that_the_model_does_not_read_no_columns_are_made(served, monkey
 
 def test_a_name_is_guessed_from_some_thousand_only(served, monkeypatch):
     asked = []
-    monkeypatch.setattr(online, "get_close_matches", lambda *said, n: asked.append(said[1]) or [])
+    monkeypatch.setattr(scoring, "get_close_matches", lambda *said, n: asked.append(said[1]) or [])
     assert served().post("/score", {f"amoun{i}": i for i in range(5000)})[0] == 422
     assert len(asked[0]) == 1000
 
@@ -342,18 +345,15 @@ def test_a_changed_file_takes_over_and_each_answer_names_its_model(served, model
     ask = served()
     file = ask.service.file
     _, before = ask.post("/score", ROW)
-    job = Job(file.current, json.dumps(ROW).encode())  # a request that has come already
+    old = file.current
+    head = {"model_version": old.version}
+    late = old.scorer.answer(json.dumps(ROW).encode(), head, most_rows=1)  # it has come already
     shutil.copy(models / "second.riskad", file.path)
     file.look()
     _, after = ask.post("/score", ROW)
     assert after["model_version"] == read_header(models / "second.riskad").checksum[:12]
     assert after["anomaly_score"] != before["anomaly_score"]
-
-    async def finish():
-        return await ask.service.thread.submit(job)
-
-    late = json.loads(asyncio.run(finish()).body)
-    assert late == before
+    assert json.loads(next(late)[0]) == before
     assert 'riskad_reloads_total{result="taken"} 1' in ask.get("/metrics")
 
 
@@ -385,57 +385,42 @@ def test_a_broken_file_leaves_the_old_model_and_is_told(served, models, how, tmp
 # --- waiting -------------------------------------------------------------------------------
 
 
-class Held:
-    """Answers that wait for a sign."""
+def test_a_small_request_does_not_wait_for_all_parts_of_a_large_one(served, monkeypatch):
+    monkeypatch.setattr(scoring, "_PART", 10)
+    ask, order = Caller(served().service, 10**7), []
+    scored = scoring.score_rows
+    small = {}
 
-    def __init__(self):
-        self.go, self.order = threading.Event(), []
+    def score(detector, rows):
+        order.append(len(rows))
+        if len(order) == 2:  # the second part of the large request: now the small one comes
+            loop.call_soon_threadsafe(came.set)
+            assert submitted.wait(PATIENCE)
+        return scored(detector, rows)
 
-    def small(self, jobs):
-        assert self.go.wait(PATIENCE)
-        self.order += [f"small {len(jobs)}"]
-        return [Answer(200, job.body) for job in jobs]
+    async def crowd():
+        nonlocal loop, came
+        loop, came = asyncio.get_running_loop(), asyncio.Event()
+        large = {"rows": [ROW] * 1000}
+        asking = asyncio.create_task(ask.send("POST", "/score", json.dumps(large).encode()))
+        await came.wait()
+        small["task"] = asyncio.create_task(ask.send("POST", "/score", json.dumps(ROW).encode()))
+        while ask.service.waiting < 2:
+            await asyncio.sleep(0.01)
+        submitted.set()
+        return [each[0] for each in await asyncio.gather(asking, small["task"])]
 
-    def large(self, job):
-        for part in range(3):
-            assert self.go.wait(PATIENCE)
-            self.order.append(f"part {part}")
-            if part == 1:
-                self.between()
-            yield None
-        yield Answer(200, b"large")
-
-    def between(self):
-        pass
-
-
-def test_small_requests_wait_together_and_not_for_large_ones(models):
-    model, held = ServedModel.load(models / "first.riskad"), Held()
-    thread = ScoringThread(held.small, held.large, 10)
-
-    async def ask():
-        loop = asyncio.get_running_loop()
-        large = thread.submit(Job(model, b"x" * 40_000))
-        small = []
-        came = threading.Event()
-
-        def submit():
-            small.extend(thread.submit(Job(model, bytes([48 + i]))) for i in range(3))
-            came.set()
-
-        held.between = lambda: (loop.call_soon_threadsafe(submit), came.wait(PATIENCE))
-        held.go.set()
-        assert (await large).body == b"large"
-        return [(await future).body for future in small]
-
-    assert asyncio.run(ask()) == [b"0", b"1", b"2"]
-    thread.close()
-    assert held.order == ["part 0", "part 1", "small 3", "part 2"]
+    loop = came = None
+    submitted = threading.Event()
+    monkeypatch.setattr(scoring, "score_rows", score)
+    assert asyncio.run(crowd()) == [200, 200]
+    assert len(order) == 101
+    assert order.index(1) in (2, 3)
 
 
 def test_too_many_requests_are_told_to_come_again(served):
     ask = served(waiting=3)
-    thread, held, go = ask.service.thread, threading.Event(), threading.Event()
+    held, go = threading.Event(), threading.Event()
 
     def hold():
         held.set()
@@ -443,10 +428,10 @@ def test_too_many_requests_are_told_to_come_again(served):
 
     async def crowd():
         body = json.dumps(ROW).encode()
-        holding = asyncio.create_task(asyncio.to_thread(thread.call, hold))
+        holding = asyncio.wrap_future(ask.service.scoring.submit(hold))
         await asyncio.to_thread(held.wait, PATIENCE)
         waiting = [asyncio.create_task(ask.send("POST", "/score", body)) for _ in range(3)]
-        while not thread.full:
+        while ask.service.waiting < 3:
             await asyncio.sleep(0.01)
         refused = await ask.send("POST", "/score", body)
         busy = await ask.send("GET", "/health")
@@ -487,8 +472,8 @@ def test_no_more_of_a_body_is_read_than_it_said(served, tmp_path, path):
         async def send(message):
             told.append(message)
 
-        scope = {"path": path, "method": "POST", "query_string": b"", "riskad_length": 2500}
-        await ask.service(scope, endless, send)
+        scope = {"type": "http", "path": path, "method": "POST", "headers": []}
+        await ask.service.app(scope | {"query_string": b"", "riskad_length": 2500}, endless, send)
         return told[0]["status"]
 
     assert asyncio.run(run()) == 413
@@ -508,8 +493,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(served):
         async def send(message):
             told.append(message)
 
-        scope = {"path": "/score", "method": "POST", "query_string": b"", "riskad_length": 5}
-        await ask.service(scope, never, send)
+        scope = {"type": "http", "path": "/score", "method": "POST", "headers": []}
+        await ask.service.app(scope | {"query_string": b"", "riskad_length": 5}, never, send)
         return told[0]["status"]
 
     assert asyncio.run(run()) == 408
@@ -542,7 +527,7 @@ def test_metrics_count_what_happened(served):
     median = np.median([row["anomaly_score"] for row in said["rows"]])
     assert metric(text, 'riskad_score{quantile="0.5"}') == pytest.approx(median)
     buckets = [
-        float(n) for n in re.findall(r'seconds_bucket\{path="/score",le="\S+"\} (\d+)', text)
+        float(n) for n in re.findall(r'seconds_bucket\{le="\S+",path="/score"\} (\d+)', text)
     ]
     assert buckets == sorted(buckets)
     assert buckets[-1] == metric(text, 'riskad_request_seconds_count{path="/score"}') == 2
@@ -563,12 +548,12 @@ def test_drift_of_the_last_rows_is_seen(served):
 
 
 def test_the_window_forgets(served, monkeypatch):
-    monkeypatch.setattr("riskad.serving.window._MOST_ROWS", 60)
+    monkeypatch.setattr("riskad.web.serve.metrics._MOST_ROWS", 60)
     ask = served()
     for rows in (make_bodies(100), make_bodies(40), make_bodies(30)):
         said = ask.post("/score", {"rows": rows})[1]
     assert metric(ask.get("/metrics"), "riskad_window_rows") == 60
-    scores, _ = ask.service.window.scores()
+    scores, _ = ask.service.metrics.window.scores()
     assert_allclose(scores[-30:], [row["anomaly_score"] for row in said["rows"]])
 
 
@@ -596,7 +581,7 @@ def test_the_model_is_described(served):
 def test_answers_are_as_the_description_says(served, tmp_path):
     ask = served(journal=str(tmp_path / "labels.jsonl"))
     api = ask.get("/openapi.json")
-    assert api["paths"].keys() == ask.service._routes.keys()
+    assert list(api["paths"]) == [route.path for route in ask.service.app.routes]
     label = {"row": ROW, "label": "anomaly", "who": "ada"}
     asked = [
         *(("POST", path, said) for path in ("/score?reasons=3&p_values=1", "/score")
@@ -672,12 +657,12 @@ def test_two_servers_on_one_journal_number_each_row_once(served, tmp_path):
 def test_bodies_are_taken_apart_beside_the_event_loop(served, tmp_path, monkeypatch):
     threads = []
 
-    def parse(body):
+    def parse(*body):
         threads.append(threading.current_thread())
-        return parse_body(body)
+        return parse_object(*body)
 
-    for module in ("answers", "feedback"):
-        monkeypatch.setattr(f"riskad.serving.{module}.parse_body", parse)
+    for module in ("scoring", "server"):
+        monkeypatch.setattr(f"riskad.web.serve.{module}.parse_object", parse)
     ask = served(journal=str(tmp_path / "labels.jsonl"))
     assert ask.post("/score", ROW)[0] == 200
     assert ask.post("/feedback", {"row": ROW, "label": "normal", "who": "ada"})[0] == 200
@@ -694,11 +679,12 @@ for _ in range(500):  # which polars would read for half a minute
     ("said", "words"),
     [
         ({"label": "normal", "who": "ada"}, "Each label needs its row"),
-        ({"row": ROW, "label": "fraud", "who": "ada"}, "label must be"),
-        ({"row": ROW, "label": "normal"}, "Say who"),
-        ({"row": ROW, "label": "normal", "who": 7}, "who must be a text"),
-        ({"row": ROW, "label": "normal", "who": "ada", "number": 0}, "number must be"),
-        ({"row": ROW, "label": "normal", "who": "ada", "when": "now"}, "There is no 'when'"),
+        ({"row": ROW, "label": "fraud", "who": "ada"}, "label: expected one of"),
+        ({"row": ROW, "label": "normal"}, "'who' is missing"),
+        ({"row": ROW, "label": "normal", "who": " "}, "Say who"),
+        ({"row": ROW, "label": "normal", "who": 7}, "who: expected a text"),
+        ({"row": ROW, "label": "normal", "who": "ada", "number": 0}, "number: expected"),
+        ({"row": ROW, "label": "normal", "who": "ada", "when": "now"}, "there is no 'when'"),
         ({"row": ROW | {"hour": NESTED}, "label": "normal", "who": "a"}, "more than 8 levels"),
         ({"labels": []}, "1 to 1,000"),
         ({"labels": [{"row": ROW, "label": "normal", "who": "ada"}, 3]}, "Each label needs"),

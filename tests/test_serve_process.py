@@ -35,13 +35,13 @@ from support.serving import (
 pytest.importorskip("uvicorn", reason="needs riskad[app]")
 
 import riskad.web.listening
+from riskad.app.journal import Journal
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
-from riskad.labelling.journal import Journal
-from riskad.serving.logs import LOG, _Line
-from riskad.serving.server import Server, check_token
-from riskad.serving.service import Service
-from riskad.web.binding import Binding
+from riskad.web.guard import LOG
+from riskad.web.listening import Binding
+from riskad.web.serve.logs import _Line
+from riskad.web.serve.server import Server, Service, check_token
 
 ROOT = Path(__file__).parents[1]
 ROW = make_bodies(1)[0]
@@ -169,9 +169,6 @@ def test_the_command_is_never_open_by_accident(models, tmp_path, monkeypatch):
     assert told.exit_code == 1
     assert "--insecure" in told.output
     assert "--tls-cert" in told.output
-    told = run(models[0], "--client-ca", models[0])
-    assert told.exit_code == 1
-    assert "--tls-cert" in told.output
     told = run(models[0], "--port", 0, RISKAD_TOKEN="")
     assert told.exit_code == 1
     assert "at least 16" in told.output
@@ -206,43 +203,16 @@ def test_a_token_that_is_made_is_printed_and_one_that_is_given_is_not(
 
 
 def make_certificates(folder):
-    """An authority, and certificates that it signed for the server and a client."""
+    """An authority, and a certificate that it signed for the server."""
     run = lambda *words: subprocess.run(  # noqa: E731
         ["openssl", *map(str, words)], check=True, capture_output=True, cwd=folder
     )
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     run("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    for name in ("server", "client"):
-        run("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
-        run("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_a_certificate_of_the_client_takes_the_place_of_the_token(models, tmp_path):
-    make_certificates(tmp_path)
-    files = {"certificate": tmp_path / "server.pem", "key": tmp_path / "server.key"}
-    binding = Binding(client_ca=tmp_path / "ca.pem", **files)
-    stranger = ssl.create_default_context(cafile=tmp_path / "ca.pem")
-    known = ssl.create_default_context(cafile=tmp_path / "ca.pem")
-    known.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
-    with InThread(models[0], binding, token=None) as server:
-        assert server.server.root.startswith("https://")
-
-        def ask(context):
-            connection = http.client.HTTPSConnection(
-                *server.place, context=context, timeout=PATIENCE
-            )
-            with closing(connection):
-                connection.request("GET", "/model")
-                return connection.getresponse().status
-
-        assert ask(known) == 200
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            ask(stranger)
-    with pytest.raises(InputError, match="must be a token"):
-        Server(None, Binding(**files), None)
+    run("req", *key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server")
+    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
+    run("x509", "-req", "-in", "server.csr", *signed, "-out", "server.pem")
 
 
 # --- who is not waited for -----------------------------------------------------------------
@@ -362,7 +332,7 @@ def test_nothing_is_kept_of_connections_that_were_reset(served, monkeypatch):
 
     def is_left():
         gc.collect()  # what refers to itself goes at the collector's leisure
-        return any(type(each) is riskad.web.listening.Impatient for each in gc.get_objects())
+        return any(type(each) is riskad.web.listening.TimeoutProtocol for each in gc.get_objects())
 
     wait_for(lambda: not is_left())
 
@@ -443,9 +413,9 @@ def test_requests_that_are_under_way_are_answered_when_the_server_ends(models, m
     with InThread(models[0]) as server, Client(server.place) as client:
         assert client.post("/score", ROW)[0] == 200
         monkeypatch.setattr(server.server._server.config, "timeout_graceful_shutdown", PATIENCE)
-        thread, under_way = server.server.service.thread, threading.Event()
-        submit = thread.submit
-        monkeypatch.setattr(thread, "submit", lambda job: under_way.set() or submit(job))
+        scoring, under_way = server.server.service.scoring, threading.Event()
+        submit = scoring.submit
+        monkeypatch.setattr(scoring, "submit", lambda *job: under_way.set() or submit(*job))
         body = json.dumps({"rows": [ROW] * 9000})
         client.connection.request("POST", "/score", body, client.headers)
         assert under_way.wait(PATIENCE)
@@ -495,6 +465,6 @@ def test_the_container_is_built_from_files_that_are_there():
     (install,) = instructions("RUN")
     extra = re.search(r"'\.\[(\w+)\]'", install)[1]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"starlette", "uvicorn"} <= {
-        re.match(r"\w+", each)[0] for each in project["optional-dependencies"][extra]
+    assert {"prometheus-client", "starlette", "uvicorn"} <= {
+        re.match(r"[\w-]+", each)[0] for each in project["optional-dependencies"][extra]
     }

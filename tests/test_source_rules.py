@@ -78,8 +78,9 @@ CONFINED = {
     "zstandard": ("zstd", ["tables/paths.py"]),
     "dask": ("scale", ["rows/cluster.py"]),
     "distributed": ("scale", ["rows/cluster.py"]),
-    "starlette": ("app", ["labelling/server.py"]),
+    "starlette": ("app", ["web/guard.py", "web/label/server.py", "web/serve/server.py"]),
     "uvicorn": ("app", ["web/listening.py"]),
+    "prometheus_client": ("app", ["web/serve/metrics.py", "web/serve/server.py"]),
     "onnx": ("onnx", ["app/onnx.py"]),
     "onnxruntime": ("onnx", ["app/onnx.py"]),
     "mlflow": ("mlflow", ["mlflow.py"]),
@@ -126,7 +127,8 @@ def test_every_module_that_is_imported_is_declared():
 def test_the_extra_beside_a_module_declares_it(module):
     extra = PROJECT["project"]["optional-dependencies"][CONFINED[module][0]]
     # dask[array,distributed]; a part of MLflow is enough
-    wanted = {"distributed": "dask", "mlflow": "mlflow-skinny"}.get(module, module)
+    names = {"distributed": "dask", "mlflow": "mlflow-skinny"}
+    wanted = (names | {"prometheus_client": "prometheus-client"}).get(module, module)
     assert wanted in declared(extra)
     assert module != "distributed" or any("distributed" in line for line in extra)
 
@@ -166,11 +168,11 @@ def broken(*args, **kwargs):
 @pytest.mark.parametrize(
     "place",
     [
-        "riskad.storage.codec.load_arrays",
-        "riskad.storage.codec.json.loads",
-        "riskad.storage.codec._Reader._object",
-        "riskad.storage.codec._find_type",
-        "riskad.app.model_files._check_notes",
+        "riskad.files.codec.load_arrays",
+        "riskad.files.codec.json.loads",
+        "riskad.files.codec._from_state",
+        "riskad.files.codec._find_type",
+        "riskad.app.model_files._check_depth",
         "riskad.app.model_files._checksum",
         "riskad.detectors.shallow.ShallowRAD._check_state",
     ],

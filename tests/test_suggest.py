@@ -16,13 +16,12 @@ from sklearn.preprocessing import StandardScaler
 
 from riskad import InputError, ShallowRAD, suggest_rows
 from riskad.app.fit import fit_table
+from riskad.app.journal import Answer, Journal, hash_rows
 from riskad.app.spec import FitSpec
 from riskad.app.suggest import suggest_table
 from riskad.cli.main import cli
 from riskad.decisions import suggest as room
 from riskad.decisions.suggest import BORDERLINE, LIKELY, UNLIKE
-from riskad.labelling.journal import Answer, Journal
-from riskad.labelling.row_hashes import hash_rows
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.reading import read_table
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from riskad.detectors.pretrained import PretrainedRAD
     from riskad.detectors.shallow import ShallowRAD
     from riskad.detectors.streaming import StreamingRAD
-    from riskad.labelling.notebook import label
     from riskad.metrics.folds import PNUStratifiedKFold
     from riskad.metrics.search import RADSearchCV
     from riskad.rows.parquet import ParquetRows
     from riskad.tables.preparation import TablePreparer
     from riskad.tables.reading import read_table
+    from riskad.web.label.notebook import label
 
 __version__: str  # that of the installed distribution: the last tag, and the commit after it
 
@@ -97,7 +97,7 @@ _MODULE_OF = {
     "explain_rows": "app.reasons",
     "export": "app.onnx",
     "fit_table": "app.fit",
-    "label": "labelling.notebook",
+    "label": "web.label.notebook",
     "load": "app.model_files",
     "mask_labels": "core.masking",
     "parse_labels": "core.label_parsing",

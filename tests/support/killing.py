@@ -17,7 +17,7 @@ import polars as pl
 SERVER = """
 import gc, json, os, signal, sys, time
 import riskad.app.model_files, riskad.app.report.terminal, riskad.app.score
-import riskad.detectors.shallow, riskad.tables.targets, riskad.storage.codec
+import riskad.detectors.shallow, riskad.tables.targets, riskad.files.codec
 import duckdb, pyarrow.parquet, sqlite3
 from riskad.cli.main import main
 

@@ -18,8 +18,8 @@ from . import PATIENCE
 SERVER = """
 import sys
 from pathlib import Path
-from riskad.labelling.server import Binding, Server
-from riskad.labelling.session import Options, Session
+from riskad.web.label.server import Binding, Server
+from riskad.web.label.session import Options, Session
 from riskad.tables.reading import read_table
 
 Session.fit = lambda self: False

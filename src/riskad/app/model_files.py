@@ -5,7 +5,7 @@ A model file is a zip archive of three members:
 - `riskad.json`, the header: what the file is, the versions of the libraries that wrote it, the
   class of the model, the report of its fit, notes of the user, and a checksum of the other two
   members;
-- `state.json`, the model: its types, numbers and texts (`riskad.storage.codec`);
+- `state.json`, the model: its types, numbers and texts (`riskad.files.codec`);
 - `arrays.safetensors`, its arrays, which other tools can read, too.
 
 The format has a version, which is part of the header and changes whenever the layout of a stored
@@ -30,12 +30,12 @@ import platform
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
@@ -44,38 +44,25 @@ from sklearn.utils.validation import check_is_fitted
 
 import riskad
 from riskad.app.fit_report import FitReport
-from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_unicode
+from riskad.core.checks import InputError, MissingLibrary, enumerate_names
 from riskad.decisions.thresholds import parse_threshold
-from riskad.storage.codec import from_members, read_json, to_members
-from riskad.storage.fields import COUNT, TEXT, DictOf, Fixed, Maybe, Text, check_state
-from riskad.storage.files import (
+from riskad.files.atomic import (
     atomic_path,
     check_input_file,
     check_output_file,
     together,
     written_file,
 )
-from riskad.storage.records import from_plain, to_plain
+from riskad.files.codec import from_members, read_json, to_members
+from riskad.files.records import Count, from_plain, to_plain
 
-__all__ = [
-    "FORMAT",
-    "FORMAT_VERSION",
-    "ModelHeader",
-    "load",
-    "load_with_header",
-    "make_header",
-    "read_header",
-    "save",
-    "save_report",
-]
-
-FORMAT = "riskad-model"
+FORMAT: Literal["riskad-model"] = "riskad-model"
 FORMAT_VERSION = 8
 """Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
 _NETWORKS = "riskad.deep."
-_DEEPEST = 40  # nesting of notes
+_DEEPEST = 40  # nesting of the header
 
 # An archive's own statements are trusted only within limits, so that the memory for reading is
 # bounded by the size of the file. JSON, which becomes objects many times its size, is not
@@ -99,17 +86,6 @@ _DAMAGE = (
     OSError,
 )
 
-_HEADER_FIELDS = {
-    "format": Text(choices=(FORMAT,)),
-    "format_version": COUNT,
-    "model": TEXT,
-    "created": TEXT,
-    "versions": DictOf(TEXT, TEXT),
-    "report": Maybe(Fixed({})),  # checked separately, as are the notes
-    "notes": Fixed({}),
-    "checksum": TEXT,
-}
-
 
 @dataclass(frozen=True)
 class ModelHeader:
@@ -118,12 +94,12 @@ class ModelHeader:
     model: str
     created: str
     versions: dict[str, str]
-    report: FitReport | None = None
+    report: FitReport | None
     """What `riskad.fit_table` did and found; None for other models."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    format: str = FORMAT
-    format_version: int = FORMAT_VERSION
-    checksum: str = ""
+    notes: dict[str, Any]
+    format: Literal["riskad-model"]
+    format_version: Count
+    checksum: str
     """SHA-256 of the other members, in the order of their names."""
 
 
@@ -140,7 +116,7 @@ def save(
     Detectors and feature maps of riskad and `TablePreparer` can be saved, and pipelines of these;
     anything else is refused. Save pipelines with other steps of scikit-learn with skops
     (https://skops.readthedocs.io), and allow a class of your own with
-    `riskad.storage.codec.register`. What belongs to a computer rather than to a model is left out:
+    `riskad.files.codec.register`. What belongs to a computer rather than to a model is left out:
     the `callback` and `n_jobs` of detectors, and all settings of pipelines.
 
     Parameters
@@ -169,7 +145,13 @@ def save(
     """
     check_output_file(path, force)
     _check_fitted(model)
-    state, arrays = _stored(model)
+    try:
+        state, arrays = to_members(model)
+        from_members(state, arrays)
+    except InputError as error:
+        raise InputError(
+            f"This {type(model).__name__} cannot be saved: {error}{_way_out(model)}"
+        ) from None
     members = {_STATE: state, _ARRAYS: arrays}
     header = make_header(model, report, notes, _checksum(members))
     _write(path, {_HEADER: _header_bytes(header), **members}, force)
@@ -178,23 +160,10 @@ def save(
 def save_report(path: str | os.PathLike[str], report: FitReport) -> None:
     """Replace the report in a model file that exists; the model in it is not decoded."""
     path = written_file(path)
-    header = replace(read_header(path), report=report)
-    members = _read_members(check_input_file(path), _MEMBERS)
+    header, members = _read(path, whole=True)
+    header = replace(header, report=report)
     with together():  # at once, even if the file itself waits for its name
-        _write(path, members | {_HEADER: _header_bytes(header)}, force=True)
-
-
-def _write(path: str | os.PathLike[str], members: Mapping[str, bytes], force: bool) -> None:
-    with atomic_path(path, force) as part:
-        with zipfile.ZipFile(part, "x") as archive:
-            for name, data in members.items():
-                # What would shrink too much to be read again is not compressed.
-                shrunk = len(zlib.compress(data, _LEVEL)) - 6  # less its header and checksum
-                shrinks = shrunk < len(data) <= _EXPANSION[name] * shrunk
-                method = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
-                archive.writestr(name, data, method, _LEVEL)
-        if _read_members(part, _MEMBERS) != members:
-            raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
+        _write(path, {_HEADER: _header_bytes(header), **members}, force=True)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -229,12 +198,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, ModelHeader]:
     """Read a model that `save` wrote, and the header of its file."""
-    header = read_header(path)
-    path = check_input_file(path)
-    members = _read_members(path, _MEMBERS)
-    if _checksum(members) != header.checksum:
-        raise _damaged(path, "its content is not what was written: the checksum differs")
+    header, members = _read(path, whole=True)
     try:
+        if _checksum(members) != header.checksum:
+            raise InputError("its content is not what was written: the checksum differs")
         model = from_members(members[_STATE], members[_ARRAYS])
         if not isinstance(model, BaseEstimator) or _class_name(model) != header.model:
             raise InputError(f"its header says that it is a {header.model!a}")
@@ -249,26 +216,7 @@ def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, ModelHeader]:
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     """Read the header of a model file: versions, date, class and notes."""
-    path = check_input_file(path)
-    data = _read_members(path, (_HEADER,), others=True)[_HEADER]
-    try:
-        found = read_json(data)
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise InputError("its header is of another kind of file")
-        format_version: Any = found.get("format_version")
-        COUNT.check(format_version, {})
-        if format_version == FORMAT_VERSION:
-            report = found.get("report")
-            check_state(found | {"report": None, "notes": {}}, _HEADER_FIELDS)
-            _check_notes(found.get("notes"))
-            try:
-                datetime.fromisoformat(found["created"])
-            except ValueError:
-                raise InputError(f"{found['created']!a} is no date") from None
-            return ModelHeader(**found | {"report": _read_report(report)})
-    except InputError as error:
-        raise _damaged(path, str(error).removeprefix(": ")) from None
-    raise _other_version(path, format_version)
+    return _read(path, whole=False)[0]
 
 
 def make_header(
@@ -279,12 +227,17 @@ def make_header(
 ) -> ModelHeader:
     """Return the header that a file of this model, saved now, would have."""
     name = _class_name(model)
+    libraries = ["numpy", "scipy", "scikit-learn", "safetensors"]
+    libraries += ["torch"] if name.startswith(_NETWORKS) else []
+    own = {"riskad": riskad.__version__, "python": platform.python_version()}
     return ModelHeader(
         model=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(("torch",) if name.startswith(_NETWORKS) else ()),
+        versions=own | {library: version(library) for library in libraries},
         report=report,
         notes=dict(notes or {}),
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
         checksum=checksum,
     )
 
@@ -299,18 +252,6 @@ def _check_fitted(model: Any) -> None:
         check_is_fitted(model)
     except NotFittedError as error:
         raise InputError(f"This {type(model).__name__} is not fitted; call fit first.") from error
-
-
-def _stored(model: BaseEstimator) -> tuple[bytes, bytes]:
-    """The members of a model, if it can be rebuilt from them."""
-    try:
-        members = to_members(model)
-        from_members(*members)
-    except InputError as error:
-        raise InputError(
-            f"This {type(model).__name__} cannot be saved: {error}{_way_out(model)}"
-        ) from None
-    return members
 
 
 def _way_out(model: BaseEstimator) -> str:
@@ -333,19 +274,12 @@ def _header_bytes(header: ModelHeader) -> bytes:
         json.dumps(header.notes, allow_nan=False)  # only these come from the user
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"The notes cannot be written as JSON: {error}.") from error
-    plain = {each.name: to_plain(getattr(header, each.name)) for each in fields(header)}
     try:
-        data = json.dumps(plain, indent=1, allow_nan=False).encode()
-        _check_notes(read_json(data)["notes"])
+        data = json.dumps(to_plain(header), indent=1, allow_nan=False).encode()
+        _parse_header(data)
     except (InputError, ValueError) as error:
         raise InputError(f"The report and the notes cannot be written: {error}.") from None
     return data
-
-
-def _versions(others: tuple[str, ...]) -> dict[str, str]:
-    libraries = ("numpy", "scipy", "scikit-learn", "safetensors", *others)
-    own = {"riskad": riskad.__version__, "python": platform.python_version()}
-    return own | {library: version(library) for library in libraries}
 
 
 def _class_name(model: object) -> str:
@@ -359,59 +293,57 @@ def _checksum(members: Mapping[str, bytes]) -> str:
     return content.hexdigest()
 
 
+def _write(path: str | os.PathLike[str], members: Mapping[str, bytes], force: bool) -> None:
+    with atomic_path(path, force) as part:
+        with zipfile.ZipFile(part, "x") as archive:
+            for name, data in members.items():
+                # What would shrink too much to be read again is not compressed.
+                shrunk = len(zlib.compress(data, _LEVEL)) - 6  # less its header and checksum
+                shrinks = shrunk < len(data) <= _EXPANSION[name] * shrunk
+                method = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
+                archive.writestr(name, data, method, _LEVEL)
+        if _read(part, whole=True)[1] != {name: members[name] for name in (_STATE, _ARRAYS)}:
+            raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
+
+
 # --- reading ------------------------------------------------------------------------------
 
 
-def _read_members(path: Path, names: Sequence[str], others: bool = False) -> dict[str, bytes]:
-    """The bytes of the members, if the archive contains each once, and no others.
-
-    With `others` it may contain more, which are ignored.
-    """
+def _read(path: str | os.PathLike[str], *, whole: bool) -> tuple[ModelHeader, dict[str, bytes]]:
+    """The header of a file and, if it is to be read as a whole, the bytes of its other members."""
+    path = check_input_file(path)
+    members: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            found, members = archive.namelist(), dict[str, bytes]()
-            for name in names:
-                if found.count(name) != 1 or not (others or len(found) == len(names)):
-                    wanted = enumerate_names(names)
-                    raise InputError(f"it holds {enumerate_names(found, 4)} instead of {wanted}")
-                members[name] = _read_member(archive, name, path.stat().st_size)
-            return members
+            size = path.stat().st_size
+            header = _parse_header(_read_member(archive, _HEADER, size))
+            if whole:
+                names = archive.namelist()
+                if sorted(names) != sorted(_MEMBERS):
+                    wanted = enumerate_names(_MEMBERS)
+                    raise InputError(f"it holds {enumerate_names(names, 4)} instead of {wanted}")
+                members = {name: _read_member(archive, name, size) for name in (_STATE, _ARRAYS)}
     except PermissionError:
         raise
+    except _OtherVersion as error:
+        raise InputError(f"{path.name!r} {error}") from None
     except InputError as error:
-        raise _damaged(path, str(error)) from None
+        raise _damaged(path, str(error).removeprefix(": ")) from None
+    except RecursionError:
+        raise _damaged(path, "values are nested too deeply") from None
     except _DAMAGE as error:
         text = str(error).splitlines()[0] if str(error) else repr(error)
         raise _damaged(path, f"{type(error).__name__}: {text}") from None
+    return header, members
 
 
-def _read_report(plain: Any) -> FitReport | None:
-    """The report of a fit, if there is one; its rules must be readable."""
-    if plain is None:
-        return None
-    try:
-        report = from_plain(FitReport, plain)
-        parse_threshold(report.rule)
-    except InputError as error:
-        raise InputError(f"report {error}") from None
-    return report
-
-
-def _check_notes(notes: Any, depth: int = 0) -> None:
-    """Refuse notes that are nested too deeply, or whose texts are none."""
-    if not depth and not isinstance(notes, dict):
-        raise InputError("notes: expected names with values")
-    if depth > _DEEPEST:
-        raise InputError("notes: nested too deeply")
-    if isinstance(notes, dict | list):
-        inside = [*notes, *notes.values()] if isinstance(notes, dict) else notes
-        for each in inside:
-            _check_notes(each, depth + 1)
-    elif isinstance(notes, str) and not is_unicode(notes):
-        raise InputError(f"notes: {notes!a} is not a text")
+class _OtherVersion(InputError):
+    """A file of another version of the format."""
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:
+    if archive.namelist().count(name) != 1:
+        raise InputError(f"it holds {enumerate_names(archive.namelist(), 4)} instead of {name!r}")
     info = archive.getinfo(name)
     if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
         raise InputError(f"{name!r} is compressed or encrypted in a way that riskad never does")
@@ -427,17 +359,39 @@ def _read_member(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:
     return data
 
 
-def _other_version(path: Path, format_version: int) -> InputError:
-    newer = format_version > FORMAT_VERSION
-    remedy = "upgrade riskad" if newer else "fit the model again and save it with this riskad"
-    return InputError(
-        f"{path.name!r} has version {format_version} of the format of model files, and riskad "
-        f"{riskad.__version__} reads version {FORMAT_VERSION}; {remedy}."
-    )
+def _parse_header(data: bytes) -> ModelHeader:
+    found = read_json(data)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InputError("its header is of another kind of file")
+    other = found.get("format_version")
+    if type(other) is int and other != FORMAT_VERSION and 0 <= other < 2**63:
+        newer = other > FORMAT_VERSION
+        remedy = "upgrade riskad" if newer else "fit the model again and save it with this riskad"
+        raise _OtherVersion(
+            f"has version {other} of the format of model files, and riskad "
+            f"{riskad.__version__} reads version {FORMAT_VERSION}; {remedy}."
+        )
+    _check_depth(found, 0)
+    header = from_plain(ModelHeader, found)
+    try:
+        datetime.fromisoformat(header.created)
+    except ValueError:
+        raise InputError(f"{header.created!a} is no date") from None
+    if header.report is not None:
+        parse_threshold(header.report.rule)
+    return header
 
 
-def _damaged(path: Path, why: str) -> InputError:
+def _check_depth(value: Any, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise InputError("values are nested too deeply")
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            _check_depth(each, depth + 1)
+
+
+def _damaged(path: str | os.PathLike[str], why: str) -> InputError:
     return InputError(
-        f"{path.name!r} is not a riskad model, or it is damaged ({why}). "
+        f"{Path(path).name!r} is not a riskad model, or it is damaged ({why}). "
         "Copy it again from where it was made, or fit the model again."
     )

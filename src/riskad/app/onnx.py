@@ -28,10 +28,11 @@ from sklearn.utils.validation import check_is_fitted
 import riskad
 from riskad.app.results import knows_probabilities
 from riskad.core.checks import DataWarning, InputError
+from riskad.detectors.description import detector_tags
 from riskad.detectors.base import Detector
 from riskad.detectors.description import SelfDescribing, detector_tags
+from riskad.files.atomic import atomic_path, check_output_file
 from riskad.rows.table import TableSchema
-from riskad.storage.files import atomic_path, check_output_file
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.kinds.categories import onnx_codes
 from riskad.tables.preparation import TablePreparer

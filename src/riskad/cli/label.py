@@ -74,8 +74,8 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
 
 
 def _export(run: Run, journal: Path, labels: Any, export: Path) -> None:
-    from riskad.labelling.applying import apply_labels
-    from riskad.storage.files import check_different
+    from riskad.app.journal import apply_labels
+    from riskad.files.atomic import check_different
 
     check_different([journal, export])
     with run.start(export=export):
@@ -89,9 +89,9 @@ def _export(run: Run, journal: Path, labels: Any, export: Path) -> None:
 def _server(run: Run, journal: Path, labels: Any, options: dict[str, Any]) -> Any:
     bound = params.binding(options, "page")
     from riskad.app.model_files import read_header
-    from riskad.labelling.server import Server
-    from riskad.labelling.session import Options, Session
     from riskad.tables.reading import csv_format
+    from riskad.web.label.server import Server
+    from riskad.web.label.session import Options, Session
 
     model = options["model"]
     if model is not None:

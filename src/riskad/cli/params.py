@@ -20,7 +20,7 @@ from riskad.cli.shell import in_words_of
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
-    from riskad.web.binding import Binding
+    from riskad.web.listening import Binding
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -186,15 +186,16 @@ def listening_options(port: int) -> _Decorator:
     )
 
 
-def binding(options: dict[str, Any], what: str, client_ca: Path | None = None) -> Binding:
+def binding(options: dict[str, Any], what: str) -> Binding:
     """Return where a server listens, by its options; `what` it is, if libraries are missing."""
     from importlib.util import find_spec
 
     from riskad.core.checks import MissingLibrary
-    from riskad.web.binding import Binding
 
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise MissingLibrary(f"The {what} needs two libraries: pip install 'riskad[app]'.")
+    if not all(map(find_spec, ("starlette", "uvicorn", "prometheus_client"))):
+        raise MissingLibrary(f"The {what} needs other libraries: pip install 'riskad[app]'.")
+    from riskad.web.listening import Binding
+
     bound = Binding(
         host=options["host"],
         port=options["port"],
@@ -202,7 +203,6 @@ def binding(options: dict[str, Any], what: str, client_ca: Path | None = None) -
         certificate=options["tls_cert"],
         key=options["tls_key"],
         insecure=options["insecure"],
-        client_ca=client_ca,
     )
     bound.check()
     return bound

@@ -18,8 +18,8 @@ from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
     from riskad.app.fit_report import FitReport
+    from riskad.app.journal import Applied
     from riskad.app.model_files import ModelHeader
-    from riskad.labelling.applying import Applied
 
 _TABLES = ("export", "ranked", "reasons", "scored", "suggested")
 
@@ -210,7 +210,7 @@ class Run:
 
 def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[Applied, FitSpec]:
     """Return a table with the labels of a journal, and the specification with their meaning."""
-    from riskad.labelling.applying import apply_labels
+    from riskad.app.journal import apply_labels
 
     applied = apply_labels(table, journal, replace(spec, label=spec.label or "label").labels)
     echo_notes(applied.notes())

@@ -18,10 +18,6 @@ from riskad.cli.shell import echo, show_progress
 @params.path("--journal", help="Take labels at /feedback, and save them here.")
 @params.listening_options(port=8000)
 @params.path(
-    "--client-ca",
-    help="Ask clients for a certificate signed by one of these (PEM), instead of a token.",
-)
-@params.path(
     "--token-file",
     help="File with the token.  [default: RISKAD_TOKEN, or a new one, which is printed]",
 )
@@ -59,42 +55,35 @@ def serve(run: Run, journal: Path | None, log_level: str, **options: Any) -> Non
     """  # noqa: D301
     with show_progress() as progress:
         progress(f"Loading {run.model_file.name}")
-        server, token = _server(run.model_file, journal, options)
+        bound = params.binding(options, "server")
+        from riskad.web.serve.logs import start_log
+        from riskad.web.serve.server import Limits, Server, Service, make_token
+
+        token = _given_token(options["token_file"])
+        limits = Limits(rows=options["max_rows"], waiting=options["max_waiting"])
+        service = Service(str(run.model_file), None if journal is None else str(journal), limits)
+        made = make_token() if token is None else ""
+        try:
+            server = Server(service, bound, token or made)
+        except BaseException:
+            service.close()
+            raise
     echo(f"Serving {run.model_file.name} at {server.root}")
-    if token is not None:
-        click.echo(f"Token: {token}")
+    if made:
+        click.echo(f"Token: {made}")
     if journal is not None:
         echo(f"Labels are saved in {journal}.", err=True)
     click.echo("Ctrl-C stops.", err=True)
-    from riskad.serving.logs import start_log
-
     start_log(log_level)
     server.run()
 
 
-def _server(model: Path, journal: Path | None, options: dict[str, Any]) -> tuple[Any, str | None]:
-    """The server, and its token if it has to be printed."""
-    bound = params.binding(options, "server", options["client_ca"])
-    from riskad.serving.server import Server, make_token
-    from riskad.serving.service import Limits, Service
-
-    given = _given_token(options["token_file"])
-    made = make_token() if given is None and bound.client_ca is None else None
-    limits = Limits(rows=options["max_rows"], waiting=options["max_waiting"])
-    service = Service(str(model), None if journal is None else str(journal), limits)
-    try:
-        return Server(service, bound, given or made), made
-    except BaseException:
-        service.close()
-        raise
-
-
 def _given_token(file: Path | None) -> str | None:
     """The token of a file, or of the environment."""
-    from riskad.serving.server import check_token
-    from riskad.storage.files import check_input_file
+    from riskad.files.atomic import check_input_file
+    from riskad.web.serve.server import check_token
 
     if file is not None:
         return check_token(check_input_file(file).read_bytes().decode("latin-1"))
-    said = os.environ.get("RISKAD_TOKEN")
-    return None if said is None else check_token(said)
+    text = os.environ.get("RISKAD_TOKEN")
+    return None if text is None else check_token(text)

@@ -1,10 +1,11 @@
-"""What every server of riskad shares: where it listens, and what it lets no request do.
+"""`riskad label` and `riskad serve`: two applications of Starlette behind one guard.
 
 | file | knows |
 |---|---|
-| `binding` | where a server listens, by which names it is called, and when that needs TLS |
-| `guarding` | headers of requests and answers, secrets, refusals |
-| `listening` | the web server itself, which waits for no slow client; it alone imports uvicorn |
+| `listening` | where a server listens, TLS, and clients that are too slow |
+| `guard` | who may send requests, how long their bodies are, and how mistakes are answered |
+| `label/` | the page on which a person labels rows |
+| `serve/` | a model behind HTTP |
 """
 
 from riskad._lazy import lazy_modules

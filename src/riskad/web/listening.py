@@ -1,28 +1,28 @@
-"""The web server: HTTP/1.1 with bounded heads and time limits for slow clients."""
+"""Where a server listens, and the web server: HTTP/1.1 with time limits for slow clients."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import socket
 import ssl
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from riskad.core.checks import InputError
-from riskad.storage.files import check_input_file
-from riskad.web.binding import Binding
-from riskad.web.guarding import App
+from riskad.files.atomic import check_input_file
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
-
-__all__ = ["HEAD_SECONDS", "REQUEST_SECONDS", "make_server"]
 
 HEAD_SECONDS = 10.0
 """Time limit for the head of a request."""
@@ -31,7 +31,83 @@ REQUEST_SECONDS = 120.0
 _LOOK_SECONDS = 2.0
 
 
-class Impatient(H11Protocol):
+@dataclass(frozen=True)
+class Binding:
+    """Where a server listens: port 0 is any free port, `names` are further names of the host.
+
+    Other machines can reach a server that is not bound to a loopback address. This needs a
+    certificate, or an explicit statement that the network is safe.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    names: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+    def check(self) -> None:
+        """Refuse to serve other machines in plain text."""
+        if (self.certificate is None) != (self.key is None):
+            raise InputError("TLS takes two files: tls_cert='...' and tls_key='...'.")
+        if self.local or self.certificate is not None or self.insecure:
+            return
+        raise InputError(
+            f"host={self.host!r} lets other machines reach this server, and what they send and see "
+            "could be read on the way. Give a certificate (tls_cert='...' and tls_key='...'), or "
+            "say insecure=True if nobody else is on the network."
+        )
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its address."""
+        return "http" if self.certificate is None else "https"
+
+    def bound(self) -> socket.socket:
+        """Return a listening socket, on its own port."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((self.host, self.port))
+            sock.listen(128)  # a browser that comes before the server runs waits
+        except OSError as error:
+            sock.close()
+            place = f"{self.host} port {self.port}" if self.port else self.host
+            other = "port (0 for any free one)" if self.port else "host"
+            raise InputError(
+                f"Cannot listen on {place}: {error.strerror}. Give another {other}."
+            ) from error
+        return sock
+
+    def hosts(self, port: int) -> frozenset[str]:
+        """Return the host names that a browser may use."""
+        names = {*self.names, f"[{self.host}]" if ":" in self.host else self.host}
+        if self.local:
+            names |= {"127.0.0.1", "localhost", "[::1]"}
+        else:
+            names |= {socket.gethostname(), socket.getfqdn()}
+        return frozenset(f"{name}:{port}".lower() for name in names)
+
+    def shown_host(self) -> str:
+        """Return the name to print."""
+        if self.host in ("0.0.0.0", "::"):
+            return self.names[0] if self.names else socket.gethostname().lower()
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+class TimeoutProtocol(H11Protocol):
     """A connection that is closed when its client takes too long, or when others need its place.
 
     uvicorn bounds the time between requests (keep-alive), but neither the time in which a client
@@ -134,51 +210,68 @@ class Impatient(H11Protocol):
         return REQUEST_SECONDS if self._at_work else HEAD_SECONDS
 
 
-def make_server(
-    app: App, binding: Binding, *, most_connections: int = 200, grace_seconds: int = 1
-) -> uvicorn.Server:
-    """Return a server that runs with `serve(sockets=[binding.bound()])`.
+class WebServer:
+    """An application on a port."""
 
-    Parameters
-    ----------
-    app
-        The application, behind its guard.
-    binding
-        Where it listens.
-    most_connections
-        A further client takes the place of one that waits; if none does, it is told to try again
-        (503). There are never more than half as many as files that the process may open.
-    grace_seconds
-        How long running requests may take when the server is to end.
-    """
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        lifespan="off",
-        ws="none",
-        http=Impatient,  # h11, which bounds the headers of a request
-        limit_concurrency=min(most_connections, _most_files() // 2),
-        backlog=128,  # as many may be accepted before the first of them is counted
-        h11_max_incomplete_event_size=32_768,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=grace_seconds,
-        **_tls(binding),
-    )
-    try:
-        config.load()
-        tls, config.ssl = config.ssl, None
-        config.http_protocol_class = partial(Impatient, tls=tls)  # type: ignore[assignment]
-    except (ssl.SSLError, ValueError) as error:
-        raise InputError(
-            f"The certificate or its key cannot be used: {error}. Both must be PEM, and belong "
-            "together."
-        ) from error
-    return uvicorn.Server(config)
+    _server: uvicorn.Server
+
+    def __init__(self, binding: Binding):
+        binding.check()
+        self._binding, self._socket = binding, binding.bound()
+        self.port = self._socket.getsockname()[1]
+        self.root = f"{binding.scheme}://{binding.shown_host()}:{self.port}"
+        self.hosts = binding.hosts(self.port)
+
+    def mount(self, app: Any, *, most_connections: int = 200, grace_seconds: int = 1) -> None:
+        """Say what is served."""
+        binding = self._binding
+        try:
+            config = uvicorn.Config(
+                app,
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                ws="none",
+                http=TimeoutProtocol,  # h11, which bounds the headers of a request
+                limit_concurrency=min(most_connections, _most_files() // 2),
+                backlog=128,  # as many may be accepted before the first of them is counted
+                h11_max_incomplete_event_size=32_768,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=grace_seconds,
+                ssl_certfile=binding.certificate and check_input_file(binding.certificate),
+                ssl_keyfile=binding.key and str(check_input_file(binding.key)),
+            )
+            config.load()
+            tls, config.ssl = config.ssl, None
+            config.http_protocol_class = partial(TimeoutProtocol, tls=tls)  # type: ignore[assignment]
+        except (ssl.SSLError, ValueError) as error:
+            self._socket.close()
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"The certificate or its key cannot be used: {error}. Both must be PEM, and belong "
+                "together."
+            ) from error
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve until interrupted; requests that are under way are answered first."""
+        try:
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Release the port."""
+        self._socket.close()
+
+    def stop(self) -> None:
+        """End `run`, from another thread."""
+        self._server.should_exit = True
 
 
 def _most_files() -> int:
@@ -187,15 +280,3 @@ def _most_files() -> int:
         return 512  # Windows without changes
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def _tls(binding: Binding) -> dict[str, Any]:
-    if binding.certificate is None:
-        return {}
-    for file in (binding.certificate, binding.key, binding.client_ca):
-        if file is not None:
-            check_input_file(file)
-    said = {"ssl_certfile": str(binding.certificate), "ssl_keyfile": str(binding.key)}
-    if binding.client_ca is None:
-        return said
-    return said | {"ssl_ca_certs": str(binding.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}

@@ -18,19 +18,18 @@ import time
 import traceback
 from pathlib import Path
 
-__all__ = ["LOG", "start_log", "to_line"]
+from riskad.web.guard import LOG
 
-LOG = logging.getLogger("riskad.serving")
-LOG.addHandler(logging.NullHandler())  # whoever serves from Python decides what becomes of it
 _PLAIN = re.compile(r"[\w./:+-]+", re.ASCII)
 
 
 def to_line(**values: object) -> str:
     """Return `key=value` pairs; a value that is not plain is quoted as JSON, in ASCII."""
-    return " ".join(
-        f"{key}={text if _PLAIN.fullmatch(text) else json.dumps(text)}"
-        for key, text in ((key, str(value)) for key, value in values.items())
-    )
+    pairs = []
+    for key, value in values.items():
+        text = str(value)
+        pairs.append(f"{key}={text if _PLAIN.fullmatch(text) else json.dumps(text)}")
+    return " ".join(pairs)
 
 
 def start_log(level: str) -> None:

@@ -23,9 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import riskad
-from riskad.labelling.work import Found, Task
-
-__all__ = ["History", "Ranking", "Worker"]
+from riskad.web.label.work import Found, Task
 
 _TOP = 100
 _RECENT = 30  # labels within which the ranking must stay the same
@@ -64,15 +62,7 @@ class Ranking:
 
 
 class Worker:
-    """A process that fits once and then explains rows.
-
-    Parameters
-    ----------
-    task, frame
-        The task, and its rows, in the order of the task.
-    heard
-        Called in a separate thread when there is news.
-    """
+    """A process that fits once and then explains rows."""
 
     def __init__(self, task: Task, frame: pl.DataFrame, heard: Callable[[Worker], object]):
         self.task, self._heard = task, heard
@@ -87,7 +77,7 @@ class Worker:
         # One core is left to the page.
         threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "riskad.labelling.work", str(folder)],
+            [sys.executable, "-P", "-m", "riskad.web.label.work", str(folder)],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

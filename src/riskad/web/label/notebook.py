@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from riskad.app.journal import Applied, apply_labels
 from riskad.core.checks import InputError, MissingLibrary
 from riskad.core.labels import Codes
-from riskad.labelling.applying import Applied, apply_labels
-from riskad.labelling.session import Options, Session
 from riskad.tables.frames import as_polars, is_frame
 from riskad.tables.labelled import LabelColumn
+from riskad.web.label.session import Options, Session
 
 __all__ = ["Labelling", "label"]
 
@@ -33,7 +33,8 @@ class Labelling:
     """
 
     def __init__(self, session: Session, host: str, height: int):
-        from riskad.labelling.server import Binding, Server
+        from riskad.web.label.server import Server
+        from riskad.web.listening import Binding
 
         self._session, self._height = session, height
         self._server = Server(session, Binding(host), frames=_NOTEBOOKS)
@@ -140,7 +141,7 @@ def label(
             "riskad.read_table('cards.csv')."
         )
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise MissingLibrary("The page needs two libraries: pip install 'riskad[app]'.")
+        raise MissingLibrary("The page needs other libraries: pip install 'riskad[app]'.")
     options = Options(labels, id, tuple(drop), dict(kinds or {}), group, who=who, budget=budget)
     session = Session(as_polars(table), str(journal), options)
     return Labelling(session, host, height)

@@ -1,6 +1,6 @@
 """One fit in its own process: what the page's server starts, and how the two communicate.
 
-The server puts a task into a folder and starts `python -m riskad.labelling.work FOLDER`. The
+The server puts a task into a folder and starts `python -m riskad.web.label.work FOLDER`. The
 process writes lines of JSON to its standard output: what it is doing (`progress`), what it found
 (`done`; scores are in the folder as arrays), then reasons of rows, first of those that come next.
 On standard input the server requests reasons of other rows. When that closes, as it does when the
@@ -35,8 +35,6 @@ from riskad.core.labels import Codes
 from riskad.decisions.suggest import suggest_rows
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.preparation import TablePreparer
-
-__all__ = ["Found", "Task", "unsupervised"]
 
 _REASONS = 12  # columns of a row
 _WORDS = {1: "normal", -1: "anomaly", 0: ""}
@@ -129,7 +127,7 @@ class _Worker:
         self.task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
         self.frame = pl.read_ipc(folder / "rows.ipc")
         self.codes = np.array(self.task.codes, dtype=np.int16)
-        self.asked: queue.Queue[int | None] = queue.Queue()
+        self.asked = _Asked()
         self.start = perf_counter()
 
     def run(self) -> None:
@@ -265,8 +263,7 @@ def main() -> None:
 
     folder = Path(sys.argv[1])
     worker = _Worker(folder, say)
-    worker.asked = asked = _Asked()
-    threading.Thread(target=_listen, args=(asked, folder), daemon=True).start()
+    threading.Thread(target=_listen, args=(worker.asked, folder), daemon=True).start()
     try:
         worker.run()
     except InputError as error:

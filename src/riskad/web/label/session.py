@@ -16,23 +16,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from riskad.app.journal import Answer, Journal, apply_labels, table_codes
 from riskad.app.model_files import load
 from riskad.app.results import earlier_results, pick_features, steps_of
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
-from riskad.labelling.applying import apply_labels, table_codes
-from riskad.labelling.cards import Card, Cards
-from riskad.labelling.fitting import History, Ranking, Worker
-from riskad.labelling.journal import LABELS, SOURCES, Answer, Journal
-from riskad.labelling.upcoming import Upcoming
-from riskad.labelling.work import Found, Task, suggested, unsupervised
 from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
-
-__all__ = ["Conflict", "Options", "Session"]
+from riskad.web.label.cards import Card, Cards
+from riskad.web.label.fitting import History, Ranking, Worker
+from riskad.web.label.upcoming import Upcoming
+from riskad.web.label.work import Found, Task, suggested, unsupervised
 
 _START_ROWS = 4_000  # from which columns are learned and first scores come, before the first page
 _POOL = 10_000  # rows that a fit learns from and scores
@@ -40,6 +37,7 @@ _FEWEST_NEW = 5  # answers after which a fit starts
 _SHARE_NEW = 0.1  # of all labels, where these are more
 _FEWEST_OF_KIND = 1
 _CODES = {"normal": NORMAL, "anomaly": ANOMALY}
+_WORDS = {code: word for word, code in _CODES.items()}
 _SHOWN = 60  # letters of the cells of neighbours and lists
 _LISTED = 50
 _AHEAD = 40  # rows that are made ready before they are asked for
@@ -71,19 +69,7 @@ class Options:
 
 
 class Session:
-    """A table that is being labelled.
-
-    Parameters
-    ----------
-    frame
-        The table.
-    journal
-        Where answers are stored.
-    options
-        Options of the table.
-    source
-        Name of the table.
-    """
+    """A table that is being labelled."""
 
     def __init__(
         self, frame: pl.DataFrame, journal: str | Path, options: Options, source: str = "table"
@@ -95,11 +81,14 @@ class Session:
         self._lock = RLock()  # answers, and rows that are handed out: held for moments
         self._fit_lock = RLock()  # starting and taking over fits: held while a process is started
         self.codes, label = table_codes(frame, options.labels)
-        self._in_table = self._labels_of_table()
+        known = np.flatnonzero(self.codes != UNLABELLED)
+        self._in_table = {int(i) + 1: _WORDS[int(self.codes[i])] for i in known}
         self.frame = frame.drop([label] if label in frame.columns else [])
-        self.features = self._features()
-        self._check_model()
         earlier = earlier_results(self.frame.columns)
+        spec = FitSpec(id=options.id, drop=tuple(options.drop), group=options.group)
+        self.features = pick_features(self.frame.columns, None, spec, earlier)
+        if options.model is not None:
+            self._check_model(options.model)
         hashed = [name for name in self.frame.columns if name not in earlier]
         self.journal = Journal(journal, source, hashed, frame.height)
         told = (str(self.journal.locate(frame)), self.journal.skipped())
@@ -115,20 +104,13 @@ class Session:
 
     # --- beginning ------------------------------------------------------------------------
 
-    def _features(self) -> list[str]:
-        options, columns = self.options, self.frame.columns
-        spec = FitSpec(id=options.id, drop=tuple(options.drop), group=options.group)
-        return pick_features(columns, None, spec, earlier_results(columns))
-
-    def _check_model(self) -> None:
+    def _check_model(self, model: str) -> None:
         """Refuse a model of other columns, before anybody waits for its scores."""
-        if self.options.model is None:
-            return
-        preparer, _ = steps_of(load(self.options.model))
+        preparer, _ = steps_of(load(model))
         lost = [name for name in preparer.read_columns if name not in self.features]
         if lost:
             raise InputError(
-                f"The model {Path(self.options.model).name!r} reads a column {lost[0]!r}, which "
+                f"The model {Path(model).name!r} reads a column {lost[0]!r}, which "
                 "the table lacks or which was left out. Give a model of this table, or none."
             )
 
@@ -163,11 +145,6 @@ class Session:
 
     # --- labels ---------------------------------------------------------------------------
 
-    def _labels_of_table(self) -> dict[int, str]:
-        words = {NORMAL: "normal", ANOMALY: "anomaly"}
-        known = np.flatnonzero(self.codes != UNLABELLED)
-        return {int(place) + 1: words[int(self.codes[place])] for place in known}
-
     def labels(self) -> dict[int, str]:
         """Return the label of each row that has one; answers override the table."""
         found = self._in_table | self.journal.labels()
@@ -197,23 +174,9 @@ class Session:
     ) -> dict[str, Any]:
         """Store an answer; when this returns, it is on the disk.
 
-        Parameters
-        ----------
-        row, label, source, who, note
-            The answer; see `riskad.labelling.journal`.
-        before
-            This person's earlier answer for the row according to the page, "" for none.
-
-        Raises
-        ------
-        Conflict
-            If the person has given another answer meanwhile.
+        `before` is this person's earlier answer according to the page, "" for none: if there is
+        another one meanwhile, a `Conflict` is raised.
         """
-        if label not in LABELS or source not in SOURCES:
-            raise InputError(
-                f"label must be normal, anomaly, unsure, skip or blank, and source one of "
-                f"{', '.join(SOURCES)}; got {label!r} and {source!r}."
-            )
         (card,) = self.cards.of([self._checked(row)])
         with self._lock:
             self.journal.refresh()
@@ -263,16 +226,9 @@ class Session:
             if how == "outliers" and self.worker is not None and self.worker.task.how == how:
                 return False  # it would find the same
             options = self.options
-            task = Task(
-                how,
-                rows.tolist(),
-                codes.tolist(),
-                dict(options.kinds),
-                options.group,
-                options.model and os.path.abspath(options.model),
-                options.budget,
-                seed=options.seed,
-            )
+            model = options.model and os.path.abspath(options.model)
+            settings = (dict(options.kinds), options.group, model, options.budget)
+            task = Task(how, rows.tolist(), codes.tolist(), *settings, seed=options.seed)
             self._fitted_labels = labels
             frame = self.frame.select(self.features)[rows - 1]
             self.fitting = Worker(task, frame, self._heard)
@@ -371,14 +327,10 @@ class Session:
 
     def _near(self, card: Card, kind: str, labels: Mapping[int, str]) -> list[dict[str, Any]]:
         rows = [row for row, label in labels.items() if label == kind][-500:]
-        return [
-            {
-                "row": near.row,
-                "id": near.id,
-                "cells": {c["column"]: (c["text"] or "")[:_SHOWN] for c in near.cells},
-            }
-            for near in self.cards.nearest(card, rows)
-        ]
+        near = self.cards.nearest(card, rows)
+        cells = [{c["column"]: (c["text"] or "")[:_SHOWN] for c in each.cells} for each in near]
+        both = zip(near, cells, strict=True)
+        return [{"row": each.row, "id": each.id, "cells": its} for each, its in both]
 
     def state(self, who: str) -> dict[str, Any]:
         """Return everything that the page shows next to a row."""
@@ -396,17 +348,7 @@ class Session:
             "fits": self._fits,
             "progress": "" if worker is None else worker.progress,
             "hint": self.history.hint(),
-            "model": {
-                "how": found.how,
-                "labelled": found.labelled,
-                "auc": found.auc,
-                "why_no_auc": found.why_no_auc,
-                "rate": found.rate,
-                "members": found.members,
-                "said": found.said,
-                "threshold": found.threshold,
-                "seconds": found.seconds,
-            },
+            "model": {k: v for k, v in vars(found).items() if k not in ("rows", "kinds")},
         }
 
     def listed(self, query: str, order: str, offset: int, who: str) -> dict[str, Any]:
@@ -424,30 +366,20 @@ class Session:
             rows = sorted(rows, key=self._rank)
         shown = rows[offset : offset + _LISTED]
         cards = self.cards.of(shown)
-        return {
-            "rows": [
-                {
-                    "row": card.row,
-                    "id": card.id,
-                    "label": labels.get(card.row, ""),
-                    "mine": self._own(card.row, who),
-                    "text": self._summed_up(card),
-                    **self.ranking.of(card.row),
-                }
-                for card in cards
-            ],
-            "more": len(shown) == _LISTED,
-        }
+        listed = []
+        for card in cards:
+            # The first cells in a line; the name of the row is shown next to it.
+            cells = [c for c in card.cells if c["text"] and c["column"] != self.options.id]
+            text = "; ".join(f"{c['column']} {c['text']}"[:_SHOWN] for c in cells[:4])
+            about = {"row": card.row, "id": card.id, "label": labels.get(card.row, "")}
+            about |= {"mine": self._own(card.row, who), "text": text}
+            listed.append(about | self.ranking.of(card.row))
+        return {"rows": listed, "more": len(shown) == _LISTED}
 
     def _rank(self, row: int) -> float:
         """By which rows are sorted: the highest score first, those without one last."""
         score = self.ranking.of(row)["score"]
         return np.inf if score is None else -score
-
-    def _summed_up(self, card: Card) -> str:
-        """The first cells in a line; the name of the row is shown next to it."""
-        cells = [c for c in card.cells if c["text"] and c["column"] != self.options.id]
-        return "; ".join(f"{c['column']} {c['text']}"[:_SHOWN] for c in cells[:4])
 
     def _holding(self, query: str, most: int = 500) -> list[int]:
         """Numbers of rows with a text in some cell, ignoring case, or with this number."""

@@ -10,7 +10,7 @@ and every other line is an answer:
      "when": "2026-11-16T22:10:05+00:00", "note": ""}
 
 `row` counts from 1 below the header; `hash` is that of the row's content in `columns`
-(`riskad.labelling.row_hashes`), by which it is found again if rows were added, removed or sorted.
+(`hash_rows`), by which it is found again if rows were added, removed or sorted.
 `label` is "normal", "anomaly", "unsure", "skip", or "" if an answer was withdrawn. `source` is how
 the row was chosen: "suggested" by the model, drawn at "random", or "chosen" by the person. Only
 rows drawn at random determine the anomaly rate.
@@ -25,25 +25,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError
-from riskad.labelling.row_hashes import hash_rows
+from riskad.core.labels import Codes
+from riskad.files.atomic import check_input_file
+from riskad.tables.cells import check_columns, to_text
+from riskad.tables.labelled import FrameTable, LabelColumn
 
 try:
     import fcntl
 except ImportError:  # Windows, where one write to the end of a file is not torn apart either
     fcntl = None  # type: ignore[assignment]
-
-__all__ = ["LABELS", "SOURCES", "Answer", "Journal", "Located", "RowAnswers", "now"]
 
 VERSION = 1
 LABELS = ("normal", "anomaly", "unsure", "skip", "")
@@ -52,21 +55,16 @@ LONGEST_NOTE, LONGEST_NAME = 2_000, 60
 _HEAD = b'{"riskad_journal": '
 
 
-def now() -> str:
-    """Return the time, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 @dataclass(frozen=True)
 class Answer:
-    """A person's answer about a row."""
+    """A person's answer about a row; with row 0 about one that is known by its content alone."""
 
     row: int
     hash: str
     label: str
     source: str
     who: str
-    when: str = field(default_factory=now)
+    when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     note: str = ""
 
     @classmethod
@@ -184,6 +182,8 @@ class Journal:
         self.unreadable = 0
         """Lines that hold no answer."""
         self._begun = False
+        self._numbers: dict[str, int] = {}  # of rows, by their content
+        self._last_row = rows
         self._labels: dict[int, str] = {}
         self._places: dict[tuple[int, str], int | None] = {}
         self._read_to = 0
@@ -235,25 +235,24 @@ class Journal:
             os.close(file)
 
     def add(self, *answers: Answer) -> None:
-        """Append answers; when this returns, they are on the disk."""
-        with self.turn() as append:
-            append(*answers)
+        """Append answers; when this returns, they are on the disk.
 
-    @contextmanager
-    def turn(self) -> Iterator[Callable[..., None]]:
-        """Let nobody else append for a while, and read what others have; yields a function.
-
-        It appends answers, which may depend on those before them; when it returns, they are on the
-        disk.
+        A row without a number gets the next free one, and the same one when it comes again, here or
+        from another process.
         """
-
-        def append(*answers: Answer) -> None:
-            _append(file, *map(asdict, answers))
-            self._refresh()
-
         with self._lock, self._open() as file, _locked(file):
             self._refresh()
-            yield append
+            numbered = []
+            for answer in answers:
+                row = answer.row or self._numbers.get(answer.hash) or self._last_row + 1
+                numbered.append(replace(answer, row=row))
+                self._count_row(numbered[-1])
+            _append(file, *map(asdict, numbered))
+            self._refresh()
+
+    def _count_row(self, answer: Answer) -> None:
+        self._numbers[answer.hash] = answer.row
+        self._last_row = max(self._last_row, answer.row)
 
     def refresh(self) -> None:
         """Read what was added since, by this process or by others."""
@@ -285,6 +284,7 @@ class Journal:
             self.unreadable += 1
             return
         self.log.append(answer)
+        self._count_row(answer)
         self._count(answer)
 
     def _count(self, answer: Answer) -> None:
@@ -310,7 +310,7 @@ class Journal:
         self._begun = True
         self.columns = [name for name in columns if isinstance(name, str)]
         self.table = str(head.get("table", self.table))
-        self.rows = rows if isinstance(rows, int) else 0
+        self.rows = self._last_row = rows if isinstance(rows, int) else 0
 
     # --- resulting labels ----------------------------------------------------------------
 
@@ -371,7 +371,9 @@ class Journal:
             if hash in places:
                 places[hash].append(place)
         for row, hash in gone:
-            self._places[row, hash] = _nearest(row, places[hash])
+            self._places[row, hash] = min(
+                places[hash], key=lambda place: abs(place - row), default=None
+            )
 
     def _hashed(self, frame: pl.DataFrame) -> list[str]:
         lost = [name for name in self.columns if name not in frame.columns]
@@ -391,10 +393,6 @@ def _never_begun(path: Path) -> bool:
         if start != _HEAD:
             return _HEAD.startswith(start)
         return not any(b"\n" in part for part in iter(lambda: file.read(1 << 20), b""))
-
-
-def _nearest(row: int, places: Sequence[int]) -> int | None:
-    return min(places, key=lambda place: abs(place - row), default=None)
 
 
 def _append(file: int, *said: dict[str, Any]) -> None:
@@ -431,3 +429,188 @@ def _locked(file: int) -> Iterator[None]:
     finally:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+# --- which row is meant -------------------------------------------------------------------
+
+
+def hash_rows(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Return a hash of the content of each row in some columns.
+
+    A cell counts as its displayed text, preceded by its length, so that two rows cannot be confused
+    by moving text from one cell to the next.
+
+    Parameters
+    ----------
+    frame
+        Rows.
+    columns
+        The columns that count, in this order.
+
+    Returns
+    -------
+    list of str
+        16 hexadecimal digits for each row.
+
+    Examples
+    --------
+    >>> table = pl.DataFrame({"card": ["ab", "a", None], "shop": ["c", "bc", "x"]})
+    >>> len(set(hash_rows(table, ["card", "shop"])))
+    3
+    >>> hash_rows(table.reverse(), ["card"])[0] == hash_rows(table, ["card"])[2]
+    True
+    """
+    texts = pl.DataFrame([to_text(frame[name]).alias(str(j)) for j, name in enumerate(columns)])
+    cells = [
+        pl.concat_str([pl.col(name).str.len_bytes().cast(pl.String), pl.lit(":"), pl.col(name)])
+        for name in texts.columns
+    ]
+    joined = texts.select(pl.concat_str([cell.fill_null("-") for cell in cells], separator=","))
+    contents = joined.to_series() if columns else [""] * frame.height
+    return [blake2b(text.encode(), digest_size=8).hexdigest() for text in contents]
+
+
+# --- labels of a table --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A table with the labels of a journal.
+
+    Attributes
+    ----------
+    frame
+        The table, with the labels in a column.
+    labels
+        That column, and the meaning of its values.
+    sources
+        By row, how it was chosen for labelling: "suggested", "random", "chosen", or "" if the
+        journal has no answer.
+    first_judged
+        By row, when the journal first called it normal or an anomaly; "" if it has no label.
+    located
+        How many rows of the journal were found elsewhere, or not at all.
+    disputed
+        Rows, counted from 1, about which people disagree; they are unchanged in the table.
+    skipped
+        A sentence on lines of the journal that hold no answer; "" if there are none.
+    """
+
+    frame: pl.DataFrame
+    labels: LabelColumn
+    sources: list[str]
+    first_judged: list[str]
+    located: Located
+    disputed: list[int]
+    skipped: str = ""
+
+    def notes(self) -> list[str]:
+        """List what the user should know."""
+        said = [text for text in (str(self.located), self.skipped) if text]
+        if self.disputed:
+            rows = ", ".join(f"{row:,}" for row in self.disputed[:5])
+            more = " and others" if len(self.disputed) > 5 else ""
+            what = "row" if len(self.disputed) == 1 else "rows"
+            said.append(
+                f"People disagree about {what} {rows}{more}: the journal gives no label there."
+            )
+        return said
+
+
+def apply_labels(
+    frame: pl.DataFrame,
+    journal: Journal | str | os.PathLike[str],
+    labels: LabelColumn | None = None,
+) -> Applied:
+    """Put the answers of a journal into the label column of a table.
+
+    An answer replaces the label of the row in the table. Rows are found by their content, so the
+    table may have been sorted or may have grown since. "unsure" and "skip" label nothing, and
+    neither do answers that contradict each other.
+
+    Parameters
+    ----------
+    frame
+        The table.
+    journal
+        The journal of `riskad label`.
+    labels
+        The label column and the meaning of its values; a missing column is added. By default the
+        column is "label".
+
+    Returns
+    -------
+    Applied
+        The table with its labels, and where they came from.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> table = pl.DataFrame({"amount": [5, 900, 7]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     journal = Journal(f"{folder}/labels.jsonl", "cards.csv", ["amount"], 3)
+    ...     held = hash_rows(table, ["amount"])[1]
+    ...     journal.add(Answer(2, held, "anomaly", "suggested", "ada"))
+    ...     applied = apply_labels(table.reverse(), journal)
+    >>> applied.frame["label"].to_list(), applied.sources
+    ([None, 'anomaly', None], ['', 'suggested', ''])
+    """
+    if not isinstance(journal, Journal):
+        journal = Journal(check_input_file(journal))
+    labels = _with_words(labels or LabelColumn("label"), frame)
+    located = journal.locate(frame)
+    words = {"normal": _word(labels.normal, "normal"), "anomaly": _word(labels.anomaly, "anomaly")}
+    values: list[str | None] = [None] * frame.height
+    if labels.column in frame.columns:
+        values = to_text(frame[labels.column]).to_list()
+    sources, first = [""] * frame.height, [""] * frame.height
+    for row, answers in journal.answers.items():
+        if answers.label:
+            values[row - 1], sources[row - 1] = words[answers.label], answers.source
+            first[row - 1] = answers.first
+    column = pl.Series(labels.column, values, dtype=pl.String)
+    labels = _occurring(labels, column)
+    told = (labels, sources, first, located, journal.disputes(), journal.skipped())
+    return Applied(frame.with_columns(column), *told)
+
+
+def _word(given: object, otherwise: str) -> str:
+    return str(given[0]) if isinstance(given, list | tuple) and given else otherwise
+
+
+def _with_words(labels: LabelColumn, frame: pl.DataFrame) -> LabelColumn:
+    """The column, in which both kinds have a word."""
+    if labels.column in frame.columns and not (labels.normal or labels.anomaly):
+        texts = to_text(frame[labels.column]).alias("value").value_counts(name="rows")
+        seen = {value: n for value, n in texts.iter_rows() if value is not None and value.strip()}
+        labels = labels.understood(seen) if seen else labels
+    normal, anomaly = list(labels.normal), list(labels.anomaly)
+    return replace(labels, normal=normal or ["normal"], anomaly=anomaly or ["anomaly"])
+
+
+def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
+    """The same without words that no row has yet; a fit would treat those as typing errors."""
+    seen = set(to_text(column).str.strip_chars().unique().drop_nulls())
+
+    def there(words: Sequence[str]) -> list[str]:
+        return [word for word in words if word in seen]
+
+    normal, anomaly, none = map(there, (labels.normal, labels.anomaly, labels.unlabelled))
+    return replace(labels, normal=normal, anomaly=anomaly, unlabelled=none)
+
+
+def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes, str | None]:
+    """Return the labels that a table has, and their column, which may be missing."""
+    nothing = np.zeros(frame.height, dtype=np.int16)
+    if labels is None:
+        return nothing, None
+    if labels.column not in frame.columns:
+        if labels.normal or labels.anomaly:
+            check_columns([labels.column], frame.columns)
+        return nothing, labels.column
+    if to_text(frame[labels.column]).str.strip_chars().replace("", None).is_null().all():
+        return nothing, labels.column
+    known = _occurring(labels, frame[labels.column])
+    if (labels.normal or labels.anomaly) and not (known.normal or known.anomaly):
+        known = labels  # none of the words occurs: the reader reports that
+    return FrameTable(frame, known).codes, labels.column

@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from riskad.labelling.fitting import Ranking
-
-__all__ = ["RANDOM", "Upcoming"]
+from riskad.web.label.fitting import Ranking
 
 RANDOM = "drawn at random"
 HIGH = "high score"
@@ -37,13 +35,6 @@ class Upcoming:
     Rows that a model suggests are chosen to help it, and do not show how many anomalies there are.
     So every tenth row is drawn at random from all rows that nobody judged, and its answer records
     this.
-
-    Parameters
-    ----------
-    n_rows
-        Rows of the table.
-    seed
-        Seed of the draws.
     """
 
     def __init__(self, n_rows: int, seed: int = 0):
@@ -64,17 +55,7 @@ class Upcoming:
     def next(
         self, tab: str, n: int, judged: Callable[[int], bool]
     ) -> Iterator[tuple[int, str, str]]:
-        """Yield up to n rows for a tab: the number, the kind and the source of each.
-
-        Parameters
-        ----------
-        tab
-            The tab; for ten minutes no other tab gets these rows.
-        n
-            Number of rows.
-        judged
-            Whether a row needs no further answer.
-        """
+        """Yield up to n rows for a tab: the number, the kind and the source of each."""
         now = monotonic()
         self._release(lambda handed: handed.until <= now)
 

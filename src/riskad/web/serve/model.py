@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from riskad.app.describe import describe_model
-from riskad.app.model_files import ModelHeader, load, read_header
-from riskad.app.online import RowScorer
+from riskad.app.model_files import ModelHeader, load_with_header
 from riskad.app.report.documents import make_card, to_json
 from riskad.core.checks import InputError
+from riskad.web.guard import LOG
+from riskad.web.serve.logs import to_line
+from riskad.web.serve.scoring import RowScorer
 
-__all__ = ["ModelFile", "ServedModel"]
-
-Seen: TypeAlias = tuple[int, int, int]
 _LOOK_SECONDS = 1.0
 
 
@@ -39,7 +38,8 @@ class ServedModel:
     @classmethod
     def load(cls, path: Path) -> ServedModel:
         """Load a model file, which must be of a model that reads tables."""
-        return cls(path.name, read_header(path), RowScorer(load(path)))
+        model, header = load_with_header(path)
+        return cls(path.name, header, RowScorer(model))
 
     @property
     def version(self) -> str:
@@ -66,35 +66,17 @@ class ModelFile:
 
     If a new file cannot be used, the old model stays; `error` says why, until the file changes
     again.
-
-    Parameters
-    ----------
-    path
-        The model file.
-    warm_up
-        Called with a new model before it answers.
-    taken_over
-        Called with a new model, or the reason why there is none, after each check that found a
-        changed file.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        warm_up: Callable[[ServedModel], object] = lambda _: None,
-        taken_over: Callable[[ServedModel | str], object] = lambda _: None,
-    ):
-        self.path = Path(path)
-        self._warm_up, self._taken_over = warm_up, taken_over
+    def __init__(self, path: str | os.PathLike[str], warm_up: Callable[[ServedModel], object]):
+        self.path, self._warm_up = Path(path), warm_up
         self._seen = _look(self.path)
         self.current = ServedModel.load(self.path)
+        warm_up(self.current)
         self.error = ""
+        self.reloads = {"taken": 0, "refused": 0}
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="riskad-reload", daemon=True)
-
-    def watch(self) -> None:
-        """Start checking the file."""
-        self._thread.start()
+        threading.Thread(target=self._watch, name="riskad-reload", daemon=True).start()
 
     def close(self) -> None:
         """Stop checking."""
@@ -109,29 +91,27 @@ class ModelFile:
         seen = _look(self.path)
         if seen == self._seen:
             return
-        self._seen = seen
-        found = self._loaded()
-        if _look(self.path) != seen:
-            return  # it is being written: the next look sees it whole
-        if isinstance(found, ServedModel):
-            self.current, self.error = found, ""
-        else:
-            self.error = found
-        self._taken_over(found)
-
-    def _loaded(self) -> ServedModel | str:
-        """The model of the file, ready to score; or the reason why there is none."""
+        self._seen, model, error = seen, None, ""
         try:
             model = ServedModel.load(self.path)
             self._warm_up(model)
-            return model
-        except InputError as error:
-            return str(error)
-        except Exception as error:  # whatever is wrong with the new one, the old one goes on
-            return f"{self.path.name!r} cannot be used: {type(error).__name__}: {error}"
+        except InputError as mistake:
+            error = str(mistake)
+        except Exception as mistake:  # whatever is wrong with the new one, the old one goes on
+            error = f"{self.path.name!r} cannot be used: {type(mistake).__name__}: {mistake}"
+        if _look(self.path) != seen:
+            return  # it is being written: the next look sees it whole
+        self.error = error
+        if model is not None and not error:
+            self.current = model
+            self.reloads["taken"] += 1
+            LOG.info("%s", to_line(event="model taken over", version=model.version))
+        else:
+            self.reloads["refused"] += 1
+            LOG.warning("%s", to_line(event="model refused", reason=error))
 
 
-def _look(path: Path) -> Seen | None:
+def _look(path: Path) -> tuple[int, int, int] | None:
     """What distinguishes a file from the one that was there before."""
     try:
         found = os.stat(path)

@@ -1,0 +1,170 @@
+"""Files are written completely or not at all: checks before the work, atomic writing after it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from riskad.core.checks import InputError
+
+
+def check_input_file(path: str | os.PathLike[str]) -> Path:
+    """Return `path` if it is a file; otherwise raise an error that says what is there instead."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder; give the path of one file in it.")
+    if not path.exists():
+        raise InputError(f"There is no file {str(path)!r}.{_near_names(path)}")
+    return path
+
+
+def _near_names(path: Path) -> str:
+    """Guess which neighbour of a missing file was meant."""
+    if not path.parent.is_dir():
+        return f" There is no folder {str(path.parent)!r} either."
+    neighbours = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+    close = difflib.get_close_matches(path.name, neighbours, n=2, cutoff=0.75)
+    return f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+
+
+def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path:
+    """Return the path to write a file to, with links resolved, if it may be written.
+
+    Called before long work, so that nobody waits for a result that cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InputError(f"{str(path)!r} is a folder; give the path of a file to write.")
+    if not target.parent.is_dir():
+        raise InputError(
+            f"Cannot write {str(path)!r}: there is no folder {str(target.parent)!r}; make it first."
+        )
+    if target.exists() and not target.is_file():
+        raise InputError(f"{str(path)!r} is not a plain file; give the path of a file to write.")
+    if target.exists() and not force:
+        raise InputError(
+            f"{str(path)!r} exists already and was left as it is; "
+            "give another name, or replace it with force=True."
+        )
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"Cannot write {str(path)!r}: its folder does not let you write in it.")
+    return target
+
+
+def check_different(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Fail if two outputs have the same file."""
+    seen: set[str] = set()
+    for path in paths:
+        target = os.path.realpath(path)
+        if target in seen:
+            raise InputError(
+                f"{str(path)!r} is named for two different outputs; give each a file of its own."
+            )
+        seen.add(target)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A file that is complete except for its name."""
+
+    path: str | os.PathLike[str]
+    part: Path
+    force: bool
+
+
+_waiting: ContextVar[list[_Part] | None] = ContextVar("_waiting", default=None)
+
+
+@contextmanager
+def together(keep_if_interrupted: bool = False) -> Iterator[None]:
+    """Let all files that `atomic_path` writes in the block appear at its end, or none of them.
+
+    A failure in the block, however late, leaves all files as they were before. If requested, an
+    interrupt by the user, or a signal that ends the process, keeps the complete files.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with together():
+    ...         for name in ("model", "report"):
+    ...             with atomic_path(Path(folder, name)) as part:
+    ...                 _ = part.write_text("whole")
+    ...         before = [name for name in os.listdir(folder) if not name.startswith(".")]
+    ...     before, sorted(os.listdir(folder))
+    ([], ['model', 'report'])
+    """
+    parts: list[_Part] = []
+    token = _waiting.set(parts)
+    try:
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            if keep_if_interrupted:
+                _publish(parts)
+            raise
+        _publish(parts)
+    finally:
+        _waiting.reset(token)
+        for part in parts:
+            part.part.unlink(missing_ok=True)
+
+
+def _publish(parts: Sequence[_Part]) -> None:
+    """Name the files, unless a name was taken meanwhile."""
+    for each in parts:
+        check_output_file(each.path, each.force)
+    for each in parts:
+        target = check_output_file(each.path, each.force)
+        if target.exists():
+            os.chmod(each.part, stat.S_IMODE(target.stat().st_mode))
+        os.replace(each.part, target)
+
+
+def written_file(path: str | os.PathLike[str]) -> Path:
+    """Return the file that was written for `path`; inside `together` it has no name yet."""
+    waiting = _waiting.get() or []
+    return next((each.part for each in waiting if each.path == path), Path(path))
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
+    """Give a temporary path beside `path`; it replaces `path` when the block succeeds.
+
+    If the block fails, or is interrupted, `path` is as it was before and the temporary file is
+    gone. Inside `together` the file replaces `path` when all others do.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_path(Path(folder, "out.txt")) as part:
+    ...         _ = part.write_text("whole")
+    ...     Path(folder, "out.txt").read_text(), len(os.listdir(folder))
+    ('whole', 1)
+    """
+    waiting = _waiting.get()
+    if waiting is None:
+        with together(), atomic_path(path, force) as part:
+            yield part
+        return
+    target = check_output_file(path, force)
+    check_different([path, *map(attrgetter("path"), waiting)])
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield part
+        flush_to_disk(part)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    waiting.append(_Part(path, part, force))
+
+
+def flush_to_disk(path: Path) -> None:
+    """Make sure the bytes are on the disk before the name points to them."""
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,394 @@
+"""Allowed stored values: bounds, by which everything in a model file is checked.
+
+A class that may occur in a model file states its stored fields once, as annotations, and where a
+type says too little, with a bound:
+
+    coef_: Annotated[np.ndarray, Array("f", ("n_features_in_",))]
+    offset_: float
+    rate: RateEstimate | None
+
+A dataclass stores all of its fields, any other class those whose annotation has a bound. No
+attribute may be missing or unknown, and every value must have its type, shape and range. Sizes in
+shapes are numbers or names. A name that is an attribute of the state has its value; any other name
+takes the first size that it meets, and must be the same wherever it appears.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import get_type_hints as type_hints
+
+import numpy as np
+
+from riskad.core.checks import InputError, enumerate_names, is_unicode
+
+State: TypeAlias = Mapping[str, Any]
+Sizes: TypeAlias = dict[str, int]
+_LARGEST_WHOLE = 2**63 - 1
+_KINDS = {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "truth values"}
+
+
+class Field:
+    """The allowed values of an attribute."""
+
+
+Fields: TypeAlias = Mapping[str, Field]
+
+
+@dataclass(frozen=True)
+class Number(Field):
+    """A number between `low` and `high`; the ends are allowed unless `open`."""
+
+    low: float = -np.inf
+    high: float = np.inf
+    whole: bool = False
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Text(Field):
+    """A text, one of `choices` if there are any."""
+
+    choices: Collection[str] = ()
+    longest: int = 1_000_000
+    shortest: int = 0
+
+
+class Flag(Field):
+    """True or False."""
+
+
+class Span(Field):
+    """A slice from one position to a later one."""
+
+
+class Plain(Field):
+    """Numbers, texts, truth values, None, arrays of them, and lists and dicts of these."""
+
+
+@dataclass(frozen=True)
+class Record(Field):
+    """An object of one of these types, by the names they are stored under."""
+
+    types: Collection[str]
+    fitted: bool = True
+
+
+@dataclass(frozen=True)
+class Maybe(Field):
+    """None, or a value of the field."""
+
+    field: Field
+
+
+@dataclass(frozen=True)
+class Optional(Field):
+    """An attribute that not every state has."""
+
+    field: Field
+
+
+class Either(Field):
+    """A value that one of several fields allows; the message of a refusal is that of the last."""
+
+    def __init__(self, *fields: Field):
+        self.fields = fields
+
+
+@dataclass(frozen=True)
+class Array(Field):
+    """A NumPy array of numbers: its kind of numbers, its shape and the range of its values.
+
+    `kinds` are letters of NumPy's: f, i, u, b; None in a shape is any size, and for a shape any
+    shape. Infinities and NaN (gaps) are refused unless allowed.
+    """
+
+    kinds: str = "f"
+    shape: tuple[int | str | None, ...] | None = ("n",)
+    low: float = -np.inf
+    high: float = np.inf
+    infinite: bool = False
+    gaps: bool = False
+    rising: bool = False
+
+
+@dataclass(frozen=True)
+class Names(Field):
+    """An array of different texts, such as the names of columns."""
+
+    size: str = "n_features_in_"
+
+
+@dataclass(frozen=True)
+class ListOf(Field):
+    """A list or a tuple of values of one field; `size` as in shapes."""
+
+    field: Field
+    size: int | str | None = None
+
+
+class Tuple(Field):
+    """A tuple of fixed length, each value with its own field."""
+
+    def __init__(self, *fields: Field):
+        self.fields = fields
+
+
+@dataclass(frozen=True)
+class DictOf(Field):
+    """A dict of values of one field; `keys` is the field of each key."""
+
+    keys: Field
+    values: Field
+
+
+@dataclass(frozen=True)
+class Fixed(Field):
+    """A dict with these keys, of which those that are `Optional` may be missing."""
+
+    fields: Mapping[str, Field]
+
+
+NUMBER = Number()
+POSITIVE = Number(0, open=True)
+COUNT = Number(0, whole=True)
+SHARE = Number(0, 1)
+SIZE = Number(1, 10**6, whole=True)
+SEED = Maybe(Number(0, 2**32 - 1, whole=True))
+FLAG = Flag()
+TEXT = Text()
+NAME = Text(longest=10_000)  # of a column; names of features repeat it
+NAMES = Names()
+ANYTHING_PLAIN = Plain()
+_OF_TYPE: dict[Any, Field] = {str: TEXT, bool: FLAG, int: Number(whole=True), float: NUMBER}
+_OF_TYPE |= {Any: ANYTHING_PLAIN, slice: Span()}
+
+
+# --- from annotations ---------------------------------------------------------------------
+
+
+def bounds_of(annotation: Any) -> tuple[Any, Field | None]:
+    """Return the bare annotation, and the bound beside it, if there is one."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, None
+    bare, *others = get_args(annotation)
+    return bare, next((each for each in others if isinstance(each, Field)), None)
+
+
+def field_of(annotation: Any) -> Field:
+    """Return the bound of an annotation, or what its type allows.
+
+    >>> field_of(list[float] | None)
+    Maybe(field=ListOf(field=Number(low=-inf, high=inf, whole=False, open=False), size=None))
+    """
+    bare, bound = bounds_of(annotation)
+    origin, inner = get_origin(bare), get_args(bare)
+    if bound is not None:
+        return bound
+    if bare in _OF_TYPE:
+        return _OF_TYPE[bare]
+    if origin is Literal:
+        return Text(choices=inner)
+    if origin in (Union, UnionType):
+        some = [field_of(each) for each in inner if each is not NoneType]
+        either = some[0] if len(some) == 1 else Either(*some)
+        return Maybe(either) if NoneType in inner else either
+    if origin is list or (origin is tuple and Ellipsis in inner):
+        return ListOf(field_of(inner[0]))
+    if origin is tuple:
+        return Tuple(*map(field_of, inner))
+    if origin is dict:
+        return DictOf(*map(field_of, inner))
+    if isinstance(bare, type):
+        return Record((bare.__name__,))
+    raise TypeError(f"{bare!r} says too little of what is stored; add a bound: Annotated[...]")
+
+
+@functools.cache
+def fields_of(cls: type) -> Fields:
+    """Return the stored fields of a class, including those of its base classes."""
+    hints = type_hints(cls, include_extras=True)
+    fields = {name: hint for name, hint in hints.items() if bounds_of(hint)[1] is not None}
+    if dataclasses.is_dataclass(cls):
+        fields = {each.name: hints[each.name] for each in dataclasses.fields(cls)}
+    elif issubclass(cls, tuple):
+        fields = hints
+    listed: dict[str, Field] = {}
+    for each in reversed(cls.__mro__):
+        listed |= vars(each).get("_state_fields", {})
+    return {name: field_of(hint) for name, hint in fields.items() if name not in listed} | listed
+
+
+# --- checks -------------------------------------------------------------------------------
+
+
+def check_state(
+    state: State, fields: Fields, sizes: Sizes | None = None, needed: Iterable[str] | None = None
+) -> None:
+    """Check a state against its fields; an `InputError` names the attribute that does not match.
+
+    `needed` are the required attributes; by default all that are not `Optional`.
+
+    >>> fields = {"coef_": Array("f", ("n_features_in_",)), "n_features_in_": COUNT}
+    >>> check_state({"n_features_in_": 2, "coef_": np.zeros(3)}, fields)
+    Traceback (most recent call last):
+    riskad.core.checks.InputError: coef_: expected a size of 2 (n_features_in_), got an array of \
+float64 of shape (3,)
+    """
+    if needed is None:
+        needed = [name for name, field in fields.items() if not isinstance(field, Optional)]
+    if unknown := sorted(set(state) - set(fields)):
+        raise InputError(f"unknown entries {enumerate_names(unknown)}")
+    if missing := sorted(set(needed) - set(state)):
+        raise InputError(f"without {enumerate_names(missing)}")
+    sizes = {} if sizes is None else sizes
+    for whole in (True, False):  # numbers come first: they are the sizes of arrays
+        for name, value in state.items():
+            if isinstance(value, int) == whole:
+                check(value, fields[name], sizes, name)
+                if whole and not isinstance(value, bool):
+                    sizes[name] = value
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise an `InputError` unless a relation between the values of a state holds."""
+    if not holds:
+        raise InputError(what)
+
+
+def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
+    """Raise an `InputError` that says what is wrong with a value, unless its field allows it."""
+    match field:
+        case Number(low, high, whole, open_):
+            what = "a whole number" if whole else "a number"
+            if not isinstance(value, int if whole else (int, float)) or isinstance(value, bool):
+                raise _unlike(where, what, value)
+            if isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
+                raise _unlike(where, what, value)
+            if not np.isfinite(value):
+                raise _unlike(where, f"{what} that is finite", value)
+            if not (low < value < high if open_ else low <= value <= high):
+                raise _unlike(where, f"{what} between {low:g} and {high:g}", value)
+        case Text(choices, longest, shortest):
+            if not isinstance(value, str) or not is_unicode(value):
+                raise _unlike(where, "a text", value)
+            if not shortest <= len(value) <= longest:
+                raise _unlike(where, f"a text of {shortest} to {longest:,} letters", value)
+            if choices and value not in choices:
+                raise _unlike(where, f"one of {enumerate_names(choices, 30)}", value)
+        case Flag():
+            if not isinstance(value, bool):
+                raise _unlike(where, "True or False", value)
+        case Maybe(inner):
+            if value is not None:
+                check(value, inner, sizes, where)
+        case Optional(inner):
+            check(value, inner, sizes, where)
+        case Array():
+            _check_array(value, field, sizes, where)
+        case ListOf(inner, size):
+            if type(value) not in (list, tuple):
+                raise _unlike(where, "a list", value)
+            for place, each in enumerate(value):
+                check(each, inner, sizes, f"{where}[{place}]")
+            n = sizes.setdefault(size, len(value)) if isinstance(size, str) else size
+            if n not in (None, len(value)):
+                raise _unlike(where, f"{n} values", value)
+        case DictOf(keys, values):
+            if type(value) is not dict:
+                raise _unlike(where, "a dict", value)
+            for key, each in value.items():
+                check(key, keys, sizes, where)
+                check(each, values, sizes, f"{where}[{key!a}]")
+        case Record(types, fitted):
+            if type(value).__name__ not in types:
+                raise _unlike(where, " or ".join(types), value)
+            estimator = fitted and hasattr(type(value), "get_params")
+            if estimator and not set(vars(value)) > set(value.get_params(deep=False)):
+                raise _unlike(where, "a fitted one", value)
+        case Tuple():
+            if type(value) is not tuple or len(value) != len(field.fields):
+                raise _unlike(where, f"a tuple of {len(field.fields)}", value)
+            for place, (inner, each) in enumerate(zip(field.fields, value, strict=True)):
+                check(each, inner, sizes, f"{where}[{place}]")
+        case Fixed(fields):
+            if type(value) is not dict:
+                raise _unlike(where, "a dict", value)
+            try:
+                check_state(value, fields, sizes)
+            except InputError as error:
+                raise InputError(f"{where}{error}") from None
+        case Either():
+            for inner in field.fields[:-1]:
+                try:
+                    return check(value, inner, sizes, where)
+                except InputError:
+                    continue
+            check(value, field.fields[-1], sizes, where)
+        case Names(size):
+            if not isinstance(value, np.ndarray) or value.dtype != object or value.ndim != 1:
+                raise _unlike(where, "names", value)
+            for name in value:
+                check(name, TEXT, sizes, where)
+            if len(set(value)) < len(value):
+                raise _unlike(where, "different names", value)
+            if len(value) != sizes.setdefault(size, len(value)):
+                raise _unlike(where, "a name each", value)
+        case Span():
+            if not isinstance(value, slice) or value.step is not None:
+                raise _unlike(where, "a slice", value)
+            for end in (value.start, value.stop):
+                check(end, COUNT, sizes, where)
+            if value.start > value.stop:
+                raise _unlike(where, "a slice that goes on", value)
+        case Plain():
+            if isinstance(value, list | tuple | dict):
+                for each in [*value, *value.values()] if isinstance(value, dict) else value:
+                    check(each, field, sizes, where)
+            elif isinstance(value, str):
+                check(value, TEXT, sizes, where)
+            elif value is not None and not isinstance(value, bool | int | float | np.ndarray):
+                raise _unlike(where, "plain values", value)
+        case _:
+            raise TypeError(f"{field!r} is no bound that riskad knows")
+
+
+def _check_array(value: Any, field: Array, sizes: Sizes, where: str) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in field.kinds:
+        what = " or ".join(dict.fromkeys(_KINDS[kind] for kind in field.kinds))
+        raise _unlike(where, f"an array of {what}", value)
+    if field.shape is not None and value.ndim != len(field.shape):
+        raise _unlike(where, f"{len(field.shape)} dimensions", value)
+    for size, wanted in zip(value.shape, field.shape or (), strict=field.shape is not None):
+        expected = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
+        if expected not in (None, size):
+            raise _unlike(where, f"a size of {expected} ({wanted})", value)
+    numbers = value
+    if value.dtype.kind == "f":
+        numbers = value[~np.isnan(value)]
+        if not field.gaps and numbers.size < value.size:
+            raise _unlike(where, "an array without NaN", value)
+        if not field.infinite and np.isinf(value).any():
+            raise _unlike(where, "an array without infinities", value)
+    if numbers.size and (numbers.min() < field.low or numbers.max() > field.high):
+        raise _unlike(where, f"values between {field.low:g} and {field.high:g}", value)
+    if field.rising and not (value[1:] >= value[:-1]).all():
+        raise _unlike(where, "values in rising order", value)
+
+
+def _unlike(where: str, what: str, value: Any) -> InputError:
+    return InputError(f"{where}: expected {what}, got {_show(value)}")
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    if hasattr(value, "get_params"):
+        return f"a {type(value).__name__}"
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

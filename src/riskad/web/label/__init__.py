@@ -1,0 +1,14 @@
+"""Labelling in the browser: a local page, a journal that loses nothing, and background fits.
+
+| file | knows |
+|---|---|
+| `cards` | how a row is shown to a person, and where its values lie in their columns |
+| `work` | one fit in its own process: scores, rows to judge, reasons |
+| `fitting` | starting these processes, and using their results |
+| `upcoming` | which row comes next |
+| `session` | the table, the answers and the next rows |
+| `server` | addresses and answers |
+| `notebook` | the same from Python |
+
+Answers are kept by `riskad.app.journal`.
+"""

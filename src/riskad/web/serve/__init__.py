@@ -1,0 +1,11 @@
+"""`riskad serve`: a model behind HTTP, for rows as they arrive.
+
+| file | knows |
+|---|---|
+| `scoring` | a row's way: JSON in, scores, decisions and reasons as JSON out |
+| `model` | the model file: loading it, and switching to another one when the file changes |
+| `metrics` | what happened since the start, and the last rows, for Prometheus |
+| `schemas` | what requests and answers may hold, and the OpenAPI document that says so |
+| `logs` | lines about requests and events, on stderr |
+| `server` | addresses, what each does, and how much may wait |
+"""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import matplotlib
 from matplotlib.figure import Figure
 
-from riskad.storage.files import atomic_path
+from riskad.files.atomic import atomic_path
 
 T = TypeVar("T")
 

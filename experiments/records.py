@@ -22,7 +22,7 @@ import polars as pl
 
 import riskad
 from riskad import InputError
-from riskad.storage.files import atomic_path
+from riskad.files.atomic import atomic_path
 
 # A skipped cell is one that its method cannot run; what is not run is a dataset or a method that
 # is not available here.

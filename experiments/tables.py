@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.evaluation import TrialMean
-from riskad.storage.files import atomic_path
+from riskad.files.atomic import atomic_path
 
 _LONGEST_LINE = 160
 _MOST_REMARKS = 6

@@ -27,8 +27,8 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted
 from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
+from riskad.files.codec import build, state_of
 from riskad.rows.sources import RowBlocks
-from riskad.storage.codec import build, state_of
 
 QUICK = {"max_iter": 30}
 

@@ -52,6 +52,7 @@ from riskad.decisions.capacity import (
     round_counts,
 )
 from riskad.decisions.thresholds import Capacity, parse_threshold
+from riskad.files.records import to_plain
 from riskad.metrics.estimates import Estimate
 from riskad.metrics.ranking import (
     Auc,
@@ -60,7 +61,6 @@ from riskad.metrics.ranking import (
     precision_recall_with_interval,
     roc_with_interval,
 )
-from riskad.storage.records import to_plain
 
 # --- anomalies found ---------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError, PretrainedRAD, Sh
 from riskad.detectors.auto.cross_fit import CrossFitter, TrainingRows
 from riskad.detectors.auto.members import MEMBERS
 from riskad.detectors.description import detector_tags
+from riskad.files.codec import build, state_of
 from riskad.rows.encoding import FEW_LEVELS, AnomalyRateEncoder, fit_encoder
 from riskad.rows.table import TableSchema
-from riskad.storage.codec import build, state_of
 
 SHOPS, RISKY = 40, 5
 QUICK = [BoostedRAD(max_iter=60), ForestRAD(n_estimators=60)]

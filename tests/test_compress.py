@@ -15,7 +15,7 @@ from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD, _decoded, _made_rows, _stored_rows
-from riskad.storage.codec import build, state_of
+from riskad.files.codec import build, state_of
 
 LABELS = FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
 

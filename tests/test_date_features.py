@@ -14,6 +14,7 @@ from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
 from riskad.detectors.outlier_mean import OutlierMean
+from riskad.files.codec import build, state_of
 from riskad.rows.date_features import (
     PERIODS,
     GapToPrevious,
@@ -25,7 +26,6 @@ from riskad.rows.date_features import (
 )
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table, TableSchema
-from riskad.storage.codec import build, state_of
 
 DAY = 86_400.0
 EPOCH = dt.datetime(1970, 1, 1)

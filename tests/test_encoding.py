@@ -9,10 +9,10 @@ from sklearn.base import clone
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError, ShallowRAD
 from riskad.detectors.outlier_mean import OutlierMean
+from riskad.files.codec import build, state_of
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.equal_rows import number_copies
 from riskad.rows.table import Table, TableSchema
-from riskad.storage.codec import build, state_of
 
 _TEXTS = [f"v{i}" for i in range(40)]
 

@@ -24,7 +24,7 @@ from riskad.app.spec import FitSpec
 from riskad.decisions import shapley
 from riskad.detectors.base import Detector
 from riskad.detectors.description import DetectorTags
-from riskad.storage.codec import build, state_of
+from riskad.files.codec import build, state_of
 from riskad.tables.preparation import TablePreparer
 
 

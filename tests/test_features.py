@@ -13,8 +13,8 @@ from riskad import InputError, ShallowRAD
 from riskad.detectors.features import LearnedFeatures, SmoothScaler
 from riskad.detectors.features.learned import NativeColumns
 from riskad.detectors.features.maps import GaussianKernels, OutlierScores
+from riskad.files.codec import build
 from riskad.rows.encoding import fit_encoder
-from riskad.storage.codec import build
 
 MAPS = [
     SmoothScaler(),

@@ -17,7 +17,7 @@ import riskad
 from riskad.core.checks import InputError
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.forest import ForestRAD, class_weights
-from riskad.storage.codec import build, state_of
+from riskad.files.codec import build, state_of
 
 QUICK = {"n_estimators": 20}
 

@@ -12,7 +12,7 @@ from support.payments import draw_payments
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY
-from riskad.storage import codec
+from riskad.files import codec
 from riskad.tables import groups as module
 from riskad.tables.groups import (
     GroupComparison,

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from riskad.core.checks import DataWarning, InputError
-from riskad.storage.codec import build
+from riskad.files.codec import build
 from riskad.tables.cells import as_text
 from riskad.tables.kinds.categories import CategoryColumn
 from riskad.tables.notes import NotAsInTraining

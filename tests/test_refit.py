@@ -14,8 +14,8 @@ from riskad.app.model_files import load, read_header, save
 from riskad.app.refit import judged_since, refit_spec, refit_table
 from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
+from riskad.files.records import to_plain
 from riskad.metrics.ranking import auc_difference
-from riskad.storage.records import to_plain
 
 LATER = "2126-01-01T00:00:00+00:00"
 EARLIER = "2026-01-01T00:00:00+00:00"

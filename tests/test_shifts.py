@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from riskad.core.checks import InputError
-from riskad.storage import codec
+from riskad.files import codec
 from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining
 from riskad.tables.shifts import Shifts, factor_between
 

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from riskad import InputError
-from riskad.storage.codec import build, from_tree, to_tree
+from riskad.files.codec import build, from_tree, to_tree
 from riskad.tables.kinds import texts
 from riskad.tables.kinds.texts import TextVectors
 

@@ -30,7 +30,7 @@ from riskad.detectors.tree_growth import (
     from_lightgbm,
     from_sklearn,
 )
-from riskad.storage.codec import build, from_members, to_members
+from riskad.files.codec import build, from_members, to_members
 
 
 def rows_with_gaps(n=500, seed=0):

@@ -17,8 +17,8 @@ from riskad.app.spec import FitSpec
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import RateEstimate
 from riskad.decisions.capacity import CapacityPlan, ReviewReport
+from riskad.files.records import Count, about
 from riskad.metrics.ranking import Auc, AucDifference, Curve, Reliability
-from riskad.storage.records import Count, about
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from sklearn.utils.validation import check_is_fitted
 import riskad
 from riskad.app.results import knows_probabilities
 from riskad.core.checks import DataWarning, InputError
-from riskad.detectors.description import detector_tags
 from riskad.detectors.base import Detector
 from riskad.detectors.description import SelfDescribing, detector_tags
 from riskad.files.atomic import atomic_path, check_output_file

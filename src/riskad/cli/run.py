@@ -71,7 +71,7 @@ class Run:
         them, however late a failure is; if requested, an interrupt keeps the complete ones. Then
         `text` is printed, on stderr if a table goes to standard output.
         """
-        from riskad.storage.files import together
+        from riskad.files.atomic import together
 
         self._check_outputs(outputs)
         self._has_outputs = bool(outputs)
@@ -87,7 +87,7 @@ class Run:
 
     def _check_outputs(self, outputs: dict[str, Path | None]) -> None:
         """Set `written` to the files to be written; refuse before any work what cannot be."""
-        from riskad.storage.files import check_different, check_output_file
+        from riskad.files.atomic import check_different, check_output_file
         from riskad.tables.paths import file_of
         from riskad.tables.writing import check_writable
 

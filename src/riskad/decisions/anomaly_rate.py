@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.special import expit, gammaln, logit
@@ -47,7 +47,7 @@ from scipy.stats import norm, rankdata
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.decisions.score_line import ScoreLine, intercepts
-from riskad.storage.fields import SHARE, Fields, State, Text, require
+from riskad.files.fields import SHARE, State, Text, require
 
 LABEL_SOURCES = ("random", "chosen", "unknown")
 """How rows were chosen for labelling."""
@@ -95,15 +95,11 @@ class RateEstimate:
     >>> value, low, high = rate
     """
 
-    value: float
-    low: float
-    high: float
-    assumption: str
-    confidence: float = _CONFIDENCE
-
-    _state_fields: ClassVar[Fields] = dict.fromkeys(
-        ("value", "low", "high", "confidence"), SHARE
-    ) | {"assumption": Text(choices=ASSUMPTIONS)}
+    value: Annotated[float, SHARE]
+    low: Annotated[float, SHARE]
+    high: Annotated[float, SHARE]
+    assumption: Annotated[str, Text(choices=ASSUMPTIONS)]
+    confidence: Annotated[float, SHARE] = _CONFIDENCE
 
     @classmethod
     def _check_state(cls, state: State) -> None:

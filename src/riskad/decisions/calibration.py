@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from scipy.special import expit, logit
@@ -48,11 +48,11 @@ from riskad.decisions.anomaly_rate import (
 )
 from riskad.decisions.conformal import check_normals, conformal_p_values
 from riskad.decisions.score_line import ScoreLine
+from riskad.files import fields
 from riskad.metrics.folds import N_SPLITS, Split, as_groups, cross_splits
 from riskad.metrics.ranking import FoldScores, GroupEffect
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
-from riskad.storage import fields
 
 _MOST_SCORED = 20_000  # unlabelled rows that fits of folds score
 _MOST = 20_000  # scores that are kept; more are reduced to quantiles
@@ -68,34 +68,27 @@ class Calibration:
     It holds arrays and numbers only, and is saved with the model.
     """
 
-    scores: np.ndarray
+    scores: Annotated[np.ndarray, fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST)]
     """Scores of labelled rows, each by a fit that has not seen it."""
-    codes: np.ndarray  # +1 normal, -1 anomaly, for each labelled row
-    unlabelled: np.ndarray
+    codes: Annotated[
+        np.ndarray, fields.Array("i", ("labelled",), -1, 1)
+    ]  # +1 normal, -1 anomaly, for each labelled row
+    unlabelled: Annotated[
+        np.ndarray, fields.Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True)
+    ]
     """Scores of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
-    n_unlabelled: int
+    n_unlabelled: Annotated[int, fields.COUNT]
     zero: float  # the threshold that the fit itself found, where its risk is lowest
     rate: RateEstimate | None = None  # of the unlabelled rows; None if there are none
-    held_unlabelled: np.ndarray = field(default_factory=lambda: np.empty(0))
+    held_unlabelled: Annotated[
+        np.ndarray, fields.Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True)
+    ] = field(default_factory=lambda: np.empty(0))
     """Scores of unlabelled rows, each by a fit that has not seen it, in ascending order."""
-    label_source: str = "unknown"
-    random_p_value: float | None = None
+    label_source: Annotated[str, fields.Text(choices=LABEL_SOURCES)] = "unknown"
+    random_p_value: Annotated[float | None, fields.Maybe(fields.SHARE)] = None
     """p-value of the labelled rows being a random sample, by their scores; None without scores."""
-    group_effect: float = 1.0
+    group_effect: Annotated[float, fields.Number(1)] = 1.0
     """How many labelled rows are worth as much as one that shares its group with no other."""
-
-    _state_fields: ClassVar[fields.Fields] = {
-        "scores": fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST),
-        "codes": fields.Array("i", ("labelled",), -1, 1),
-        "unlabelled": fields.Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True),
-        "n_unlabelled": fields.COUNT,
-        "zero": fields.NUMBER,
-        "rate": fields.Maybe(fields.Record(("RateEstimate",))),
-        "held_unlabelled": fields.Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True),
-        "label_source": fields.Text(choices=LABEL_SOURCES),
-        "random_p_value": fields.Maybe(fields.SHARE),
-        "group_effect": fields.Number(1),
-    }
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -27,7 +27,7 @@ from scipy.stats import false_discovery_control, fisher_exact, kstwo
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, UNLABELLED, check_codes
 from riskad.decisions.anomaly_rate import FEWEST, FEWEST_UNLABELLED, estimate_rate
-from riskad.storage.fields import COUNT, Array, Fields, State, require
+from riskad.files.fields import COUNT, Array, State, require
 
 _QUANTILES = 64
 _CELLS = 50_000  # of the unlabelled rows in the summary; of more, a sample
@@ -43,23 +43,19 @@ class UnlabelledSummary:
     If there is one line more than `n_columns`, it is that of the anomaly scores.
     """
 
-    n_columns: int
-    edges: np.ndarray  # quantiles, in ascending order
-    below: np.ndarray  # shares of the rows below the quantiles, and at or below them
-    present: np.ndarray  # number of rows with a value, and without one
-    missing: np.ndarray
-    mean: np.ndarray
-    scale: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {
-        "n_columns": COUNT,
-        "edges": Array("f", ("lines", _QUANTILES), gaps=True),
-        "below": Array("f", ("lines", 2, _QUANTILES), 0, 1),
-        "present": Array("i", ("lines",), low=0),
-        "missing": Array("i", ("lines",), low=0),
-        "mean": Array("f", ("lines",)),
-        "scale": Array("f", ("lines",), low=0),
-    }
+    n_columns: Annotated[int, COUNT]
+    edges: Annotated[
+        np.ndarray, Array("f", ("lines", _QUANTILES), gaps=True)
+    ]  # quantiles, in ascending order
+    below: Annotated[
+        np.ndarray, Array("f", ("lines", 2, _QUANTILES), 0, 1)
+    ]  # shares of the rows below the quantiles, and at or below them
+    present: Annotated[
+        np.ndarray, Array("i", ("lines",), low=0)
+    ]  # number of rows with a value, and without one
+    missing: Annotated[np.ndarray, Array("i", ("lines",), low=0)]
+    mean: Annotated[np.ndarray, Array("f", ("lines",))]
+    scale: Annotated[np.ndarray, Array("f", ("lines",), low=0)]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -12,7 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import check_normals
 from riskad.decisions.score_line import expected_f1
-from riskad.storage.codec import register
-from riskad.storage.fields import POSITIVE, SHARE, Fields, Maybe, Number
+from riskad.files.codec import register
+from riskad.files.fields import POSITIVE, SHARE, Maybe, Number
 
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
 _LEAST_RISE = 0.75  # of log odds per standard deviation of scores, assumed for a list
@@ -44,7 +44,6 @@ class Threshold(ABC):
     depends_on_table: ClassVar[bool] = False
     _below: ClassVar[dict[str, tuple[float, str]]] = {}
     """For numbers that must be above 0 and below another one: that one, and what they are."""
-    _state_fields: ClassVar[Fields] = {}
 
     @property
     def top_rows(self) -> int:
@@ -128,12 +127,11 @@ class AnomalyRate(Threshold):
     Needs the unlabelled rows, and both kinds of label for the rate unless `pi_n` is given.
     """
 
-    pi_n: float | None = None
+    pi_n: Annotated[float | None, Maybe(SHARE)] = None
     name = "rate"
     example = "rate, rate:0.05"
     meaning = "as many as there are anomalies, as estimated or as given"
     _below: ClassVar = {"pi_n": (1, "It is the share of rows to be flagged.")}
-    _state_fields: ClassVar[Fields] = {"pi_n": Maybe(SHARE)}
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that the share pi_n of the unlabelled rows exceeds."""
@@ -155,12 +153,11 @@ class BestF(Threshold):
     rates. Needs the unlabelled rows and both kinds of label, with at least 3 anomalies.
     """
 
-    beta: float = 1.0
+    beta: Annotated[float, POSITIVE] = 1.0
     name = "f"
     example = "f1, f2, f0.5"
     meaning = "best F score; f2 weighs recall twice"
     _below: ClassVar = {"beta": (_MOST, "1 weighs precision and recall alike.")}
-    _state_fields: ClassVar[Fields] = {"beta": POSITIVE}
 
     def __str__(self) -> str:
         return f"f{self.beta:.12g}"
@@ -183,13 +180,12 @@ class Cost(Threshold):
     Needs the unlabelled rows and both kinds of label, with at least 3 anomalies.
     """
 
-    false_alarm: float = 1.0
-    miss: float = 10.0
+    false_alarm: Annotated[float, POSITIVE] = 1.0
+    miss: Annotated[float, POSITIVE] = 10.0
     name = "cost"
     example = "cost:1:10"
     meaning = "lowest cost of false alarms (here 1) and misses (here 10)"
     _below: ClassVar = dict.fromkeys(("false_alarm", "miss"), (_MOST, "It is what one costs."))
-    _state_fields: ClassVar[Fields] = {"false_alarm": POSITIVE, "miss": POSITIVE}
 
     def of(self, calibration: Calibration) -> float:
         """The threshold with the lowest cost."""
@@ -208,12 +204,11 @@ class FalseAlarms(Threshold):
     labelled normal rows, at least 1 / rate - 1 of them, and no anomalies.
     """
 
-    rate: float = 0.01
+    rate: Annotated[float, SHARE] = 0.01
     name = "false-alarms"
     example = "false-alarms:0.01"
     meaning = "at most this share of normal rows"
     _below: ClassVar = {"rate": (1, "It is the share of normal rows to be flagged.")}
-    _state_fields: ClassVar[Fields] = {"rate": SHARE}
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that a normal row exceeds with probability at most `rate`."""
@@ -237,12 +232,11 @@ class TopK(Threshold):
     Needs the unlabelled rows and no labels.
     """
 
-    k: int = 10
+    k: Annotated[int, Number(1, whole=True)] = 10
     name = "top"
     example = "top:50"
     meaning = "the 50 most anomalous rows"
     depends_on_table: ClassVar[bool] = True
-    _state_fields: ClassVar[Fields] = {"k": Number(1, whole=True)}
 
     def __post_init__(self) -> None:
         whole = isinstance(self.k, (int, np.integer)) and not isinstance(self.k, bool)
@@ -271,13 +265,12 @@ class Capacity(Threshold):
     twice as many are flagged, whereas `TopK` flags the same number in any table. Needs no labels.
     """
 
-    rows: float = 50
-    of_rows: float | None = None
+    rows: Annotated[float, POSITIVE] = 50
+    of_rows: Annotated[float | None, Maybe(POSITIVE)] = None
     name = "capacity"
     example = "capacity:50:1200"
     meaning = "the most anomalous 50 of every 1,200 rows"
     _below: ClassVar = dict.fromkeys(("rows", "of_rows"), (_MOST, "It is a number of rows."))
-    _state_fields: ClassVar[Fields] = {"rows": POSITIVE, "of_rows": Maybe(POSITIVE)}
 
     def of(self, calibration: Calibration) -> float:
         """The threshold that the share rows / of_rows of the unlabelled rows exceeds."""
@@ -299,7 +292,7 @@ def register_threshold(rule: type[Threshold]) -> type[Threshold]:
     """Register a rule of your own, so that it can be spelled and saved with models.
 
     It is a frozen dataclass with `name`, `example` and `meaning`, and in `_state_fields` a field of
-    `riskad.storage.fields` for each of its numbers. Returned as it is, so this can decorate it.
+    `riskad.files.fields` for each of its numbers. Returned as it is, so this can decorate it.
     """
     if rule.name in THRESHOLDS:
         raise InputError(f"There is a threshold {rule.name!r} already; choose another name.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,10 +20,10 @@ from riskad.deep.nets import ARCHITECTURES, find_architecture, lay_out
 from riskad.deep.trainer import Settings, choose_device, evaluate
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import say_settings
+from riskad.files import fields
+from riskad.files.fields import Array, Either, ListOf, Maybe, State, Text, require
 from riskad.rows.arrays import on_host_array
 from riskad.rows.table import as_table, input_errors
-from riskad.storage import fields
-from riskad.storage.fields import Array, Either, Fields, ListOf, Maybe, State, Text, require
 
 Curves = dict[str, np.ndarray]
 # Types that tables and images are converted to, the first unless they have another of these.
@@ -41,40 +41,30 @@ class DeepDetector(Detector):
     copied like any other; the network itself is built from them when it is first needed.
     """
 
-    module: Any
-    batch_size: tuple[int, ...]
-    max_iter: int
-    learning_rate: float
-    scale: bool
-    device: str
-    shape_: tuple[int, ...]
-    weights_: dict[str, np.ndarray]
-    history_: dict[str, np.ndarray]
-    n_iter_: int
-    best_iter_: int
+    module: Annotated[Any, Maybe(Either(Text(choices=ARCHITECTURES), ListOf(fields.SIZE)))]
+    batch_size: Annotated[tuple[int, ...], ListOf(fields.SIZE)]
+    max_iter: Annotated[int, fields.Number(0, 10**9, whole=True)]
+    learning_rate: Annotated[float, fields.Number(0)]
+    scale: Annotated[bool, fields.FLAG]
+    device: Annotated[str, Text(choices=_DEVICES)]
+    shape_: Annotated[tuple[int, ...], ListOf(fields.SIZE)]
+    weights_: Annotated[dict[str, np.ndarray], fields.DictOf(fields.TEXT, Array("fi", None))]
+    history_: Annotated[
+        dict[str, np.ndarray],
+        fields.DictOf(
+            Text(choices=("step", "risk", "validation", "pretraining")),
+            Array("fi", (None,), gaps=True, infinite=True),
+        ),
+    ]
+    n_iter_: Annotated[int, fields.COUNT]
+    best_iter_: Annotated[int, fields.COUNT]
     _shape_in_words: ClassVar[str] = "neural network"
     _weight_decay: ClassVar[float] = 5e-4
     _gives_scores: ClassVar[bool] = True  # whether its network does, and no representation
 
-    _state_fields: ClassVar[Fields] = {
-        "module": Maybe(Either(Text(choices=ARCHITECTURES), ListOf(fields.SIZE))),
-        "batch_size": ListOf(fields.SIZE),
-        "max_iter": fields.Number(0, 10**9, whole=True),
-        "learning_rate": fields.Number(0),
-        "scale": fields.FLAG,
-        "device": Text(choices=_DEVICES),
-        "random_state": fields.SEED,
-        "shape_": ListOf(fields.SIZE),
-        "_mean": Array("f", ("channels",)),
-        "_scale": Array("f", ("channels",), low=np.nextafter(0, 1)),
-        "weights_": fields.DictOf(fields.TEXT, Array("fi", None)),
-        "n_iter_": fields.COUNT,
-        "best_iter_": fields.COUNT,
-        "history_": fields.DictOf(
-            Text(choices=("step", "risk", "validation", "pretraining")),
-            Array("fi", (None,), gaps=True, infinite=True),
-        ),
-    }
+    random_state: Annotated[Any, fields.SEED]
+    _mean: Annotated[np.ndarray, Array("f", ("channels",))]
+    _scale: Annotated[np.ndarray, Array("f", ("channels",), low=np.nextafter(0, 1))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from riskad.deep.criteria import SADCriterion, mean_square
 from riskad.deep.nets import build_decoder, build_network, find_architecture
 from riskad.deep.trainer import evaluate, train
 from riskad.detectors.base import RandomState
-from riskad.storage.fields import COUNT, SHARE, Array, Fields, Number, State, require
+from riskad.files.fields import COUNT, SHARE, Array, Number, State, require
 
 CENTRE_MARGIN = 0.1  # of its coordinates from 0, so that zero weights cannot reach them
 
@@ -75,13 +75,11 @@ class DeepSAD(DeepDetector):
 
     _gives_scores = False
     _weight_decay = 1e-6
-    _state_fields: ClassVar[Fields] = {
-        "eta": Number(0),
-        "eps": Number(0),
-        "prior": SHARE,
-        "pretrain_iter": COUNT,
-        "centre_": Array("f", ("representation",)),
-    }
+    eta: Annotated[float, Number(0)]
+    eps: Annotated[float, Number(0)]
+    prior: Annotated[float, SHARE]
+    pretrain_iter: Annotated[int, COUNT]
+    centre_: Annotated[np.ndarray, Array("f", ("representation",))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

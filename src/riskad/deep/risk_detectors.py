@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -20,20 +20,17 @@ from riskad.deep.nets import Module, build_network
 from riskad.deep.trainer import Validation, train
 from riskad.detectors.base import RandomState
 from riskad.detectors.description import MinimisesRisk, check_kinds_present
-from riskad.storage.fields import SHARE, Fields, Number, Text
+from riskad.files.fields import SHARE, Number, Text
 
 
 class _RiskDetector(DeepDetector, MinimisesRisk):
     """A network that minimises a risk of `riskad.core`."""
 
-    validation_fraction: float
+    validation_fraction: Annotated[float, SHARE]
     _guard: ClassVar[str]
 
-    _state_fields: ClassVar[Fields] = {
-        "loss": Text(choices=LOSSES),
-        "prior": SHARE,
-        "validation_fraction": SHARE,
-    }
+    loss: Annotated[str | Loss, Text(choices=LOSSES)]
+    prior: Annotated[float, SHARE]
 
     _batch_kinds: ClassVar[tuple[int, ...]] = BATCH_ORDER  # that `batch` gives numbers of
 
@@ -146,7 +143,8 @@ class DeepRAD(_RiskDetector):
     """
 
     _guard = "clip"
-    _state_fields: ClassVar[Fields] = {"risk": Text(choices=RISKS), "a": Number(-1, 1)}
+    risk: Annotated[str, Text(choices=RISKS)]
+    a: Annotated[float, Number(-1, 1)]
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -32,14 +32,9 @@ from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import UnlabelledSummary
 from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
-from riskad.metrics.search import labelled_auc
-from riskad.rows.arrays import on_host_array, to_numpy
-from riskad.rows.sources import as_rows, sampled, unpacked
-from riskad.rows.table import check_numbers
-from riskad.storage.fields import (
+from riskad.files.fields import (
     NAMES,
     NUMBER,
-    Fields,
     Maybe,
     Number,
     Optional,
@@ -47,6 +42,10 @@ from riskad.storage.fields import (
     State,
     require,
 )
+from riskad.metrics.search import labelled_auc
+from riskad.rows.arrays import on_host_array, to_numpy
+from riskad.rows.sources import as_rows, sampled, unpacked
+from riskad.rows.table import check_numbers
 
 RandomState: TypeAlias = int | np.random.RandomState | None
 """As in scikit-learn; the default, 0, gives the same model for the same data."""
@@ -65,19 +64,15 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     """
 
     random_state: RandomState
-    offset_: float
-    calibration_: Calibration
-    unlabelled_: UnlabelledSummary | None
-    threshold_: Threshold = RiskZero()
+    offset_: Annotated[float, NUMBER]
+    calibration_: Annotated[Calibration, Optional(Record(("Calibration",)))]
+    unlabelled_: Annotated[
+        UnlabelledSummary | None, Optional(Maybe(Record(("UnlabelledSummary",))))
+    ]
+    threshold_: Annotated[Threshold, Optional(Record(THRESHOLD_TYPES))] = RiskZero()
 
-    _state_fields: ClassVar[Fields] = {
-        "n_features_in_": Number(1, 10**8, whole=True),
-        "feature_names_in_": Optional(NAMES),
-        "offset_": NUMBER,
-        "calibration_": Optional(Record(("Calibration",))),
-        "unlabelled_": Optional(Maybe(Record(("UnlabelledSummary",)))),
-        "threshold_": Optional(Record(THRESHOLD_TYPES)),
-    }
+    n_features_in_: Annotated[int, Number(1, 10**8, whole=True)]
+    feature_names_in_: Annotated[Any, Optional(NAMES)]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -38,7 +38,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -55,11 +55,11 @@ from riskad.detectors.description import MinimisesRisk, check_kinds_present
 from riskad.detectors.frame_detector import FrameDetector, check_trees
 from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.detectors.tree_growth import from_lightgbm
+from riskad.files import fields
 from riskad.metrics.folds import PNUStratifiedKFold, count_independent
 from riskad.rows.encoding import FEW_LEVELS
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.sources import RowBlocks
-from riskad.storage import fields
 
 __all__ = ["BoostedRAD", "LabelledTrees"]
 
@@ -166,28 +166,24 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     True
     """
 
-    cv_risk_: np.ndarray | None
+    cv_risk_: Annotated[np.ndarray | None, fields.Maybe(fields.Array("f", ("rounds tried",)))]
     _shape_in_words: ClassVar[str] = "boosted trees"
-    trees_: Trees
+    trees_: Annotated[Trees, TREES]
 
-    _state_fields: ClassVar[fields.Fields] = {
-        "loss": fields.Text(choices=LOSSES),
-        "a": fields.Number(-1, 1),
-        "prior": fields.SHARE,
-        "risk": fields.Text(choices=RISKS),
-        "max_iter": fields.SIZE,
-        "early_stopping": fields.FLAG,
-        "learning_rate": fields.POSITIVE,
-        "max_leaf_nodes": fields.SIZE,
-        "min_samples_leaf": fields.Number(0),
-        "random_state": fields.SEED,
-        "cv_risk_": fields.Maybe(fields.Array("f", ("rounds tried",))),
-        "n_iter_": fields.COUNT,
-        "train_risk_": fields.Array("f", ("risks",)),
-        "trees_": TREES,
-        "feature_importances_": fields.Array("f", ("n_features_in_",), low=0),
-        "risk_parts_": fields.DictOf(fields.TEXT, fields.NUMBER),
-    }
+    loss: Annotated[str | Loss, fields.Text(choices=LOSSES)]
+    a: Annotated[float, fields.Number(-1, 1)]
+    prior: Annotated[float, fields.SHARE]
+    risk: Annotated[str, fields.Text(choices=RISKS)]
+    max_iter: Annotated[int, fields.SIZE]
+    early_stopping: Annotated[bool, fields.FLAG]
+    learning_rate: Annotated[float, fields.POSITIVE]
+    max_leaf_nodes: Annotated[int, fields.SIZE]
+    min_samples_leaf: Annotated[float, fields.Number(0)]
+    random_state: Annotated[Any, fields.SEED]
+    n_iter_: Annotated[int, fields.COUNT]
+    train_risk_: Annotated[np.ndarray, fields.Array("f", ("risks",))]
+    feature_importances_: Annotated[np.ndarray, fields.Array("f", ("n_features_in_",), low=0)]
+    risk_parts_: Annotated[Any, fields.DictOf(fields.TEXT, fields.NUMBER)]
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
@@ -544,14 +540,11 @@ class LabelledTrees(BaseEstimator):
     True
     """
 
-    _state_fields: ClassVar[fields.Fields] = {
-        "max_iter": fields.Maybe(fields.SIZE),
-        "random_state": fields.SEED,
-        "n_features_in_": fields.SIZE,
-        "trees_": TREES,
-    }
+    max_iter: Annotated[Any, fields.Maybe(fields.SIZE)]
+    random_state: Annotated[Any, fields.SEED]
+    n_features_in_: Annotated[int, fields.SIZE]
 
-    trees_: Trees
+    trees_: Annotated[Trees, TREES]
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -38,9 +38,9 @@ from riskad.detectors.base import RandomState
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
 from riskad.detectors.tree_ensemble import TREES
 from riskad.detectors.tree_growth import from_hist_gradient_boosting
+from riskad.files import fields
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.engine import one_blas_thread
-from riskad.storage import fields
 
 _MIN_ROWS = 50
 _MADE_CELLS, _MOST_MADE = 120_000, 6_000  # rows to make, and fewer of wide tables
@@ -56,22 +56,14 @@ _SHARED = ("n_features_in_", "feature_names_in_", "schema_", "evidence_", "encod
 class Fidelity:
     """A student compared with its teacher, on rows that it has not learned from."""
 
-    rows: int
+    rows: Annotated[int, fields.COUNT]
     """Number of these rows."""
-    rank_correlation: float
+    rank_correlation: Annotated[float, fields.Number(-1, 1)]
     """Spearman's rank correlation of both scores; 0 if one of them is constant."""
-    agreement: float
+    agreement: Annotated[float, fields.SHARE]
     """Share of the rows on which both decide the same."""
-    flagged_before: int
-    flagged_after: int
-
-    _state_fields: ClassVar[fields.Fields] = {
-        "rows": fields.COUNT,
-        "rank_correlation": fields.Number(-1, 1),
-        "agreement": fields.SHARE,
-        "flagged_before": fields.COUNT,
-        "flagged_after": fields.COUNT,
-    }
+    flagged_before: Annotated[int, fields.COUNT]
+    flagged_after: Annotated[int, fields.COUNT]
 
     @classmethod
     def of(cls, before: np.ndarray, after: np.ndarray, offset: float) -> Fidelity:
@@ -136,14 +128,12 @@ class CompressedRAD(FrameDetector):
     True
     """
 
-    _state_fields: ClassVar[fields.Fields] = {
-        "max_iter": fields.SIZE,
-        "random_state": fields.SEED,
-        "n_rows_": fields.COUNT,
-        "encoder_": fields.Record(("OneHotImputer", "SingularVectors")),
-        "trees_": TREES,
-        "fidelity_": fields.Record(("Fidelity",)),
-    }
+    max_iter: Annotated[int, fields.SIZE]
+    random_state: Annotated[Any, fields.SEED]
+    n_rows_: Annotated[int, fields.COUNT]
+    encoder_: Annotated[Any, fields.Record(("OneHotImputer", "SingularVectors"))]
+    trees_: Annotated[Any, TREES]
+    fidelity_: Annotated[Any, fields.Record(("Fidelity",))]
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:

@@ -17,7 +17,7 @@ Any classifier that takes sample weights can then minimise the risk; here it is 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -31,9 +31,9 @@ from riskad.detectors.description import DetectorTags, MinimisesRisk, check_kind
 from riskad.detectors.frame_detector import FrameDetector, check_trees
 from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.detectors.tree_growth import from_sklearn, grow
+from riskad.files import fields
 from riskad.rows.arrays import to_dense
 from riskad.rows.sources import RowBlocks
-from riskad.storage import fields
 
 __all__ = ["ForestRAD", "class_weights"]
 
@@ -104,17 +104,15 @@ class ForestRAD(MinimisesRisk, FrameDetector):
 
     _shape_in_words: ClassVar[str] = "random forest"
 
-    _state_fields: ClassVar[fields.Fields] = {
-        "a": fields.Number(-1, 1),
-        "prior": fields.SHARE,
-        "risk": fields.Text(choices=RISKS),
-        "n_estimators": fields.SIZE,
-        "min_samples_leaf": fields.Number(0),
-        "random_state": fields.SEED,
-        "trees_": TREES,
-        "feature_importances_": fields.Array("f", ("n_features_in_",), low=0),
-        "risk_parts_": fields.DictOf(fields.TEXT, fields.NUMBER),
-    }
+    a: Annotated[float, fields.Number(-1, 1)]
+    prior: Annotated[float, fields.SHARE]
+    risk: Annotated[str, fields.Text(choices=RISKS)]
+    n_estimators: Annotated[int, fields.SIZE]
+    min_samples_leaf: Annotated[float, fields.Number(0)]
+    random_state: Annotated[Any, fields.SEED]
+    trees_: Annotated[Any, TREES]
+    feature_importances_: Annotated[np.ndarray, fields.Array("f", ("n_features_in_",), low=0)]
+    risk_parts_: Annotated[Any, fields.DictOf(fields.TEXT, fields.NUMBER)]
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import sparse
@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_array, validate_data
 from riskad.core.checks import InputError, enumerate_names
 from riskad.detectors.base import Detector, refuse_non_finite
 from riskad.detectors.description import DetectorTags
+from riskad.files.fields import Optional, Record, State, require
 from riskad.rows.encoding import AnomalyRateEncoder, OneHotImputer
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.table import Table, TableSchema, as_table, input_errors, is_frame
-from riskad.storage.fields import Fields, Optional, Record, State, require
 
 
 def check_trees(state: State) -> None:
@@ -48,13 +48,8 @@ class FrameDetector(Detector):
     category, for detectors that learn it.
     """
 
-    schema_: TableSchema
-    evidence_: AnomalyRateEncoder
-
-    _state_fields: ClassVar[Fields] = {
-        "schema_": Record(("TableSchema",)),
-        "evidence_": Optional(Record(("AnomalyRateEncoder",))),  # not all learn it
-    }
+    schema_: Annotated[TableSchema, Record(("TableSchema",))]
+    evidence_: Annotated[AnomalyRateEncoder, Optional(Record(("AnomalyRateEncoder",)))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from riskad.detectors.base import RandomState
 from riskad.detectors.description import DetectorTags
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
+from riskad.files.fields import COUNT, SEED, Record, State, require
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.engine import one_blas_thread
-from riskad.storage.fields import COUNT, SEED, Fields, Record, State, require
 
 _FLAGGED = 0.05  # of the training rows
 _MOST_ROWS = 20_000
@@ -45,12 +45,10 @@ class OutlierMean(FrameDetector):
     np.int64(200)
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "random_state": SEED,
-        "n_rows_": COUNT,
-        "encoder_": Record(("OneHotImputer", "SingularVectors")),
-        "features_": Record(("LearnedFeatures",)),
-    }
+    random_state: Annotated[Any, SEED]
+    n_rows_: Annotated[int, COUNT]
+    encoder_: Annotated[Any, Record(("OneHotImputer", "SingularVectors"))]
+    features_: Annotated[Any, Record(("LearnedFeatures",))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

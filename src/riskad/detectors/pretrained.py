@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,20 +30,19 @@ from riskad.detectors.description import DetectorTags, say_settings
 from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside, standardised
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import network_scores
-from riskad.rows.arrays import to_dense
-from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
-from riskad.storage.fields import (
+from riskad.files.fields import (
     COUNT,
     SEED,
     SHARE,
     Array,
-    Fields,
     Maybe,
     Record,
     State,
     Text,
     require,
 )
+from riskad.rows.arrays import to_dense
+from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
 
 __all__ = ["READS_COLUMNS", "PretrainedRAD", "labelled_rows_read"]
 
@@ -113,19 +112,17 @@ class PretrainedRAD(Detector):
     array([ 1, -1, -1])
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "prior": SHARE,
-        "unlabelled": COUNT,
-        "weights": Text(choices=WEIGHTS),
-        "random_state": SEED,
-        "kept_": Array("i", ("kept",), low=0),
-        "scale_": Record(("ColumnScale",)),
-        "components_": Maybe(Record(("PrincipalComponents",))),
-        "marked_": Array("i", ("marked",), low=0),
-        "context_": Array("f", ("read", "seen"), gaps=True),
-        "states_": Array("i", ("read",), 0, 2),
-        "weights_": Text(choices=WEIGHTS),
-    }
+    prior: Annotated[float, SHARE]
+    unlabelled: Annotated[int, COUNT]
+    weights: Annotated[str, Text(choices=WEIGHTS)]
+    random_state: Annotated[Any, SEED]
+    kept_: Annotated[np.ndarray, Array("i", ("kept",), low=0)]
+    scale_: Annotated[Any, Record(("ColumnScale",))]
+    components_: Annotated[PrincipalComponents | None, Maybe(Record(("PrincipalComponents",)))]
+    marked_: Annotated[np.ndarray, Array("i", ("marked",), low=0)]
+    context_: Annotated[np.ndarray, Array("f", ("read", "seen"), gaps=True)]
+    states_: Annotated[np.ndarray, Array("i", ("read",), 0, 2)]
+    weights_: Annotated[str, Text(choices=WEIGHTS)]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -242,7 +239,7 @@ class PretrainedRAD(Detector):
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scale_ = ColumnScale.of(X[:, self.kept_])
-        self.components_: PrincipalComponents | None = None
+        self.components_ = None
         self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
         if len(self.kept_) > READS_COLUMNS:
             self.marked_ = self.marked_[:0]

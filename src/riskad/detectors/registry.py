@@ -18,7 +18,7 @@ from riskad.core.losses import LOSSES
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import RISKS
 from riskad.detectors.auto.members import Recipe, add_member
-from riskad.storage.codec import register
+from riskad.files.codec import register
 
 __all__ = ["DETECTORS", "Entry", "Setting", "make_detector", "register_detector"]
 
@@ -140,7 +140,7 @@ def register_detector(entry: Entry) -> None:
     Parameters
     ----------
     entry
-        Its entry. Its class has `_state_fields` (`riskad.storage.fields`).
+        Its entry. Its class has `_state_fields` (`riskad.files.fields`).
 
     Examples
     --------

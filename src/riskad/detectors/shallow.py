@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
@@ -31,11 +31,11 @@ from riskad.detectors.linear.settings import (
     check_lambda,
     check_numeric,
 )
+from riskad.files.fields import Either, Fields, Number, Text
 from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import ColumnStatistics, LinearModel, WideModel, column_statistics
 from riskad.rows.sources import RowBlocks, RowSource, as_rows, refuse_non_finite_rows, unpacked
 from riskad.solvers import SOLVERS, Problem
-from riskad.storage.fields import Either, Fields, Number, Text
 
 __all__ = ["ShallowRAD"]
 
@@ -155,13 +155,10 @@ class ShallowRAD(HasLinearScores, Detector):
     coef_: np.ndarray
     intercept_: float
 
-    _state_fields: ClassVar[Fields] = {
-        **SETTING_FIELDS,
-        **FITTED_FIELDS,
-        "penalty": Text(choices=PENALTIES),
-        "lam": Either(Text(choices=LAMBDA_RULES), Number(0)),
-        "solver": Text(choices=("auto", *SOLVERS)),
-    }
+    _state_fields: ClassVar[Fields] = {**SETTING_FIELDS, **FITTED_FIELDS}
+    penalty: Annotated[str, Text(choices=PENALTIES)]
+    lam: Annotated[Any, Either(Text(choices=LAMBDA_RULES), Number(0))]
+    solver: Annotated[str, Text(choices=("auto", *SOLVERS))]
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -29,12 +29,12 @@ from riskad.detectors.linear.settings import (
     check_numeric,
 )
 from riskad.detectors.linear.stream import StreamProblem, StreamSummary
+from riskad.files.fields import Either, Fields, Number, Optional, Record, State, Text, require
 from riskad.rows.arrays import on_host_array, to_dense
 from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import column_statistics
 from riskad.rows.sources import RowBlocks, as_rows, unpacked
 from riskad.solvers import warn_not_converged
-from riskad.storage.fields import Either, Fields, Number, Optional, Record, State, Text, require
 
 __all__ = ["StreamingRAD"]
 
@@ -127,14 +127,10 @@ class StreamingRAD(HasLinearScores, Detector):
     _scale: np.ndarray
     coef_: np.ndarray
     intercept_: float
-    _summary: StreamSummary
+    _summary: Annotated[StreamSummary, Optional(Record(("StreamSummary",)))]
 
-    _state_fields: ClassVar[Fields] = {
-        **SETTING_FIELDS,
-        **FITTED_FIELDS,
-        "lam": Either(Text(choices=SAFE_RULES), Number(0)),
-        "_summary": Optional(Record(("StreamSummary",))),
-    }
+    _state_fields: ClassVar[Fields] = {**SETTING_FIELDS, **FITTED_FIELDS}
+    lam: Annotated[Any, Either(Text(choices=SAFE_RULES), Number(0))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

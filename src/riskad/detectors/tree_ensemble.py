@@ -16,12 +16,12 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from riskad.storage.fields import SIZE, Array, Fields, Maybe, Record, State, require
+from riskad.files.fields import SIZE, Array, Maybe, Record, State, require
 
 TREES = Record(("Trees",))
 """The field of an ensemble of trees in a stored state."""
@@ -66,27 +66,17 @@ class Trees:
         Whether a split separates one category, whose code is the threshold, from all others.
     """
 
-    n_trees: int
-    n_features: int
-    splits: np.ndarray
-    feature: np.ndarray
-    threshold: np.ndarray
-    missing_left: np.ndarray
-    value: np.ndarray
-    cover: np.ndarray | None = None
-    categorical: np.ndarray | None = None
-
-    _state_fields: ClassVar[Fields] = {
-        "n_trees": SIZE,
-        "n_features": SIZE,
-        "splits": Array("b", ("nodes",)),
-        "feature": Array("i", ("splits",), low=0),
-        "threshold": Array("f", ("splits",)),
-        "missing_left": Array("b", ("splits",)),
-        "value": Array("f", ("leaves",)),
-        "cover": Maybe(Array("f", ("leaves",), low=_MIN_COVER, high=_MAX_COVER)),
-        "categorical": Maybe(Array("b", ("splits",))),
-    }
+    n_trees: Annotated[int, SIZE]
+    n_features: Annotated[int, SIZE]
+    splits: Annotated[np.ndarray, Array("b", ("nodes",))]
+    feature: Annotated[np.ndarray, Array("i", ("splits",), low=0)]
+    threshold: Annotated[np.ndarray, Array("f", ("splits",))]
+    missing_left: Annotated[np.ndarray, Array("b", ("splits",))]
+    value: Annotated[np.ndarray, Array("f", ("leaves",))]
+    cover: Annotated[
+        np.ndarray | None, Maybe(Array("f", ("leaves",), low=_MIN_COVER, high=_MAX_COVER))
+    ] = None
+    categorical: Annotated[np.ndarray | None, Maybe(Array("b", ("splits",)))] = None
 
     @classmethod
     def _check_state(cls, state: State) -> None:

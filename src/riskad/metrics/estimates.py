@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.stats import beta
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, check_codes
-from riskad.storage.fields import COUNT, NUMBER, SHARE, Fields
+from riskad.files.fields import COUNT, SHARE
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,9 @@ class Estimate:
     value: float
     low: float
     high: float
-    n_normal: int
-    n_anomaly: int
-    confidence: float = 0.95
-
-    _state_fields: ClassVar[Fields] = dict.fromkeys(("value", "low", "high"), NUMBER) | {
-        "n_normal": COUNT,
-        "n_anomaly": COUNT,
-        "confidence": SHARE,
-    }
+    n_normal: Annotated[int, COUNT]
+    n_anomaly: Annotated[int, COUNT]
+    confidence: Annotated[float, SHARE] = 0.95
 
     def __format__(self, spec: str) -> str:
         value, low, high = (format(x, spec or ".3f") for x in (self.value, self.low, self.high))

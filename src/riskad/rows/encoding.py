@@ -18,7 +18,7 @@ are most likely. If no s makes them more likely than uninformative levels, a col
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -27,8 +27,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, KINDS
-from riskad.rows.table import Levels, Table
-from riskad.storage.fields import (
+from riskad.files.fields import (
     COUNT,
     FLAG,
     POSITIVE,
@@ -36,13 +35,13 @@ from riskad.storage.fields import (
     TEXT,
     Array,
     DictOf,
-    Fields,
     ListOf,
     Number,
     State,
     Text,
     require,
 )
+from riskad.rows.table import Levels, Table
 
 __all__ = [
     "FEW_LEVELS",
@@ -98,22 +97,20 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
            [35.,  0.,  1.]])
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "max_levels": SIZE,
-        "many": Text(choices=("other", "codes")),
-        "cyclic": FLAG,
-        "n_features_in_": COUNT,
-        "numbers_": ListOf(COUNT),
-        "periods_": DictOf(COUNT, POSITIVE),
-        "fills_": Array("f", ("fills",)),
-        "marks_": ListOf(COUNT),
-        "categories_": ListOf(COUNT, "categories"),
-        "codes_": ListOf(Array("f", (None,), low=0, rising=True), "categories"),
-        "blanks_": ListOf(FLAG, "categories"),
-        "others_": ListOf(FLAG, "categories"),
-        "names_": ListOf(TEXT),
-        "sparse_": FLAG,
-    }
+    max_levels: Annotated[int, SIZE]
+    many: Annotated[str, Text(choices=("other", "codes"))]
+    cyclic: Annotated[bool, FLAG]
+    n_features_in_: Annotated[int, COUNT]
+    numbers_: Annotated[Any, ListOf(COUNT)]
+    periods_: Annotated[Any, DictOf(COUNT, POSITIVE)]
+    fills_: Annotated[np.ndarray, Array("f", ("fills",))]
+    marks_: Annotated[Any, ListOf(COUNT)]
+    categories_: Annotated[Any, ListOf(COUNT, "categories")]
+    codes_: Annotated[Any, ListOf(Array("f", (None,), low=0, rising=True), "categories")]
+    blanks_: Annotated[Any, ListOf(FLAG, "categories")]
+    others_: Annotated[Any, ListOf(FLAG, "categories")]
+    names_: Annotated[Any, ListOf(TEXT)]
+    sparse_: Annotated[bool, FLAG]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -342,9 +339,7 @@ def level_places(column: np.ndarray, codes: np.ndarray, rest: int) -> np.ndarray
 class SingularVectors:
     """A wide sparse matrix as a few dense columns, by its leading singular vectors."""
 
-    components: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {"components": Array("f", ("components", "columns"))}
+    components: Annotated[np.ndarray, Array("f", ("components", "columns"))]
 
     @classmethod
     def of(cls, matrix: Any, size: int, seed: int) -> Self:
@@ -431,17 +426,16 @@ class AnomalyRateEncoder:
            [  nan,  0.  ]])
     """
 
-    places: list[int] = field(default_factory=list)
-    shares: list[np.ndarray] = field(default_factory=list)
-    priors: list[float] = field(default_factory=list)
-    evidence: list[np.ndarray] = field(default_factory=list)
-
-    _state_fields: ClassVar[Fields] = {
-        "places": ListOf(COUNT, "columns"),
-        "shares": ListOf(Array("f", (None,), low=0, high=1), "columns"),
-        "priors": ListOf(Number(0, open=True), "columns"),
-        "evidence": ListOf(Array("f", (None,)), "columns"),
-    }
+    places: Annotated[list[int], ListOf(COUNT, "columns")] = field(default_factory=list)
+    shares: Annotated[list[np.ndarray], ListOf(Array("f", (None,), low=0, high=1), "columns")] = (
+        field(default_factory=list)
+    )
+    priors: Annotated[list[float], ListOf(Number(0, open=True), "columns")] = field(
+        default_factory=list
+    )
+    evidence: Annotated[list[np.ndarray], ListOf(Array("f", (None,)), "columns")] = field(
+        default_factory=list
+    )
 
     @classmethod
     def _check_state(cls, state: State) -> None:

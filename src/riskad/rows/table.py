@@ -20,16 +20,16 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from numbers import Number
 from types import NoneType
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_array, validate_data
 
 from riskad.core.checks import InputError, enumerate_names
+from riskad.files.fields import COUNT, TEXT, DictOf, ListOf, State, Text, require
 from riskad.rows.arrays import on_host_array
 from riskad.rows.graph_numbers import GraphNumbers
-from riskad.storage.fields import COUNT, TEXT, DictOf, Fields, ListOf, State, Text, require
 
 __all__ = [
     "Levels",
@@ -119,13 +119,12 @@ class TableSchema:
     [[1.0, 1740787200.0, 5.0], [nan, 1742428800.0, 3.0]]
     """
 
-    levels: dict[int, list[str]] = field(default_factory=dict)
-    dates: dict[int, list[str]] = field(default_factory=dict)
-
-    _state_fields: ClassVar[Fields] = {
-        "levels": DictOf(COUNT, ListOf(TEXT)),
-        "dates": DictOf(COUNT, ListOf(Text(choices=_RECURRING))),
-    }
+    levels: Annotated[dict[int, list[str]], DictOf(COUNT, ListOf(TEXT))] = field(
+        default_factory=dict
+    )
+    dates: Annotated[dict[int, list[str]], DictOf(COUNT, ListOf(Text(choices=_RECURRING)))] = field(
+        default_factory=dict
+    )
 
     @classmethod
     def _check_state(cls, state: State) -> None:

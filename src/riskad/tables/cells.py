@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 import polars as pl
 
 from riskad.core.checks import InputError, enumerate_names, quoted
-from riskad.storage.fields import Fields, check_state
+from riskad.files.fields import Fields, check_state
 from riskad.tables.notes import NotAsInTraining, say_count
 
 BLANK = "(blank)"

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import polars as pl
@@ -38,8 +38,8 @@ from scipy.special import digamma, polygamma
 from scipy.stats import norm
 
 from riskad.core.checks import InputError
-from riskad.storage import fields
-from riskad.storage.fields import Array, Fields, State, require
+from riskad.files import fields
+from riskad.files.fields import Array, State, require
 from riskad.tables.notes import say_count
 from riskad.tables.shifts import finite_or_nan
 
@@ -141,26 +141,16 @@ class NumberByGroup:
     """
 
     name: str
-    floor: float | None  # of values whose logarithms are compared; None: values as they are
+    floor: Annotated[
+        float | None, fields.Maybe(fields.POSITIVE)
+    ]  # of values whose logarithms are compared; None: values as they are
     centre: float  # m
-    between: float  # tau^2
-    within: float  # s^2
-    degrees: float  # d
-    n: Integers
-    mean: Floats
-    variance: Floats
-
-    _state_fields: ClassVar[Fields] = {
-        "name": fields.TEXT,
-        "floor": fields.Maybe(fields.POSITIVE),
-        "centre": fields.NUMBER,
-        "between": fields.Number(0),
-        "within": fields.POSITIVE,
-        "degrees": fields.POSITIVE,
-        "n": Array("i", ("groups",), low=0),
-        "mean": Array("f", ("groups",)),
-        "variance": Array("f", ("groups",), low=0),
-    }
+    between: Annotated[float, fields.Number(0)]  # tau^2
+    within: Annotated[float, fields.POSITIVE]  # s^2
+    degrees: Annotated[float, fields.POSITIVE]  # d
+    n: Annotated[Integers, Array("i", ("groups",), low=0)]
+    mean: Annotated[Floats, Array("f", ("groups",))]
+    variance: Annotated[Floats, Array("f", ("groups",), low=0)]
 
     @classmethod
     def learn(cls, column: pl.Series, groups: Integers, n_groups: int) -> Self:
@@ -294,24 +284,19 @@ class ShareByGroup:
     """A column of categories: how often groups and the table have each level."""
 
     name: str
-    strength: float  # k
-    levels: Hashes  # in rising order; one more position is for all other levels
-    counts: Integers  # rows of each level in the table, those of other levels last
-    n: Integers  # rows of each group that have a level
-    pairs: Integers  # each level of a group, as group * (levels + 1) + level, in rising order
-    rows: Integers  # rows of the group that have it
-    n_others: int  # different levels that count as one
-
-    _state_fields: ClassVar[Fields] = {
-        "name": fields.TEXT,
-        "strength": fields.POSITIVE,
-        "levels": Array("u", ("levels",), rising=True),
-        "counts": Array("i", (None,), low=0),
-        "n": Array("i", ("groups",), low=0),
-        "pairs": Array("i", ("pairs",), low=0, rising=True),
-        "rows": Array("i", ("pairs",), low=1),
-        "n_others": fields.COUNT,
-    }
+    strength: Annotated[float, fields.POSITIVE]  # k
+    levels: Annotated[
+        Hashes, Array("u", ("levels",), rising=True)
+    ]  # in rising order; one more position is for all other levels
+    counts: Annotated[
+        Integers, Array("i", (None,), low=0)
+    ]  # rows of each level in the table, those of other levels last
+    n: Annotated[Integers, Array("i", ("groups",), low=0)]  # rows of each group that have a level
+    pairs: Annotated[
+        Integers, Array("i", ("pairs",), low=0, rising=True)
+    ]  # each level of a group, as group * (levels + 1) + level, in rising order
+    rows: Annotated[Integers, Array("i", ("pairs",), low=1)]  # rows of the group that have it
+    n_others: Annotated[int, fields.COUNT]  # different levels that count as one
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -386,20 +371,13 @@ class GroupComparison:
     """
 
     group: str  # the name of the group column
-    columns: list[str]  # the compared ones, in their order
-    groups: Hashes  # in rising order
-    numbers: list[NumberByGroup]
-    shares: list[ShareByGroup]
-    dropped: int = 0  # groups that are not stored, since there are too many
-
-    _state_fields: ClassVar[Fields] = {
-        "group": fields.TEXT,
-        "columns": fields.ListOf(fields.TEXT),
-        "groups": Array("u", ("groups",), rising=True),
-        "numbers": fields.ListOf(fields.Record(("NumberByGroup",))),
-        "shares": fields.ListOf(fields.Record(("ShareByGroup",))),
-        "dropped": fields.COUNT,
-    }
+    columns: Annotated[list[str], fields.ListOf(fields.TEXT)]  # the compared ones, in their order
+    groups: Annotated[Hashes, Array("u", ("groups",), rising=True)]  # in rising order
+    numbers: Annotated[list[NumberByGroup], fields.ListOf(fields.Record(("NumberByGroup",)))]
+    shares: Annotated[list[ShareByGroup], fields.ListOf(fields.Record(("ShareByGroup",)))]
+    dropped: Annotated[int, fields.COUNT] = (
+        0  # groups that are not stored, since there are too many
+    )
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -23,8 +23,8 @@ from typing import IO, Any
 from urllib.parse import quote, unquote
 
 from riskad.core.checks import InputError, MissingLibrary
+from riskad.files.atomic import check_input_file
 from riskad.rows.parquet_files import find_parquet
-from riskad.storage.files import check_input_file
 
 PIPE = "-"
 """Standard input or output, in place of a path."""

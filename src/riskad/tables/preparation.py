@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
@@ -22,10 +22,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
+from riskad.files import fields
+from riskad.files.fields import TEXT, DictOf, Maybe, Record, require
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table
-from riskad.storage import fields
-from riskad.storage.fields import TEXT, DictOf, Maybe, Record, require
 from riskad.tables.cells import Reader, Value, check_columns
 from riskad.tables.formats.numbers import LARGEST
 from riskad.tables.frames import as_polars
@@ -126,20 +126,20 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     left out 'plan': every row holds 'a'
     """
 
-    _state_fields: ClassVar[fields.Fields] = {
-        "kinds": Maybe(DictOf(TEXT, TEXT)),
-        "group": Maybe(TEXT),
-        "max_levels": fields.Number(1, 10**6, whole=True),
-        "encode": fields.FLAG,
-        "n_features_in_": fields.COUNT,
-        "feature_names_in_": fields.NAMES,
-        "n_rows_": fields.COUNT,
-        "columns_": DictOf(TEXT, Record(STORED)),
-        "derived_": fields.ListOf(Record(_DERIVED)),
-        "encoder_": Record(("OneHotImputer",)),
-        "shifts_": Maybe(Record(("Shifts",))),
-        "usual_row_": fields.Optional(DictOf(TEXT, Maybe(fields.Either(fields.NUMBER, TEXT)))),
-    }
+    kinds: Annotated[Any, Maybe(DictOf(TEXT, TEXT))]
+    group: Annotated[Any, Maybe(TEXT)]
+    max_levels: Annotated[int, fields.Number(1, 10**6, whole=True)]
+    encode: Annotated[bool, fields.FLAG]
+    n_features_in_: Annotated[int, fields.COUNT]
+    feature_names_in_: Annotated[Any, fields.NAMES]
+    n_rows_: Annotated[int, fields.COUNT]
+    columns_: Annotated[Any, DictOf(TEXT, Record(STORED))]
+    derived_: Annotated[Any, fields.ListOf(Record(_DERIVED))]
+    encoder_: Annotated[Any, Record(("OneHotImputer",))]
+    shifts_: Annotated[Any, Maybe(Record(("Shifts",)))]
+    usual_row_: Annotated[
+        Any, fields.Optional(DictOf(TEXT, Maybe(fields.Either(fields.NUMBER, TEXT))))
+    ]
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:

@@ -11,14 +11,14 @@ Two causes are found that a user can fix:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from riskad.storage.fields import TEXT, Array, Fields, ListOf, State, require
+from riskad.files.fields import TEXT, Array, ListOf, State, require
 from riskad.tables.notes import say_count, show_number
 
 Floats = NDArray[np.float64]
@@ -44,17 +44,12 @@ class Shifts:
     age: 100 % of the cells are blank, where 0 % were. First in row 1.
     """
 
-    columns: list[str]
-    rows: NDArray[np.int64]
-    blanks: NDArray[np.int64]
-    quantiles: Floats  # of the sizes |x| > 0; NaN if there are too few of them
-
-    _state_fields: ClassVar[Fields] = {
-        "columns": ListOf(TEXT, "columns_"),
-        "rows": Array("i", ("columns_",), low=0),
-        "blanks": Array("i", ("columns_",), low=0),
-        "quantiles": Array("f", ("columns_", len(_LEVELS)), low=0, gaps=True),
-    }
+    columns: Annotated[list[str], ListOf(TEXT, "columns_")]
+    rows: Annotated[NDArray[np.int64], Array("i", ("columns_",), low=0)]
+    blanks: Annotated[NDArray[np.int64], Array("i", ("columns_",), low=0)]
+    quantiles: Annotated[
+        Floats, Array("f", ("columns_", len(_LEVELS)), low=0, gaps=True)
+    ]  # of the sizes |x| > 0; NaN if there are too few of them
 
     @classmethod
     def _check_state(cls, state: State) -> None:

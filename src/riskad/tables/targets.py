@@ -25,8 +25,8 @@ import polars as pl
 import polars.selectors as cs
 
 from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
+from riskad.files.atomic import atomic_path, check_output_file, together
 from riskad.rows.parquet_files import ENDINGS, parquet_columns, parquet_errors, record_batches
-from riskad.storage.files import atomic_path, check_output_file, together
 from riskad.tables.cells import check_columns, to_text
 from riskad.tables.databases import open_database, quote_name, table_names
 from riskad.tables.paths import DATABASES, Place, file_of, hive_columns, hive_folder, is_duckdb

@@ -17,8 +17,8 @@ import polars as pl
 import polars.selectors as cs
 
 from riskad.core.checks import InputError, enumerate_names
+from riskad.files.atomic import atomic_path
 from riskad.rows.parquet_files import ENDINGS as _PARQUET
-from riskad.storage.files import atomic_path
 from riskad.tables.cells import is_flat, to_text
 from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.paths import PIPE, check_table_name, first_line

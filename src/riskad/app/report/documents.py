@@ -25,7 +25,7 @@ from riskad.app.report.blocks import Lines, Section, Table
 from riskad.app.report.sections import LOOK_SECTIONS, SECTIONS
 from riskad.app.report.wording import minute, sentence
 from riskad.core.checks import InputError, with_article
-from riskad.storage.files import atomic_path
+from riskad.files.atomic import atomic_path
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -85,7 +85,7 @@ def _finite(value: Any) -> Any:
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema of reports, which follows from the annotations of `FitReport`."""
-    from riskad.storage.records import json_schema
+    from riskad.files.records import json_schema
 
     schema = json_schema(FitReport)
     written = {"type": "object", "additionalProperties": {"type": "string"}}

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from sklearn.utils import ClassifierTags
@@ -47,12 +47,12 @@ from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
 from riskad.detectors.features.learned import NativeColumns
 from riskad.detectors.features.maps import beside, standardised
 from riskad.detectors.frame_detector import FrameDetector, check_encoder
+from riskad.files import fields
+from riskad.files.fields import State, require
 from riskad.metrics.folds import as_groups
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.engine import one_blas_thread, usable_cpus
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
-from riskad.storage import fields
-from riskad.storage.fields import Fields, State, require
 
 if TYPE_CHECKING:
     from riskad.detectors.compressed import CompressedRAD
@@ -130,20 +130,26 @@ class AutoRAD(FrameDetector):
     True
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "budget": fields.POSITIVE,
-        "contamination": fields.Maybe(fields.SHARE),
-        "verbose": fields.FLAG,
-        "random_state": fields.SEED,
-        "n_rows_": fields.COUNT,
-        "encoder_": fields.Record(("OneHotImputer", "SingularVectors")),
-        "views_": fields.DictOf(fields.Text(choices=VIEWS), fields.Record(("LearnedFeatures",))),
-        "members_": fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES)),
-        "scales_": fields.DictOf(
-            fields.Text(choices=MEMBERS), fields.Tuple(fields.NUMBER, fields.POSITIVE)
-        ),
-        "weights_": fields.DictOf(fields.Text(choices=MEMBERS), fields.SHARE),
-        "leaderboard_": fields.ListOf(
+    budget: Annotated[float, fields.POSITIVE]
+    contamination: Annotated[Any, fields.Maybe(fields.SHARE)]
+    verbose: Annotated[bool, fields.FLAG]
+    random_state: Annotated[Any, fields.SEED]
+    n_rows_: Annotated[int, fields.COUNT]
+    encoder_: Annotated[Any, fields.Record(("OneHotImputer", "SingularVectors"))]
+    views_: Annotated[
+        Any, fields.DictOf(fields.Text(choices=VIEWS), fields.Record(("LearnedFeatures",)))
+    ]
+    members_: Annotated[
+        dict[str, Any], fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES))
+    ]
+    scales_: Annotated[
+        Any,
+        fields.DictOf(fields.Text(choices=MEMBERS), fields.Tuple(fields.NUMBER, fields.POSITIVE)),
+    ]
+    weights_: Annotated[Any, fields.DictOf(fields.Text(choices=MEMBERS), fields.SHARE)]
+    leaderboard_: Annotated[
+        Any,
+        fields.ListOf(
             fields.Fixed(
                 {
                     "member": fields.Text(choices=MEMBERS),
@@ -155,12 +161,12 @@ class AutoRAD(FrameDetector):
                 }
             )
         ),
-        "auc_": fields.Maybe(fields.Record(("Auc",))),
-        "kinds_auc_": fields.Maybe(fields.Record(("Auc",))),
-        "prior_": fields.SHARE,
-        "quick": fields.FLAG,
-        "student_": fields.Maybe(fields.Record(("CompressedRAD",))),
-    }
+    ]
+    auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
+    kinds_auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
+    prior_: Annotated[float, fields.SHARE]
+    quick: Annotated[bool, fields.FLAG]
+    student_: Annotated[CompressedRAD | None, fields.Maybe(fields.Record(("CompressedRAD",)))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -247,7 +253,7 @@ class AutoRAD(FrameDetector):
         clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
             self._fit(X, y, sample_weight, groups, label_source, clock)
-            self.student_: CompressedRAD | None = None
+            self.student_ = None
             if self.quick:
                 self.compress()
         if (lack := without_lightgbm()) is not None:
@@ -352,7 +358,7 @@ class AutoRAD(FrameDetector):
 
     def _fit_members(self, training: TrainingRows, plan: Plan, clock: Clock) -> dict[str, float]:
         """Fit the planned members; returns the seconds that each took."""
-        self.members_: dict[str, Any] = {}
+        self.members_ = {}
         codes, labels = training.codes, count_labels(training.codes)
         seconds: dict[str, float] = {}
         for name in plan.members:

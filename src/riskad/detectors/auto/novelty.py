@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from riskad.core.labels import ANOMALY, NORMAL
+from riskad.files.fields import SIZE
 from riskad.metrics.ranking import Auc, auc_of_folds, auc_with_interval
-from riskad.storage.fields import SIZE, Fields
 
 NOVELTY = "novelty"  # the member's name
 CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0}  # weights in the average; prior probabilities
@@ -56,7 +56,7 @@ class Novelty(BaseEstimator):
     The first score counts fully, the others only where they are above the mean.
     """
 
-    _state_fields: ClassVar[Fields] = {"n_features_in_": SIZE}
+    n_features_in_: Annotated[int, SIZE]
 
     def fit(self, X: Any, y: Any = None) -> Novelty:
         """Remember how many outlier scores a row has; y is ignored."""

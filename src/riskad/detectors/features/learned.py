@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -21,10 +21,10 @@ from riskad.detectors.features.maps import (
     clipped,
     standardised,
 )
+from riskad.files import fields
+from riskad.files.fields import State, require
 from riskad.rows.encoding import OneHotImputer, SingularVectors, level_places
 from riskad.rows.table import check_numbers
-from riskad.storage import fields
-from riskad.storage.fields import Fields, State, require
 
 _MOST_DEVIATIONS = 10.0  # standard deviations at which columns are clipped
 # What learns a part from the columns on one scale.
@@ -74,18 +74,21 @@ class LearnedFeatures(FeatureMap):
     slice(4, 6, None)
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "parts": fields.ListOf(fields.Text(choices=_PARTS)),
-        "smooth": fields.FLAG,
-        "widths": fields.Either(fields.ListOf(fields.POSITIVE), fields.Array("f", (None,))),
-        "random_state": fields.SEED,
-        "scaler_": fields.Record(("SmoothScaler", "ColumnScale")),
-        "kept_": fields.Array("i", ("kept",), low=0),
-        "maps_": fields.DictOf(
+    parts: Annotated[Any, fields.ListOf(fields.Text(choices=_PARTS))]
+    smooth: Annotated[bool, fields.FLAG]
+    widths: Annotated[
+        Any, fields.Either(fields.ListOf(fields.POSITIVE), fields.Array("f", (None,)))
+    ]
+    random_state: Annotated[Any, fields.SEED]
+    scaler_: Annotated[Any, fields.Record(("SmoothScaler", "ColumnScale"))]
+    kept_: Annotated[np.ndarray, fields.Array("i", ("kept",), low=0)]
+    maps_: Annotated[
+        dict[str, Any],
+        fields.DictOf(
             fields.Text(choices=_PARTS), fields.Record([each.__name__ for each in _MAPS.values()])
         ),
-        "slices_": fields.DictOf(fields.Text(choices=_PARTS), fields.Span()),
-    }
+    ]
+    slices_: Annotated[Any, fields.DictOf(fields.Text(choices=_PARTS), fields.Span())]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -131,12 +134,12 @@ class LearnedFeatures(FeatureMap):
         for part in self.parts:
             check_choice("parts", part, _PARTS)
         X = check_numbers(self, X, reset=True)
-        self.scaler_: Any = SmoothScaler().fit(X) if self.smooth else ColumnScale.of(X)
+        self.scaler_ = SmoothScaler().fit(X) if self.smooth else ColumnScale.of(X)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
         Z, seed = self.columns_of(X), self.random_state or 0
-        self.maps_: dict[str, Any] = {}
+        self.maps_ = {}
         blocks = {}
         for part in self.parts:
             if part == "columns":

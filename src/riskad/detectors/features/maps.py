@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -16,18 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError
 from riskad.detectors.tree_ensemble import TREES, Trees
 from riskad.detectors.tree_growth import grow
-from riskad.rows.table import check_numbers
-from riskad.storage.fields import (
+from riskad.files.fields import (
     COUNT,
     NAMES,
     POSITIVE,
     SIZE,
     Array,
-    Fields,
     Optional,
     State,
     require,
 )
+from riskad.rows.table import check_numbers
 
 _LARGEST = 3.0  # bound on smoothly scaled values
 _FARTHEST = 1e100  # whose square is still a number
@@ -45,11 +44,9 @@ _MOST_DEVIATIONS = 5.0  # standard deviations at which outlier scores are clippe
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base class of the maps: finite numbers in, numbers out."""
 
-    _state_fields: ClassVar[Fields] = {
-        "n_features_in_": SIZE,
-        "feature_names_in_": Optional(NAMES),
-        "n_features_out_": COUNT,
-    }
+    n_features_in_: Annotated[int, SIZE]
+    feature_names_in_: Annotated[Any, Optional(NAMES)]
+    n_features_out_: Annotated[int, COUNT]
 
     @property
     def _n_features_out(self) -> int:
@@ -60,13 +57,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 class ColumnScale:
     """scikit-learn's `StandardScaler` without its checks, which are slow for a single row."""
 
-    mean: np.ndarray
-    scale: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {
-        "mean": Array("f", ("columns",)),
-        "scale": Array("f", ("columns",), low=np.nextafter(0, 1)),
-    }
+    mean: Annotated[np.ndarray, Array("f", ("columns",))]
+    scale: Annotated[np.ndarray, Array("f", ("columns",), low=np.nextafter(0, 1))]
 
     @classmethod
     def of(cls, X: np.ndarray) -> Self:
@@ -103,11 +95,9 @@ class SmoothScaler(FeatureMap):
     array([-1.23, -0.66,  0.  ,  0.66,  3.  ])
     """
 
-    _state_fields: ClassVar[Fields] = {
-        "median_": Array("f", ("n_features_in_",)),
-        "scale_": Array("f", ("n_features_in_",), low=0),
-        "kept_": Array("i", ("kept",), low=0),
-    }
+    median_: Annotated[np.ndarray, Array("f", ("n_features_in_",))]
+    scale_: Annotated[np.ndarray, Array("f", ("n_features_in_",), low=0)]
+    kept_: Annotated[np.ndarray, Array("i", ("kept",), low=0)]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -148,13 +138,8 @@ class SmoothScaler(FeatureMap):
 class PrincipalComponents:
     """(x - mean) W', with a principal direction in each row of W: the arrays of a fitted PCA."""
 
-    mean: np.ndarray
-    components: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {
-        "mean": Array("f", ("columns",)),
-        "components": Array("f", ("components", "columns")),
-    }
+    mean: Annotated[np.ndarray, Array("f", ("columns",))]
+    components: Annotated[np.ndarray, Array("f", ("components", "columns"))]
 
     @classmethod
     def fit_transform(cls, X: np.ndarray, seed: int) -> tuple[Self, np.ndarray]:
@@ -191,15 +176,13 @@ class GaussianKernels:
     of the units and of the number of columns. Rows have norm 1 or a little less.
     """
 
-    rows: np.ndarray  # the landmarks
-    gammas: np.ndarray  # 1 / (w_k s^2), for each width
-    normalizations: np.ndarray  # of the kernels between a row and the landmarks, for each width
-
-    _state_fields: ClassVar[Fields] = {
-        "rows": Array("f", ("landmarks", "columns")),
-        "gammas": Array("f", ("widths",), low=np.nextafter(0, 1)),
-        "normalizations": Array("f", ("widths", "landmarks", "landmarks")),
-    }
+    rows: Annotated[np.ndarray, Array("f", ("landmarks", "columns"))]  # the landmarks
+    gammas: Annotated[
+        np.ndarray, Array("f", ("widths",), low=np.nextafter(0, 1))
+    ]  # 1 / (w_k s^2), for each width
+    normalizations: Annotated[
+        np.ndarray, Array("f", ("widths", "landmarks", "landmarks"))
+    ]  # of the kernels between a row and the landmarks, for each width
 
     @classmethod
     def fit_transform(
@@ -271,21 +254,14 @@ class OutlierScores:
     training rows and clipped at five standard deviations.
     """
 
-    rows: np.ndarray
-    trees: Trees
-    path_length: float  # mean length of a path in a tree of random splits
-    floor: float  # added to distances before the logarithm: copies of a row are at distance 0
-    mean: np.ndarray
-    scale: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {
-        "rows": Array("f", ("rows", "columns")),
-        "trees": TREES,
-        "path_length": POSITIVE,
-        "floor": POSITIVE,
-        "mean": Array("f", (2,)),
-        "scale": Array("f", (2,), low=np.nextafter(0, 1)),
-    }
+    rows: Annotated[np.ndarray, Array("f", ("rows", "columns"))]
+    trees: Annotated[Trees, TREES]
+    path_length: Annotated[float, POSITIVE]  # mean length of a path in a tree of random splits
+    floor: Annotated[
+        float, POSITIVE
+    ]  # added to distances before the logarithm: copies of a row are at distance 0
+    mean: Annotated[np.ndarray, Array("f", (2,))]
+    scale: Annotated[np.ndarray, Array("f", (2,), low=np.nextafter(0, 1))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

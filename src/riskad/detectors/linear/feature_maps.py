@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -12,10 +12,10 @@ from sklearn.base import clone
 from riskad.core.checks import InputError, check_choice
 from riskad.detectors import features
 from riskad.detectors.features.maps import beside, kernels
+from riskad.files.fields import POSITIVE, SIZE, Array, Record
 from riskad.rows.arrays import places_of, to_dense
 from riskad.rows.linear import ColumnStatistics
 from riskad.rows.sources import RowBlocks, RowSource
-from riskad.storage.fields import POSITIVE, SIZE, Array, Fields, Record
 
 __all__ = [
     "FEATURE_MAPS",
@@ -39,13 +39,8 @@ _FAR = 1e50  # standard deviations beyond which a feature map makes no differenc
 class RandomWaves:
     """sqrt(2 / q) cos(z W + t), whose products are near a Gaussian kernel ("rbf")."""
 
-    weights: np.ndarray
-    offsets: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {
-        "weights": Array("f", ("columns", "waves")),
-        "offsets": Array("f", ("waves",)),
-    }
+    weights: Annotated[np.ndarray, Array("f", ("columns", "waves"))]
+    offsets: Annotated[np.ndarray, Array("f", ("waves",))]
 
     @classmethod
     def of(cls, Z: Any, seed: int) -> Self:
@@ -85,15 +80,9 @@ class RandomWaves:
 class KernelLandmarks:
     """exp(-gamma ||z - c||^2) N' for landmarks c among the rows ("nystroem")."""
 
-    gamma: float
-    landmarks: np.ndarray
-    normalization: np.ndarray
-
-    _state_fields: ClassVar[Fields] = {
-        "gamma": POSITIVE,
-        "landmarks": Array("f", ("landmarks", "columns")),
-        "normalization": Array("f", ("landmarks", "landmarks")),
-    }
+    gamma: Annotated[float, POSITIVE]
+    landmarks: Annotated[np.ndarray, Array("f", ("landmarks", "columns"))]
+    normalization: Annotated[np.ndarray, Array("f", ("landmarks", "landmarks"))]
 
     @classmethod
     def of(cls, Z: Any, seed: int) -> Self:
@@ -133,9 +122,7 @@ class KernelLandmarks:
 class ColumnProducts:
     """The columns, and the products of two of them ("poly")."""
 
-    n_features_in_: int
-
-    _state_fields: ClassVar[Fields] = {"n_features_in_": SIZE}
+    n_features_in_: Annotated[int, SIZE]
 
     @classmethod
     def of(cls, Z: Any, seed: int) -> Self:

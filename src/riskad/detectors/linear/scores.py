@@ -28,10 +28,7 @@ from riskad.detectors.linear.feature_maps import (
     KernelLandmarks,
     RandomWaves,
 )
-from riskad.rows.arrays import on_host_array, to_dense
-from riskad.rows.sources import RowBlocks, RowSource, at_most, on_host, refuse_non_finite_rows
-from riskad.solvers import Problem, Solution
-from riskad.storage.fields import (
+from riskad.files.fields import (
     COUNT,
     FLAG,
     NUMBER,
@@ -45,6 +42,9 @@ from riskad.storage.fields import (
     State,
     require,
 )
+from riskad.rows.arrays import on_host_array, to_dense
+from riskad.rows.sources import RowBlocks, RowSource, at_most, on_host, refuse_non_finite_rows
+from riskad.solvers import Problem, Solution
 
 _LAMBDA_SOURCES = {
     "theorem": "from Theorem 1, so the objective cannot be negative",

@@ -13,8 +13,8 @@ from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.detectors.linear.feature_maps import FEATURE_MAPS, UNFITTED_MAP
+from riskad.files.fields import FLAG, SEED, SHARE, Either, Fields, Maybe, Number, Text
 from riskad.solvers import Problem, Solution, solve
-from riskad.storage.fields import FLAG, SEED, SHARE, Either, Fields, Maybe, Number, Text
 
 __all__ = ["SETTING_FIELDS", "SolverSettings", "bound_risk", "check_lambda", "check_numeric"]
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -39,10 +39,10 @@ from riskad.core.regularization import Reach
 from riskad.core.risks import KIND_NAMES, Risk
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.linear.scores import LinearFit
+from riskad.files.fields import COUNT, Array, State, Text, require
 from riskad.rows.linear import LinearModel
 from riskad.rows.sources import Block, RowBlocks
 from riskad.solvers import SmoothTask, Solution, minimize_smooth
-from riskad.storage.fields import COUNT, Array, Fields, State, Text, require
 
 KEPT = 5_000
 """Number of rows of each kind that are kept."""
@@ -57,49 +57,31 @@ class StreamSummary:
     Every change returns a new summary: a failed change leaves the old one intact.
     """
 
-    shift: np.ndarray
+    shift: Annotated[np.ndarray, Array("f", ("d",))]
     """The mean of all rows."""
-    moments: np.ndarray
+    moments: Annotated[np.ndarray, Array("f", (3, "p", "p"))]
     """M_k, of all rows."""
-    curvature: np.ndarray
+    curvature: Annotated[np.ndarray, Array("f", (3, "p", "p"))]
     """sum w l'' z z^T of the rows that have left the sample; with the next two, their parabolas."""
-    slope: np.ndarray
+    slope: Annotated[np.ndarray, Array("f", (3, "p"))]
     """sum w (l' - l'' f) z."""
-    level: np.ndarray
+    level: Annotated[np.ndarray, Array("f", (3,))]
     """sum w (l - l' f + l'' f^2 / 2)."""
-    X: np.ndarray
+    X: Annotated[np.ndarray, Array("f", ("n", "d"))]
     """The sample."""
-    y: np.ndarray
-    weight: np.ndarray
-    key: np.ndarray
-    cutoff: np.ndarray
+    y: Annotated[np.ndarray, Array("i", ("n",), -1, 1)]
+    weight: Annotated[np.ndarray, Array("f", ("n",), low=0)]
+    key: Annotated[np.ndarray, Array("f", ("n",), low=0, infinite=True)]
+    cutoff: Annotated[np.ndarray, Array("f", (3,), low=0, infinite=True)]
     """Smallest key of a row that has left the sample."""
-    reach: np.ndarray
+    reach: Annotated[np.ndarray, Array("f", (3,), low=0)]
     """No row that has left is further than this from `mean`, in units of `scale`."""
-    mean: np.ndarray
-    scale: np.ndarray
-    n_seen: int = 0
+    mean: Annotated[np.ndarray, Array("f", ("d",))]
+    scale: Annotated[np.ndarray, Array("f", ("d",), low=0, infinite=True)]
+    n_seen: Annotated[int, COUNT] = 0
     """Number of rows that were ever added: it seeds the keys."""
-    loss: str = ""
+    loss: Annotated[str, Text(choices=("", *LOSSES))] = ""
     """Loss of these parabolas."""
-
-    _state_fields: ClassVar[Fields] = {
-        "shift": Array("f", ("d",)),
-        "moments": Array("f", (3, "p", "p")),
-        "curvature": Array("f", (3, "p", "p")),
-        "slope": Array("f", (3, "p")),
-        "level": Array("f", (3,)),
-        "X": Array("f", ("n", "d")),
-        "y": Array("i", ("n",), -1, 1),
-        "weight": Array("f", ("n",), low=0),
-        "key": Array("f", ("n",), low=0, infinite=True),
-        "cutoff": Array("f", (3,), low=0, infinite=True),
-        "reach": Array("f", (3,), low=0),
-        "mean": Array("f", ("d",)),
-        "scale": Array("f", ("d",), low=0, infinite=True),
-        "n_seen": COUNT,
-        "loss": Text(choices=("", *LOSSES)),
-    }
 
     @classmethod
     def _check_state(cls, state: State) -> None:

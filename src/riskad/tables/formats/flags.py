@@ -10,7 +10,7 @@ from typing import ClassVar
 import polars as pl
 
 from riskad.core.checks import quoted
-from riskad.storage.fields import TEXT, Fields
+from riskad.files.fields import TEXT, Fields
 from riskad.tables.cells import (
     BLANK,
     CellFormat,

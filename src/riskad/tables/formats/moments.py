@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
+from riskad.files.fields import Fields, Text
 from riskad.rows.date_features import DAY, EARLIEST, LATEST
-from riskad.storage.fields import Fields, Text
 from riskad.tables.cells import (
     CellFormat,
     CellLook,

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, quoted
-from riskad.storage.fields import Fields, ListOf, Maybe, Number, Text
+from riskad.files.fields import Fields, ListOf, Maybe, Number, Text
 from riskad.tables.cells import (
     SPACES,
     Cell,

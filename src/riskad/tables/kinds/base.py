@@ -10,16 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.storage import fields
-from riskad.storage.codec import register
-from riskad.storage.fields import COUNT, TEXT, Fields, ListOf, State
+from riskad.files import fields
+from riskad.files.codec import register
+from riskad.files.fields import COUNT, TEXT, ListOf, State
 from riskad.tables.cells import BLANK, CellFormat, Reader, Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.notes import NotAsInTraining, say_count
@@ -78,15 +78,15 @@ class ColumnProfile:
 class Column(ABC):
     """A column of the user's table; of those left out the kind is identifier, constant, ..."""
 
-    name: str
+    name: Annotated[str, fields.NAME]
     kind: str
-    remarks: list[str] = field(default_factory=list)  # for the user, on how it was read
+    remarks: Annotated[list[str], ListOf(TEXT)] = field(
+        default_factory=list
+    )  # for the user, on how it was read
 
     used: ClassVar[bool] = True
     dtype: ClassVar[Any] = pl.String  # of typed values
     reader: ClassVar[Reader] = Reader()  # as texts, unless a kind has formats
-
-    _state_fields: ClassVar[Fields] = {"name": fields.NAME, "kind": TEXT, "remarks": ListOf(TEXT)}
 
     # --- what a kind must say ------------------------------------------------------------
 
@@ -185,20 +185,15 @@ class Column(ABC):
 class FormatColumn(Column):
     """A column whose cells are read by a format, as numbers, yes and no or moments."""
 
-    form: dict[str, Any] = field(default_factory=dict)  # `CellFormat.to_dict`
+    form: Annotated[dict[str, Any], fields.ANYTHING_PLAIN] = field(
+        default_factory=dict
+    )  # `CellFormat.to_dict`
     tolerant: bool = False  # whether cells that do not fit count as blank
     middle: float = 0.0  # the median
-    blanks: int = 0
-    n_rows: int = 0
+    blanks: Annotated[int, COUNT] = 0
+    n_rows: Annotated[int, COUNT] = 0
 
     format_class: ClassVar[type[CellFormat]]
-    _state_fields: ClassVar[Fields] = {
-        "form": fields.ANYTHING_PLAIN,
-        "tolerant": fields.FLAG,
-        "middle": fields.NUMBER,
-        "blanks": COUNT,
-        "n_rows": COUNT,
-    }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -241,8 +236,6 @@ class LeftOut(Column):
     why: str = ""
 
     used = False
-
-    _state_fields: ClassVar[Fields] = {"why": TEXT}
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.storage.fields import COUNT, FLAG, TEXT, Fields, ListOf, State, require
+from riskad.files.fields import COUNT, TEXT, ListOf, State, require
 from riskad.tables.cells import BLANK, FEW_ROWS, Value
 from riskad.tables.kinds.base import Column, ColumnProfile, Feature, LeftOut
 from riskad.tables.kinds.texts import MANY_LEVELS, format_hint, text_kind
@@ -30,19 +30,13 @@ def enough_rows(n_rows: int) -> int:
 class CategoryColumn(Column):
     """Texts, each of them a level."""
 
-    levels: list[str] = field(default_factory=list)  # the most frequent first
-    n_levels: int = 0  # of all levels, or an estimate
+    levels: Annotated[list[str], ListOf(TEXT)] = field(
+        default_factory=list
+    )  # the most frequent first
+    n_levels: Annotated[int, COUNT] = 0  # of all levels, or an estimate
     complete: bool = True  # whether `levels` are all, so that another text is new
-    blanks: int = 0
+    blanks: Annotated[int, COUNT] = 0
     frequent: str = ""  # the level that most rows have, "(blank)" if most are blank
-
-    _state_fields: ClassVar[Fields] = {
-        "levels": ListOf(TEXT),
-        "n_levels": COUNT,
-        "complete": FLAG,
-        "blanks": COUNT,
-        "frequent": TEXT,
-    }
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -154,9 +148,7 @@ class PresenceColumn(Column):
     """
 
     why: str = ""  # its values are not used
-    blanks: int = 0
-
-    _state_fields: ClassVar[Fields] = {"why": TEXT, "blanks": COUNT}
+    blanks: Annotated[int, COUNT] = 0
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
+from riskad.files import fields
+from riskad.files.fields import TEXT, Array, ListOf, State, require
 from riskad.rows.date_features import DAY, GapToPrevious, elapsed, elapsed_pairs, follows
-from riskad.storage import fields
-from riskad.storage.fields import TEXT, Array, Fields, ListOf, State, require
 from riskad.tables.cells import Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
@@ -44,9 +44,9 @@ class DerivedColumn:
 class Derived(ABC):
     """Numbers of each row that are computed from several columns."""
 
-    typical: list[float] = field(default_factory=list)  # medians of the training rows
-
-    _state_fields: ClassVar[Fields] = {"typical": ListOf(fields.NUMBER)}
+    typical: Annotated[list[float], ListOf(fields.NUMBER)] = field(
+        default_factory=list
+    )  # medians of the training rows
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -86,9 +86,7 @@ def medians(values: NDArray[np.float64]) -> list[float]:
 class TimeBetween(Derived):
     """Days from one date of a row to another, for pairs of columns."""
 
-    pairs: list[list[str]] = field(default_factory=list)
-
-    _state_fields: ClassVar[Fields] = {"pairs": ListOf(ListOf(TEXT, 2))}
+    pairs: Annotated[list[list[str]], ListOf(ListOf(TEXT, 2))] = field(default_factory=list)
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -127,8 +125,6 @@ class BesideGroup(Derived):
 
     comparison: GroupComparison = None  # type: ignore[assignment]
 
-    _state_fields: ClassVar[Fields] = {"comparison": fields.Record(("GroupComparison",))}
-
     @classmethod
     def _check_state(cls, state: State) -> None:
         n = len(state["comparison"].columns)
@@ -160,15 +156,12 @@ class SincePrevious(Derived):
 
     group: str = ""
     moment: str = ""
-    kept: dict[str, Any] = field(default_factory=dict)  # `GapToPrevious.to_dict`
-
-    _state_fields: ClassVar[Fields] = {
-        "group": TEXT,
-        "moment": TEXT,
-        "kept": fields.Fixed(
+    kept: Annotated[
+        dict[str, Any],
+        fields.Fixed(
             {"groups": Array("i", ("kept",), rising=True), "seconds": Array("f", ("kept",))}
         ),
-    }
+    ] = field(default_factory=dict)  # `GapToPrevious.to_dict`
 
     @classmethod
     def _check_state(cls, state: State) -> None:

@@ -6,15 +6,15 @@ import calendar
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import numpy as np
 import polars as pl
 
 from riskad.core.checks import quoted
+from riskad.files.fields import ANYTHING_PLAIN, Fields, Number, State
 from riskad.rows.date_features import PERIODS, MomentParts
 from riskad.rows.graph_numbers import GraphNumbers
-from riskad.storage.fields import ANYTHING_PLAIN, NUMBER, Fields, Number, State
 from riskad.tables.cells import Value
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.moments import MomentFormat, to_seconds
@@ -63,14 +63,11 @@ class WrittenNumber(float):
 class NumberColumn(FormatColumn):
     """Numbers."""
 
-    spread: float = 1.0  # half the distance between the quartiles
+    spread: Annotated[float, Number(0, LARGEST)] = 1.0  # half the distance between the quartiles
 
     dtype: ClassVar[Any] = pl.Float64
     format_class: ClassVar[Any] = NumberFormat
-    _state_fields: ClassVar[Fields] = {
-        "middle": Number(-LARGEST, LARGEST),
-        "spread": Number(0, LARGEST),
-    }
+    _state_fields: ClassVar[Fields] = {"middle": Number(-LARGEST, LARGEST)}
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
@@ -187,12 +184,13 @@ class MomentColumn(FormatColumn):
     Plain values are seconds: since 1970, since midnight, or of a duration.
     """
 
-    parts: dict[str, Any] = field(default_factory=dict)  # `MomentParts.to_dict` of those used
+    parts: Annotated[dict[str, Any], ANYTHING_PLAIN] = field(
+        default_factory=dict
+    )  # `MomentParts.to_dict` of those used
     low: float = 0.0  # the first moment
     high: float = 0.0
 
     format_class: ClassVar[Any] = MomentFormat
-    _state_fields: ClassVar[Fields] = {"parts": ANYTHING_PLAIN, "low": NUMBER, "high": NUMBER}
 
     @classmethod
     def _check_state(cls, state: State) -> None:

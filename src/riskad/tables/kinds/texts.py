@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import polars as pl
@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from riskad.core.checks import quoted
-from riskad.storage.codec import register
-from riskad.storage.fields import COUNT, Array, Fields, Record
+from riskad.files.codec import register
+from riskad.files.fields import COUNT, Array
 from riskad.tables.cells import BLANK, Value
 from riskad.tables.kinds.base import Column, ColumnProfile, Feature
 from riskad.tables.notes import say_count
@@ -74,13 +74,10 @@ class TextVectors:
     else. Of a long text the first 1,000 characters count.
     """
 
-    rarity: NDArray[np.float64]  # w_b
-    directions: NDArray[np.float64]  # (buckets, directions)
-
-    _state_fields: ClassVar[Fields] = {
-        "rarity": Array("f", (_BUCKETS,), low=0),
-        "directions": Array("f", (_BUCKETS, "directions")),
-    }
+    rarity: Annotated[NDArray[np.float64], Array("f", (_BUCKETS,), low=0)]  # w_b
+    directions: Annotated[
+        NDArray[np.float64], Array("f", (_BUCKETS, "directions"))
+    ]  # (buckets, directions)
 
     @classmethod
     def learn(cls, texts: pl.Series) -> TextVectors:
@@ -241,9 +238,7 @@ class TextColumn(Column):
     """Texts of which hardly two are alike: each becomes a short vector."""
 
     vectors: TextVectors = None  # type: ignore[assignment]
-    blanks: int = 0  # rows without a text
-
-    _state_fields: ClassVar[Fields] = {"vectors": Record(("TextVectors",)), "blanks": COUNT}
+    blanks: Annotated[int, COUNT] = 0  # rows without a text
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:

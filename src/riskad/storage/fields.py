@@ -1,3 +1,0 @@
-"""Moved to `riskad.files.fields`."""
-
-from riskad.files.fields import *  # noqa: F403

@@ -6,7 +6,7 @@ Every toy here is written as a user would write it: nothing in `src` knows of it
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import polars as pl
@@ -129,12 +129,10 @@ MEAN = Array("f", ("n_features_in_",))
 class NearestMean(Detector):
     """g(x) = s (|x - mean of N| - |x - mean of P|)."""
 
-    _state_fields: ClassVar = {
-        "sharpness": Number(0),
-        "random_state": SEED,
-        "normal_": MEAN,
-        "anomaly_": MEAN,
-    }
+    sharpness: Annotated[float, Number(0)]
+    random_state: Annotated[int | None, SEED]
+    normal_: Annotated[np.ndarray, MEAN]
+    anomaly_: Annotated[np.ndarray, MEAN]
 
     def __init__(self, sharpness=1.0, random_state=None):
         self.sharpness = sharpness
@@ -213,7 +211,6 @@ class BeyondNormals(Threshold):
     name = "beyond-normals"
     example = "beyond-normals:0.5"
     meaning = "what scores above all labelled normals by more than this"
-    _state_fields: ClassVar = {"margin": Number()}
 
     def of(self, calibration):
         return float(np.max(calibration.normals)) + self.margin

@@ -3,7 +3,7 @@ import json
 import pickle
 import re
 import zipfile
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from riskad.app.model_files import FORMAT_VERSION, load, read_header, save
 from riskad.core.checks import InputError
 from riskad.detectors.features import LearnedFeatures, SmoothScaler
 from riskad.files import codec as stored
-from riskad.files.fields import Array, Fields
+from riskad.files.fields import Array
 from riskad.tables.preparation import TablePreparer
 
 RNG = np.random.default_rng(0)
@@ -270,7 +270,7 @@ def test_a_search_says_to_save_what_it_found(tmp_path):
 class Foreign(BaseEstimator):
     """An estimator that is nobody's but this test's."""
 
-    _state_fields: ClassVar[Fields] = {"mean_": Array("f", ("columns",))}
+    mean_: Annotated[np.ndarray, Array("f", ("columns",))]
 
     def fit(self, X, y=None):
         self.mean_ = np.mean(X, axis=0)

@@ -291,8 +291,8 @@ THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]
 def register_threshold(rule: type[Threshold]) -> type[Threshold]:
     """Register a rule of your own, so that it can be spelled and saved with models.
 
-    It is a frozen dataclass with `name`, `example` and `meaning`, and in `_state_fields` a field of
-    `riskad.files.fields` for each of its numbers. Returned as it is, so this can decorate it.
+    It is a frozen dataclass with `name`, `example` and `meaning`; a model file holds its fields.
+    Returned as it is, so this can decorate it.
     """
     if rule.name in THRESHOLDS:
         raise InputError(f"There is a threshold {rule.name!r} already; choose another name.")

@@ -12,7 +12,7 @@ scikit-learn has tags, and the underscored methods of `SelfDescribing`:
 | `_contributions`: what each column adds to a score, if it can compute this | reasons |
 | `_onnx_scores`, `_trial_rows`: its scoring as nodes of a graph, rows to test it on | export |
 | `_kept_rows`, `_forget_rows`: training rows that it stores | `inspect`, `fit --forget-rows` |
-| `_state_fields`: what a model file may contain of it | model files |
+| annotations with a bound: what a model file may contain of it | model files |
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def register_detector(entry: Entry) -> None:
     Parameters
     ----------
     entry
-        Its entry. Its class has `_state_fields` (`riskad.files.fields`).
+        Its entry. Its class states what is stored as annotations (`riskad.files.fields`).
 
     Examples
     --------

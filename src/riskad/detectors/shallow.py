@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
@@ -19,19 +19,17 @@ from riskad.detectors.description import check_kinds_present
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import LAMBDA_RULES, find_lambda
 from riskad.detectors.linear.scores import (
-    FITTED_FIELDS,
     HasLinearScores,
     report_fit,
     summarise_unlabelled,
 )
 from riskad.detectors.linear.settings import (
-    SETTING_FIELDS,
     SolverSettings,
     bound_risk,
     check_lambda,
     check_numeric,
 )
-from riskad.files.fields import Either, Fields, Number, Text
+from riskad.files.fields import Either, Number, Text
 from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import ColumnStatistics, LinearModel, WideModel, column_statistics
 from riskad.rows.sources import RowBlocks, RowSource, as_rows, refuse_non_finite_rows, unpacked
@@ -149,13 +147,6 @@ class ShallowRAD(HasLinearScores, Detector):
     True
     """
 
-    feature_map_: Any
-    _mean: np.ndarray
-    _scale: np.ndarray
-    coef_: np.ndarray
-    intercept_: float
-
-    _state_fields: ClassVar[Fields] = {**SETTING_FIELDS, **FITTED_FIELDS}
     penalty: Annotated[str, Text(choices=PENALTIES)]
     lam: Annotated[Any, Either(Text(choices=LAMBDA_RULES), Number(0))]
     solver: Annotated[str, Text(choices=("auto", *SOLVERS))]

@@ -18,18 +18,16 @@ from riskad.detectors.description import DetectorTags, check_kinds_present
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
 from riskad.detectors.linear.scores import (
-    FITTED_FIELDS,
     HasLinearScores,
     summarise_unlabelled,
 )
 from riskad.detectors.linear.settings import (
-    SETTING_FIELDS,
     bound_risk,
     check_lambda,
     check_numeric,
 )
 from riskad.detectors.linear.stream import StreamProblem, StreamSummary
-from riskad.files.fields import Either, Fields, Number, Optional, Record, State, Text, require
+from riskad.files.fields import Either, Number, Optional, Record, State, Text, require
 from riskad.rows.arrays import on_host_array, to_dense
 from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import column_statistics
@@ -122,14 +120,8 @@ class StreamingRAD(HasLinearScores, Detector):
 
     _remedy_setting: ClassVar[str] = " with lam=0.1"
 
-    feature_map_: Any
-    _mean: np.ndarray
-    _scale: np.ndarray
-    coef_: np.ndarray
-    intercept_: float
     _summary: Annotated[StreamSummary, Optional(Record(("StreamSummary",)))]
 
-    _state_fields: ClassVar[Fields] = {**SETTING_FIELDS, **FITTED_FIELDS}
     lam: Annotated[Any, Either(Text(choices=SAFE_RULES), Number(0))]
 
     @classmethod

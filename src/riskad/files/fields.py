@@ -218,10 +218,7 @@ def fields_of(cls: type) -> Fields:
         fields = {each.name: hints[each.name] for each in dataclasses.fields(cls)}
     elif issubclass(cls, tuple):
         fields = hints
-    listed: dict[str, Field] = {}
-    for each in reversed(cls.__mro__):
-        listed |= vars(each).get("_state_fields", {})
-    return {name: field_of(hint) for name, hint in fields.items() if name not in listed} | listed
+    return {name: field_of(hint) for name, hint in fields.items()}
 
 
 # --- checks -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
@@ -15,31 +15,36 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import UNLABELLED
-from riskad.core.losses import Loss
+from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import RowSum
-from riskad.core.risks import Term
+from riskad.core.risks import RISKS, Term
 from riskad.decisions.drift import UnlabelledSummary, rows_to_sum_up
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.base import refuse_non_finite
 from riskad.detectors.description import DetectorTags, MinimisesRisk, say_settings
 from riskad.detectors.linear.feature_maps import (
+    FEATURE_MAPS,
     FITTED_MAP,
+    UNFITTED_MAP,
     Features,
     KernelLandmarks,
     RandomWaves,
 )
+from riskad.detectors.linear.settings import LARGEST_CONSTANT
 from riskad.files.fields import (
     COUNT,
     FLAG,
     NUMBER,
+    SEED,
     SHARE,
     TEXT,
     Array,
     DictOf,
-    Fields,
+    Either,
     Maybe,
     Number,
     State,
+    Text,
     require,
 )
 from riskad.rows.arrays import on_host_array, to_dense
@@ -58,24 +63,34 @@ class HasLinearScores(MinimisesRisk):
 
     _remedy_setting: ClassVar[str] = " with lam='cv'"
 
-    feature_map: Any
-    feature_map_: Any
+    loss: Annotated[str | Loss, Text(choices=LOSSES)]
+    a: Annotated[float, Number(-1, 1)]
+    prior: Annotated[float, SHARE]
     lam: Any
-    lambda_: float
-    a_: float
-    prior_: float
-    coef_: Any
-    intercept_: float
-    solver_: str
-    n_iter_: int
-    optimality_: float
-    objective_: float
-    weight_norm_: float
-    converged_: bool
-    fit_intercept: bool
-    intercept_scaling: float
-    _mean: Any
-    _scale: Any
+    risk: Annotated[str, Text(choices=RISKS)]
+    feature_map: Annotated[Any, Maybe(Either(Text(choices=FEATURE_MAPS), UNFITTED_MAP))]
+    fit_intercept: Annotated[bool, FLAG]
+    intercept_scaling: Annotated[float, Number(0, LARGEST_CONSTANT)]
+    scale: Annotated[bool, FLAG]
+    tol: Annotated[float, Number(0)]
+    max_iter: Annotated[int, Number(1, 10**9, whole=True)]
+    random_state: Annotated[Any, SEED]
+    _mean: Annotated[Any, Array("f", ("n_features_in_",))]
+    _scale: Annotated[Any, Array("f", ("n_features_in_",), np.nextafter(0, 1), infinite=True)]
+    feature_map_: Annotated[Any, Maybe(FITTED_MAP)]
+    a_: Annotated[float, NUMBER]
+    prior_: Annotated[float, SHARE]
+    lambda_: Annotated[float, Number(0)]
+    coef_: Annotated[Any, Array("f", ("weights",))]
+    intercept_: Annotated[float, NUMBER]
+    objective_: Annotated[float, NUMBER]
+    weight_norm_: Annotated[float, Number(0)]
+    solver_: Annotated[str, TEXT]
+    n_iter_: Annotated[int, COUNT]
+    criterion_: Annotated[str, TEXT]
+    optimality_: Annotated[float, NUMBER]
+    converged_: Annotated[bool, FLAG]
+    risk_parts_: Annotated[dict[str, float], DictOf(TEXT, NUMBER)]
 
     if TYPE_CHECKING:  # of the detector
 
@@ -212,26 +227,6 @@ class HasLinearScores(MinimisesRisk):
 
 # This many rows determine the threshold, a single number, well enough.
 _THRESHOLD_ROWS = 20_000
-
-FITTED_FIELDS: Fields = {
-    "_mean": Array("f", ("n_features_in_",)),
-    "_scale": Array("f", ("n_features_in_",), low=np.nextafter(0, 1), infinite=True),
-    "feature_map_": Maybe(FITTED_MAP),
-    "a_": NUMBER,
-    "prior_": SHARE,
-    "lambda_": Number(0),
-    "coef_": Array("f", ("weights",)),
-    "intercept_": NUMBER,
-    "objective_": NUMBER,
-    "weight_norm_": Number(0),
-    "solver_": TEXT,
-    "n_iter_": COUNT,
-    "criterion_": TEXT,
-    "optimality_": NUMBER,
-    "converged_": FLAG,
-    "risk_parts_": DictOf(TEXT, NUMBER),
-}
-"""Attributes of a fitted linear detector, with their fields in a model file."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,30 +10,11 @@ from typing import Any
 import numpy as np
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
-from riskad.core.losses import LOSSES, Loss
+from riskad.core.losses import Loss
 from riskad.core.risks import RISKS, Risk, get_risk
-from riskad.detectors.linear.feature_maps import FEATURE_MAPS, UNFITTED_MAP
-from riskad.files.fields import FLAG, SEED, SHARE, Either, Fields, Maybe, Number, Text
 from riskad.solvers import Problem, Solution, solve
 
-__all__ = ["SETTING_FIELDS", "SolverSettings", "bound_risk", "check_lambda", "check_numeric"]
-
-_LARGEST_CONSTANT = 1e100  # whose square can be computed with
-
-SETTING_FIELDS: Fields = {
-    "loss": Text(choices=LOSSES),
-    "a": Number(-1, 1),
-    "prior": SHARE,
-    "risk": Text(choices=RISKS),
-    "feature_map": Maybe(Either(Text(choices=FEATURE_MAPS), UNFITTED_MAP)),
-    "fit_intercept": FLAG,
-    "intercept_scaling": Number(0, _LARGEST_CONSTANT),
-    "scale": FLAG,
-    "tol": Number(0),
-    "max_iter": Number(1, 10**9, whole=True),
-    "random_state": SEED,
-}
-"""Parameters of all linear detectors, with their fields in a model file."""
+LARGEST_CONSTANT = 1e100  # whose square can be computed with
 
 
 def bound_risk(risk: str, loss: str | Loss, a: float, prior: float) -> Risk:
@@ -69,7 +50,7 @@ def check_numeric(intercept_scaling: Any, tol: Any, max_iter: Any) -> None:
         "intercept_scaling",
         intercept_scaling,
         0,
-        _LARGEST_CONSTANT,
+        LARGEST_CONSTANT,
         "The larger it is, the less the intercept is penalised; fit_intercept=False has none.",
     )
     if not isinstance(max_iter, Integral) or max_iter < 1:

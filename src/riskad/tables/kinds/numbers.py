@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from riskad.core.checks import quoted
-from riskad.files.fields import ANYTHING_PLAIN, Fields, Number, State
+from riskad.files.fields import ANYTHING_PLAIN, Number, State
 from riskad.rows.date_features import PERIODS, MomentParts
 from riskad.rows.graph_numbers import GraphNumbers
 from riskad.tables.cells import Value
@@ -63,11 +63,11 @@ class WrittenNumber(float):
 class NumberColumn(FormatColumn):
     """Numbers."""
 
+    middle: Annotated[float, Number(-LARGEST, LARGEST)] = 0.0  # the median
     spread: Annotated[float, Number(0, LARGEST)] = 1.0  # half the distance between the quartiles
 
     dtype: ClassVar[Any] = pl.Float64
     format_class: ClassVar[Any] = NumberFormat
-    _state_fields: ClassVar[Fields] = {"middle": Number(-LARGEST, LARGEST)}
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:

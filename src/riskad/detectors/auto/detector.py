@@ -166,7 +166,7 @@ class AutoRAD(FrameDetector):
     kinds_auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
     prior_: Annotated[float, fields.SHARE]
     quick: Annotated[bool, fields.FLAG]
-    student_: Annotated[CompressedRAD | None, fields.Maybe(fields.Record(("CompressedRAD",)))]
+    student_: Annotated[Any, fields.Maybe(fields.Record(("CompressedRAD",)))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:

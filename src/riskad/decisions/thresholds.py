@@ -12,7 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_type_hints
 
 import numpy as np
 
@@ -331,8 +331,9 @@ def parse_threshold(text: str) -> Threshold:
     required = sum(field.default is MISSING for field in fields(rule))
     if not required <= len(numbers) <= len(fields(rule)) or not all(map(math.isfinite, numbers)):
         raise unreadable
+    types = get_type_hints(rule)
     for i, (field, number) in enumerate(zip(fields(rule), numbers, strict=False)):
-        if field.type in (int, "int") and number.is_integer():
+        if types[field.name] is int and number.is_integer():
             numbers[i] = int(number)
     return rule(*numbers)
 

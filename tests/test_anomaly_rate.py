@@ -167,7 +167,8 @@ def test_the_check_warns_of_no_constant_column_in_sparse_rows(monkeypatch):
     X, y = with_levels(20, 0)
     with_constant = np.hstack([X, np.full((len(X), 1), 0.1)])
     found, without = (check_labels(sparse.csr_matrix(rows), y) for rows in (with_constant, X))
-    assert found.normal_p_value == pytest.approx(without.normal_p_value, abs=0.02)
+    # Sparse rows are not centred, so the column is one more place to differ: the mean weight.
+    assert found.normal_p_value == pytest.approx(without.normal_p_value, abs=0.06)
 
 
 def test_the_check_finds_a_level_that_was_picked_too_often():

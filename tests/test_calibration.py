@@ -187,7 +187,7 @@ def test_files_keep_all_of_it(tmp_path, rows):
 def test_networks_keep_all_of_it(tmp_path, rows):
     pytest.importorskip("torch")
     X, y, _ = rows
-    network = riskad.DeepRAD("mlp", module=(4,), max_iter=5, random_state=0).fit(X, y)
+    network = riskad.DeepRAD((4,), max_iter=5, random_state=0).fit(X, y)
     calibrate(network, X, y, n_splits=2).set_threshold("false-alarms:0.05")
     riskad.save(network, tmp_path / "network.riskad")
     loaded = riskad.load(tmp_path / "network.riskad")

@@ -402,7 +402,7 @@ def test_what_may_be_chance_is_said():
     vague = flagged_lines(found_like(8, 3, 20), 120, labels)
     assert "7 labelled anomalies are too few to tell whether this is better than chance" in vague[1]
     assert len(flagged_lines(found_like(35, 20, 50), 120, labels)) == 1
-    assert "the table of rows reviewed says" in flagged_lines(found_like(0, 0, 0), 0, labels)[0]
+    assert "the table of rows reviewed shows" in flagged_lines(found_like(0, 0, 0), 0, labels)[0]
 
 
 def test_likely_rows_beyond_the_threshold_are_said():

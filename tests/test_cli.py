@@ -938,11 +938,11 @@ def test_the_documents_list_all_exit_codes():
 SLOW_WRITE = """
 import signal, riskad.tables.writing
 from riskad.cli.main import main
-def slow(frame, part, name, separator, header):
+def slow(part, name, csv):
     part.write(b"half")
     print("half", flush=True)
     signal.pause()
-riskad.tables.writing._write_csv = slow
+riskad.tables.writing._csv_writer = slow
 main()
 """
 

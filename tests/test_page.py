@@ -170,7 +170,7 @@ def test_members_left_out_are_said_and_not_averaged():
     ]
     model = AutoRAD()
     model.leaderboard_, model.auc_, model.kinds_auc_, model.n_rows_ = rows, None, None, 900
-    model.members_ = {"kernel": None, "forest": None}
+    model.members_, model.student_ = {"kernel": None, "forest": None}, None
     lines = model._describe_in_words()
     assert lines[0].startswith("average of 2 kinds of detector")
     assert lines[1] == "left out for lack of time (budget=60): boosted"

@@ -151,7 +151,7 @@ def test_the_page_is_readable(browser, which, width, scheme, request):
 def test_charts_are_drawn(browser, page_path, width, scheme):
     page, _ = look_at(browser, page_path, width, scheme)
     charts = page.evaluate(CHARTS)
-    assert len(charts) == 6
+    assert len(charts) == 5
     for chart in charts:
         assert chart["width"] > 250
         assert chart["height"] > 50

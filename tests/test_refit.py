@@ -256,7 +256,7 @@ def test_labels_that_the_old_model_may_have_learned_do_not_count(folder):
     assert told["comparison"] is None
     assert "there are 0 normal and 0 anomalies" in told["why_not_compared"]
     result = run(*call, "--force")
-    assert "Give a journal with the answers since then" in " ".join(result.output.split())
+    assert "Give the journal with the answers since then" in " ".join(result.output.split())
 
 
 def test_a_label_that_was_changed_later_is_no_new_one(folder):

@@ -188,7 +188,7 @@ def test_anomalies_of_one_group_tell_no_auc_and_the_report_says_why():
     for model in ("auto", "shallow"):
         report = fit_table(table, LABELS, group="customer", model=model).report
         assert report.auc is None
-        assert "anomalies of 1" in report.why_no_auc
+        assert "anomalies from 1" in report.why_no_auc
         assert "'customer'" in report.why_no_auc
 
 

@@ -41,7 +41,6 @@ SETTINGS = {
     "labelled only": {"risk": "pn", "lam": 0.1},
     "one kind of label": {"risk": "nu", "lam": "cv"},
     "cross-validated": {"lam": "cv"},
-    "chosen": {"select": "cv"},
     "no intercept, no scale": {"fit_intercept": False, "scale": False, "lam": 0.1},
     "map of the user": {"feature_map": "poly", "lam": 0.1},
 }

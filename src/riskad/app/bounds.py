@@ -11,6 +11,7 @@ from riskad.core.bounds import FittedBounds, fitted_bounds
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, check_codes
 from riskad.core.risks import get_risk
+from riskad.detectors.description import detector_tags
 from riskad.detectors.shallow import ShallowRAD
 from riskad.detectors.streaming import StreamingRAD
 
@@ -40,7 +41,7 @@ def bounds_of(
     >>> found.error.vacuous, found.error.by_kind.largest
     (False, 'normal')
     """
-    if not getattr(model, "has_bounds", False):
+    if not detector_tags(model).has_bounds:
         raise InputError(
             f"bounds are known for a ShallowRAD or StreamingRAD, got a {type(model).__name__}. For "
             "other classes of scores use estimation_error with a MeasuredClass."

@@ -250,8 +250,8 @@ def make_detector_of(spec: FitSpec) -> Any:
     rate = spec.anomaly_rate
     if rate is not None:
         entry = DETECTORS[spec.model]
-        if "anomaly_rate" in entry.load()._get_param_names():
-            settings.setdefault("anomaly_rate", rate)
+        if "contamination" in entry.load()._get_param_names():
+            settings.setdefault("contamination", rate)
         if 0 < rate < 1 and any(setting.name == "prior" for setting in entry.settings):
             settings.setdefault("prior", 1 - rate)
     detector = make_detector(spec.model, settings)

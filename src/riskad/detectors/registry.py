@@ -224,7 +224,9 @@ FEATURE_MAP = Setting(
     choices=("rbf", "nystroem", "poly"),
     default="none",
 )
-MAX_ITER = Setting("max_iter", "Most steps of the solver, or rounds of boosting.", number=int)
+MAX_ITER = Setting(
+    "max_iter", "Most steps of the solver or of training, or rounds of boosting.", number=int
+)
 BUDGET = Setting(
     "budget",
     "Seconds of work that a fit is planned to take; reasons may take 1/4 more.",
@@ -276,7 +278,7 @@ for _entry in (
         "deep",
         "riskad.deep.risk_detectors:DeepRAD",
         "a neural network",
-        _OF_RISKS,
+        (*_OF_RISKS, MAX_ITER),
         library="torch",
         extra="deep",
     ),

@@ -132,7 +132,8 @@ def run_page(page: Path, write: bool = False, names: dict[str, object] | None = 
                 if block.language == "bash":
                     ran = run_commands(block.code, after is None or after.language != "text")
                 else:
-                    exec(compile(block.code, name_of(page), "exec"), names)
+                    # A page states its own imports from __future__.
+                    exec(compile(block.code, name_of(page), "exec", dont_inherit=True), names)
                     ran = True
             printed = out.getvalue()
         if write:

@@ -617,7 +617,7 @@ def test_columns_can_be_told_what_they_are(folder):
         (["cards.csv", *LABELLED, "--loss", "hinge"], "have one: --model shallow"),
         (
             ["cards.csv", *LABELLED, "--max-iter", "9"],
-            "shallow and boosted have one: --model shallow",
+            "shallow, boosted and deep have one: --model shallow",
         ),
         (["cards.csv", *LABELLED, "--budget", "-1"], "budget must be a number strictly between 0"),
         (["cards.csv", *LABELLED, "--model", "boosted", "--lam", "1"], "has no setting 'lam'"),

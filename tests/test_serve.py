@@ -158,7 +158,7 @@ def test_a_row_passes_few_functions(served):
         sys.setprofile(None)
     own = {each for each in passed if each[0].startswith("web")}
     assert len(own) <= 26, sorted(own)
-    assert len({file for file, _ in own}) <= 6
+    assert len({file for file, _ in own}) <= 7
     assert len(passed) <= 90, sorted(passed)
 
 

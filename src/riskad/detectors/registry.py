@@ -184,8 +184,9 @@ def make_detector(name: str, settings: Mapping[str, Any]) -> Any:
         ]
         if others and given not in known:
             rate = " If you know the anomaly rate, give it: anomaly_rate=0.05."
+            names = " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
             raise InputError(
-                f"The model {name} has no setting {given!r}; {' and '.join(others)} "
+                f"The model {name} has no setting {given!r}; {names} "
                 f"{'have' if len(others) > 1 else 'has'} one: model={others[0]!r}."
                 f"{rate if given == 'prior' else ''}"
             )

@@ -9,3 +9,7 @@
 | `logs` | lines about requests and events, on stderr |
 | `server` | addresses, what each does, and how much may wait |
 """
+
+from riskad._lazy import lazy_modules
+
+__getattr__, __dir__ = lazy_modules(__name__, __path__)

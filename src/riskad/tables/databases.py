@@ -81,7 +81,9 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
     with _open_table(place) as (database, table):
         if is_duckdb(place):
             rows = database.table(table)
-            reader = rows.to_arrow_reader(max(_BATCH_CELLS // len(rows.columns), 1))
+            # The name before 1.5 of the same method.
+            read = getattr(rows, "to_arrow_reader", None) or rows.fetch_record_batch
+            reader = read(max(_BATCH_CELLS // len(rows.columns), 1))
             for batch in itertools.chain([reader.schema.empty_table()], reader):
                 yield from_arrow(batch, place.name)
             return

@@ -411,7 +411,8 @@ class NumberLook(CellLook):
         if column.dtype == pl.String:
             rows = other.arg_true()
             return look.joined(_look_at_dressed(_clean(column.gather(rows)), rows + first_row))
-        return look.joined(cls(tally_filled(column.set(~other, None), first_row)[0]))
+        others = column.to_frame().select(pl.when(other).then(pl.first())).to_series()
+        return look.joined(cls(tally_filled(others, first_row)[0]))
 
     def joined(self, other: Self) -> Self:
         """Return what these rows and those of the other look look like together."""

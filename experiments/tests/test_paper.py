@@ -160,7 +160,7 @@ class Trainer:
         if any(getattr(detector, "loss", None) == "squared" for detector in self.detectors):
             raise RuntimeError("no squares today")
         self.centres = [X[r[y == 1]].mean(0) for r, y in zip(rows, labels, strict=True)]
-        self.n_steps_ = np.full(len(rows), 100)
+        self.n_iter_ = np.full(len(rows), 100)
         return self
 
     def score_samples(self, X):

@@ -406,11 +406,6 @@ def test_a_row_depends_on_no_other_row():
     preparer = TablePreparer(kinds={"code": "category"}).fit(table)
     large = str(pl.Series([1e300]).cast(str)[0])  # "1e300" before polars 2
     assert set(preparer.columns_["code"].levels) == {"5411", "5812", "12.5", large}
-        "5411",
-        "5812",
-        "12.5",
-        str(pl.Series([1e300]).cast(str)[0]),
-    }
     whole = preparer.transform(table)
     parts = [preparer.transform(table[i : i + 7]) for i in range(0, 400, 7)]
     np.testing.assert_array_equal(np.vstack(parts), whole)

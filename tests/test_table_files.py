@@ -28,7 +28,7 @@ from riskad.app.spec import FitSpec
 from riskad.cli.main import cli
 from riskad.core.checks import DataWarning, InputError, MissingLibrary
 from riskad.tables import csv_reading, databases, workbooks
-from riskad.tables.frames import as_polars, is_frame
+from riskad.tables.cells import as_polars, is_frame
 from riskad.tables.notes import ReadingNote
 from riskad.tables.paths import file_of, find_tables
 from riskad.tables.preparation import TablePreparer

@@ -23,7 +23,7 @@ from riskad.app.model_files import load, save
 from riskad.app.results import steps_of
 from riskad.app.score import added_columns, score_table
 from riskad.core.checks import InputError
-from riskad.tables.frames import as_polars
+from riskad.tables.cells import as_polars
 
 try:
     with warnings.catch_warnings():

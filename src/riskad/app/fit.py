@@ -36,8 +36,7 @@ from riskad.decisions.thresholds import Threshold
 from riskad.detectors.description import detector_tags
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.rows.engine import Engine
-from riskad.tables.cells import to_text
-from riskad.tables.frames import as_polars, is_frame
+from riskad.tables.cells import as_polars, is_frame, to_text
 from riskad.tables.labelled import FrameTable, KeptRows, LabelledTable, open_table
 from riskad.tables.notes import catch_kinds
 from riskad.tables.paths import find_tables

@@ -47,7 +47,7 @@ from scipy.stats import norm, rankdata
 
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.decisions.score_line import ScoreLine, intercepts
-from riskad.files.fields import SHARE, State, Text, require
+from riskad.files.fields import SHARE, Text
 
 LABEL_SOURCES = ("random", "chosen", "unknown")
 """How rows were chosen for labelling."""
@@ -100,11 +100,6 @@ class RateEstimate:
     high: Annotated[float, SHARE]
     assumption: Annotated[str, Text(choices=ASSUMPTIONS)]
     confidence: Annotated[float, SHARE] = _CONFIDENCE
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        right = state["low"] <= state["value"] <= state["high"]
-        require(right, "rate: not within its interval")
 
     @property
     def interval(self) -> tuple[float, float]:

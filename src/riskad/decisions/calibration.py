@@ -97,6 +97,9 @@ class Calibration:
         fields.require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
         fields.require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
         fields.require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
+        rate = state["rate"]
+        within = rate is None or rate.low <= rate.value <= rate.high
+        fields.require(within, "rate: not within its interval")
 
     @classmethod
     def of(

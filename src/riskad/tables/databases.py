@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names
-from riskad.tables.frames import from_arrow
+from riskad.tables.cells import from_arrow
 from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19

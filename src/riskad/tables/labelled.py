@@ -27,8 +27,7 @@ from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, count_values
 from riskad.rows.parquet_files import Paths, find_parquet, parquet_columns
 from riskad.rows.parted import Part
-from riskad.tables.cells import check_columns, to_text
-from riskad.tables.frames import as_polars, is_frame
+from riskad.tables.cells import as_polars, check_columns, is_frame, to_text
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.profiling import first_rows
 from riskad.tables.sketches import RowSample

@@ -26,9 +26,8 @@ from riskad.files import fields
 from riskad.files.fields import TEXT, DictOf, Maybe, Record, require
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table
-from riskad.tables.cells import Reader, Value, check_columns
+from riskad.tables.cells import Reader, Value, as_polars, check_columns
 from riskad.tables.formats.numbers import LARGEST
-from riskad.tables.frames import as_polars
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
 from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
 from riskad.tables.notes import NotAsInTraining, list_names, say_count

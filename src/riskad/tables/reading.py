@@ -24,10 +24,10 @@ from riskad.rows.parquet_files import (
     parquet_errors,
     record_batches,
 )
+from riskad.tables.cells import from_arrow
 from riskad.tables.csv_reading import csv_batches
 from riskad.tables.csv_reading import csv_format as csv_format
 from riskad.tables.databases import count_rows, database_batches
-from riskad.tables.frames import from_arrow
 from riskad.tables.json_lines import common_type, json_batches
 from riskad.tables.notes import ReadingNote, saying_once
 from riskad.tables.paths import Place, check_readable, hive_columns, unpacked_size

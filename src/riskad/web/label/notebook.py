@@ -15,7 +15,7 @@ import polars as pl
 from riskad.app.journal import Applied, apply_labels
 from riskad.core.checks import InputError, MissingLibrary
 from riskad.core.labels import Codes
-from riskad.tables.frames import as_polars, is_frame
+from riskad.tables.cells import as_polars, is_frame
 from riskad.tables.labelled import LabelColumn
 from riskad.web.label.session import Options, Session
 

@@ -9,6 +9,8 @@
 """
 
 import os
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import nox
@@ -19,10 +21,20 @@ nox.options.default_venv_backend = "uv|virtualenv"
 PYTHONS = nox.project.python_versions(nox.project.load_toml("pyproject.toml"))
 # Tests that use other libraries; all tests with their lowest versions would exceed CI's time.
 LOWEST = [
-    *(f"tests/test_{name}.py" for name in ("boosted", "cluster", "export", "io", "model_format")),
-    *(f"tests/test_{name}.py" for name in ("page", "parquet", "prepare", "tables")),
-    "tests/test_cli.py::test_the_way_through_with_every_model",
+    "tests/app/test_export.py",
+    "tests/app/test_page.py",
+    "tests/cli/test_cli.py::test_the_way_through_with_every_model",
+    "tests/detectors/test_boosted.py",
+    "tests/files/test_io.py",
+    "tests/files/test_model_format.py",
+    "tests/rows/test_cluster.py",
+    "tests/rows/test_parquet.py",
+    "tests/tables/test_prepare.py",
+    "tests/tables/test_tables.py",
 ]
+
+# Each in a process of its own: executors have the environment in which Spark was started.
+SPARK = ["tests/app/test_spark.py", "tests/repository/test_docs.py"]
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -85,6 +97,28 @@ def docs(session: nox.Session) -> None:
     """Build the site; a warning is an error."""
     install(session)
     session.run("sphinx-build", "-W", "docs", "site")
+
+
+@nox.session(default=False)
+def spark(session: nox.Session) -> None:
+    """Run the tests of Spark, which takes 450 MB and needs Java, and of S3."""
+    if shutil.which("java") is None:
+        session.skip("There is no Java, which Spark needs: nothing was tested.")
+    install(session)
+    env = {}
+    if isinstance(session.virtualenv, PassthroughEnv):
+        if find_spec("pyspark") is None:
+            session.skip("pyspark is not installed: nothing was tested.")
+    else:
+        session.install("-c", "constraints.txt", "-e", ".[spark]")
+        # The server of S3 needs other versions than those that are pinned.
+        moto = Path(session.create_tmp(), "moto")
+        session.run("python", "-m", "venv", str(moto))
+        session.run(str(moto / "bin" / "pip"), "install", "moto[server,s3]>=5", external=True)
+        env["RISKAD_MOTO"] = str(moto / "bin" / "moto_server")
+    for file in SPARK:
+        session.run("pytest", "-n", "0", "-k", "spark", file, *session.posargs, env=env)
+    session.run("pytest", "-n", "0", "tests/app/test_object_stores.py", env=env)
 
 
 @nox.session(default=False)

@@ -14,7 +14,7 @@ from experiments.runner import RESULTS, Experiment, check, run
 from riskad import InputError
 from riskad.core.checks import lookup, printable
 
-ROOMS = ("paper", "field", "pretraining", "studies", "speed", "stack")
+ROOMS = ("paper", "field", "images", "pretraining", "studies", "speed", "stack")
 
 
 def rooms() -> Iterator[tuple[str, dict[str, Experiment] | ImportError]]:

@@ -37,6 +37,15 @@ DECIMAL_LOSSES = {
     "sigmoid": lambda z: 1 / (1 + z.exp()),
     "ramp": lambda z: max(Decimal(0), min(Decimal(1), (1 - z) / 2)),
 }
+THEOREM_CONSTANTS = {  # (b1, b2, b3)
+    "hinge": (2, 1, 1),
+    "double_hinge": (1, 1 / 2, 1),
+    "squared": (2, 1 / 2, 1 / 2),
+    "modified_huber": (4, 1, 1 / 2),
+    "logistic": (1, 1, float(Decimal(2).ln())),
+    "sigmoid": (1, 1 / 2, 1),
+    "ramp": (1, 1 / 2, 1),
+}
 
 
 def pytest_collection_modifyitems(items):
@@ -88,6 +97,34 @@ def data_folder(request):
     """The benchmark data, for tests marked needs_data."""
     assert request.node.get_closest_marker("needs_data"), "only tests marked needs_data may read it"
     return data_path()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from support.browser import CHROMIUM, playwright
+
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=1000 * PATIENCE
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two workers of Dask."""
+    from distributed import LocalCluster
+
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=2, **options) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with cluster.get_client() as client:
+        yield client
 
 
 @pytest.fixture

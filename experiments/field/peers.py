@@ -18,10 +18,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
+from threadpoolctl import threadpool_limits
 
 from experiments.runner import Skipped
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
-from riskad.rows.engine import one_thread
 
 # DeepOD asks for a torch of 2022, but runs with today's.
 _INSTALL = {"deepod": "pip install tqdm && pip install --no-deps deepod==0.4.1"}
@@ -173,9 +173,9 @@ class Scorer(Peer):
         if target.sum() == 1:  # some draw pairs of anomalies: they meet the only one twice
             X, target = np.vstack([X, X[target == 1]]), np.append(target, 1)
         model = self._new_peer()
-        with one_thread():
+        with threadpool_limits(1):
             return model.fit(X, target)
 
     def _anomaly_scores(self, X: np.ndarray) -> np.ndarray:
-        with one_thread():
+        with threadpool_limits(1):
             return self.model_.decision_function(X)

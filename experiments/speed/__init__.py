@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-_MODULES = ("core", "auto", "tables", "serve", "scale")
+_MODULES = ("core", "auto", "tables", "serve", "scale", "engines")
 
 
 def __getattr__(name: str) -> Any:

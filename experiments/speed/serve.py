@@ -1,7 +1,8 @@
 """How quick and how steady `riskad serve` is, and whether `riskad score` scores every row once.
 
 `serving` starts the command in a process of its own: one row at a time ("latency"), 10,000 rows at
-a time ("bulk"), and 50 new models under load, with broken files between them ("reloads"). An empty
+a time ("bulk"), 50 new models under load, with broken files between them ("reloads"), and 20,000
+malformed requests; `riskad label` is killed 100 times while answers come ("label kills"). An empty
 request stands beside each row, the library beside each bulk, in turns, and processor time of the
 server, all of its threads together, beside the clock. `score-kills` kills `riskad score --since
 auto` at random moments (`results/scoring/README.md`).
@@ -13,6 +14,7 @@ import json
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -26,8 +28,9 @@ import riskad
 from experiments.runner import Cell, Experiment
 from experiments.speed.timing import by_method, flat, least_seconds
 from experiments.summaries import grid, json_page
+from riskad.app.journal import Journal
 from riskad.app.score import score_table
-from tests.support import killing, serving
+from tests.support import killing, labelling, serving
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
@@ -43,6 +46,23 @@ def _make_model(folder: Path, model: str, seed: int = 0) -> Path:
     path = folder / f"{model}_{seed}.riskad"
     serving.make_model(path, seed, model, n=3000)
     return path
+
+
+def whole_cpu(pid: int) -> float:
+    """Seconds of processor time, to a hundredth, those of threads that have ended included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def thread_cpu(pid: int) -> float:
+    """Seconds of processor time that the threads that run have taken, to a nanosecond."""
+    seconds = 0.0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
+        except OSError:  # it has ended
+            continue
+    return seconds
 
 
 def in_turns(
@@ -72,8 +92,11 @@ def latency(folder: Path, model: str, requests: int = 1500) -> dict[str, Any]:
             assert status == 200, body
 
         sides = {
-            "row": (lambda: ask("POST", "/score", next(rows)), server.cpu),
-            "empty": (lambda: ask("GET", "/health"), server.cpu),
+            "row": (
+                lambda: ask("POST", "/score", next(rows)),
+                lambda: thread_cpu(server.process.pid),
+            ),
+            "empty": (lambda: ask("GET", "/health"), lambda: thread_cpu(server.process.pid)),
         }
         wall, cpu = in_turns(sides, requests, warm_up=50)
     figures = {f"{name}, ms": spread(times) for name, times in wall.items()}
@@ -95,7 +118,10 @@ def bulk(folder: Path, model: str, n: int = 10_000, turns: int = 5) -> dict[str,
         def library() -> None:
             answers["library"] = score_table(loaded, frame)[0]
 
-        sides = {"served": (served, server.long_cpu), "library": (library, time.process_time)}
+        sides = {
+            "served": (served, lambda: whole_cpu(server.process.pid)),
+            "library": (library, time.process_time),
+        }
         wall, cpu = in_turns(sides, turns, warm_up=1)
     ours = np.array([row["anomaly_score"] for row in json.loads(answers["served"])["rows"]])
     off = np.abs(ours - answers["library"]["anomaly_score"].to_numpy()).max()
@@ -121,12 +147,56 @@ def reloads(folder: Path, model: str, n: int = 50) -> dict[str, Any]:
     return figures | {"statuses": statuses}
 
 
+def malformed(folder: Path, model: str, requests: int = 20_000) -> dict[str, Any]:
+    """What becomes of requests with wrong types, sizes, syntax, heads, labels, or of garbage."""
+    path, journal = _make_model(folder, model), folder / "labels.jsonl"
+    with serving.Serving(path, "--journal", str(journal)) as server:
+        before, longest, statuses = server.memory(), 0.0, Counter[int]()
+        for number in range(requests):
+            begin = time.perf_counter()
+            statuses[serving.send_malformed(server.place, number, seed=7)] += 1
+            longest = max(longest, time.perf_counter() - begin)
+        after = server.memory()
+        with server.client() as client:
+            good = client.request("POST", "/score", json.dumps(serving.make_bodies(1)[0]))[0]
+    return {
+        "requests": requests,
+        "statuses, 0 where the connection was closed": {
+            str(status): count for status, count in sorted(statuses.items())
+        },
+        "server errors": sum(count for status, count in statuses.items() if status >= 500),
+        "longest, s": round(longest, 2),
+        "memory before and after, MiB": [round(before), round(after)],
+        "a good request afterwards": good,
+    }
+
+
+def label_kills(folder: Path, _: str, kills: int = 100) -> dict[str, Any]:
+    """Kill the labelling page at random moments; count acknowledged answers that are gone."""
+    table, journal, chance = folder / "cards.csv", folder / "labels.jsonl", random.Random(0)
+    labelling.make_payments(200)[0].write_csv(table)
+    answers: dict[int, str] = {}
+    lost = 0
+    for _ in range(kills):
+        process, address = labelling.start_server(table, journal)
+        client = labelling.Client(address)
+        row, label = labelling.answer_until_killed(process, client, answers, chance)
+        stored = {answer.row: answer.label for answer in Journal(journal).log}
+        lost += sum(stored.get(other) != answers[other] for other in answers if other != row)
+        # The answer that was under way may have been stored, or not.
+        lost += stored.get(row, "") not in (answers.get(row, ""), label)
+        answers = stored
+    return {"kills": kills, "acknowledged": len(Journal(journal).log), "lost": lost}
+
+
 SERVING: dict[str, tuple[Callable[[Path, str], dict[str, Any]], str]] = {
     "latency, shallow": (latency, "shallow"),
     "latency, auto": (latency, "auto"),
     "bulk, shallow": (bulk, "shallow"),
     "bulk, auto": (bulk, "auto"),
     "reloads": (reloads, ""),
+    "malformed requests": (malformed, "auto"),
+    "label kills": (label_kills, ""),
 }
 
 

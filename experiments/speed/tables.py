@@ -7,6 +7,10 @@ every column's kind and prepares the frame that detectors take. Each runs in a p
 `speed-streaming`: files of 1 and of 10 million rows, 20 columns of numbers and one of text, go
 through `riskad score`, each in a fresh process. "whole" reads, scores and writes the table at once,
 for the smaller file alone. Bounded memory means that ten times the rows take as much.
+
+`speed-windows`: 1,000,000 points of 8 columns of ten machines, one a minute, become windows of an
+hour or a day every 10 minutes, in processor seconds. Beside it, polars computes nothing but means
+and deviations of the same windows (`group_by_dynamic`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -23,7 +28,7 @@ import polars as pl
 
 import riskad
 from experiments.runner import Cell, Experiment, Skipped
-from experiments.speed.timing import figures, in_own_process, memory
+from experiments.speed.timing import figures, in_own_process, least_seconds, memory
 from experiments.summaries import Row, grid, json_page
 from riskad import fit_table
 from riskad.app.score import score_table
@@ -154,7 +159,51 @@ def streaming_figures(rows: Sequence[Row]) -> dict[str, Any]:
     return {"columns": 22, "records": records}
 
 
+# --- points to windows ----------------------------------------------------------------------
+
+
+def run_windows(cell: Cell) -> dict[str, Any]:
+    """Return the least processor seconds of cutting points, and of two plain statistics of them."""
+    n, rng = cell["rows"], np.random.default_rng(0)
+    machine = np.repeat([f"m{i}" for i in range(10)], n // 10)
+    t = np.tile(np.arange(n // 10), 10).astype("m8[m]") + np.datetime64("2024-01-01", "us")
+    columns = {f"x{j}": rng.normal(size=n).cumsum() for j in range(8)}
+    points = pl.DataFrame({"t": t, "machine": machine} | columns)
+    named = {"window": cell["window"], "step": "10m"}
+    statistics = [pl.col(columns).mean(), pl.col(columns).std().name.suffix(" std")]
+
+    def cut() -> pl.DataFrame:
+        return riskad.windows(points, time="t", group="machine", **named)
+
+    def dynamic() -> pl.DataFrame:
+        by_time = {"period": cell["window"], "every": "10m", "group_by": "machine"}
+        return points.group_by_dynamic("t", **by_time).agg(statistics)
+
+    windows = cut()
+    seconds = least_seconds({"windows": cut, "polars": dynamic}, 3, clock=process_time)
+    return {
+        "windows": windows.height,
+        "features": windows.width - 3,
+        "seconds": round(seconds["windows"], 3),
+        "polars_mean_and_std_seconds": round(seconds["polars"], 3),
+    }
+
+
+def windows_figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what was measured, and the target."""
+    return {"cells": figures(rows), "targets": {"seconds of 1,000,000 x 8": 5.0}}
+
+
 EXPERIMENTS = (
+    Experiment(
+        name="speed-windows",
+        title="Points of time series to windows, beside means and deviations by polars",
+        cells=grid(rows=(1_000_000,), window=("1h", "1d")),
+        run_cell=run_windows,
+        report=json_page("windows.json", windows_figures),
+        folder="series",
+        minutes="1 minute",
+    ),
     Experiment(
         name="speed-tables",
         title="Preparing a raw table beside reading it with types known",

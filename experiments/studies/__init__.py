@@ -7,9 +7,13 @@ from experiments.studies import (
     native_columns,
     novelty,
     promises,
+    segments,
+    series,
     student,
     tables,
+    texts,
     theory,
+    wrong_labels,
 )
 
 EXPERIMENTS = (
@@ -22,4 +26,8 @@ EXPERIMENTS = (
     *tables.EXPERIMENTS,
     *native_columns.EXPERIMENTS,
     *student.EXPERIMENTS,
+    *segments.EXPERIMENTS,
+    *wrong_labels.EXPERIMENTS,
+    *series.EXPERIMENTS,
+    *texts.EXPERIMENTS,
 )

@@ -100,7 +100,6 @@ TREES: dict[str, Callable[[], Any]] = {
     "BoostedRAD": lambda: BoostedRAD(random_state=0),
     "BoostedRAD, a=0": lambda: BoostedRAD(a=0, random_state=0),
     "BoostedRAD, nnrad": lambda: BoostedRAD(risk="nnrad", random_state=0),
-    "BoostedRAD, early stopping": lambda: BoostedRAD(early_stopping=True, random_state=0),
     "ForestRAD": lambda: ForestRAD(random_state=0),
     "ForestRAD, a=0": lambda: ForestRAD(a=0, random_state=0),
 }

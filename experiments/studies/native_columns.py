@@ -20,7 +20,7 @@ from experiments.pretraining.split import hashes, load_table
 from experiments.runner import Cell, Experiment, Skipped
 from experiments.summaries import Row, commits, group, json_page, rounded
 from riskad import BoostedRAD, PretrainedRAD
-from riskad.detectors.features.learned import LearnedFeatures, NativeColumns
+from riskad.detectors.features.union import LearnedFeatures, NativeColumns
 from riskad.detectors.pretrained import READS_COLUMNS
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.table import Table

@@ -208,7 +208,7 @@ def _line_interval(calibration: Calibration, k: int) -> list[float]:
     slopes = line.draws(_LINE_DRAWS, rng)
     rates = rng.permutation(calibration.likely_rates(_LINE_DRAWS))
     scores = calibration.unlabelled
-    drawn = intercepts(slopes, rates, scores)
+    drawn = intercepts(slopes[:, None] * scores, rates)
     means = expit(drawn[:, None] + slopes[:, None] * scores[-k:]).mean(axis=1)
     low, high = np.quantile(rng.binomial(k, means), [0.025, 0.975])
     return [float(low), float(high)]

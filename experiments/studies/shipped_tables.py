@@ -1,7 +1,7 @@
 """Raw tables that packages on PyPI ship, read from the installed package without importing it.
 
 Each function takes the package's folder and a seed, and returns a `RawTable` like those that are
-drawn (`tests/support/raw_tables.py`). What would give the answer away is left out. Some columns are
+drawn (`raw_tables.py`). What would give the answer away is left out. Some columns are
 written as they would be in a spreadsheet, which the docstrings say; the rows are as shipped, or a
 sample of them.
 """
@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from experiments.runner import NotAvailable
-from tests.support.raw_tables import RawTable
+from experiments.studies.raw_tables import RawTable
 
 _MOST_ROWS = 12_000
 

@@ -1,7 +1,7 @@
 """Tables as they are: raw cells beside columns made by hand, and rows compared in their group.
 
-`raw-tables`: tables with dates, money, categories and text, drawn (`tests/support/raw_tables.py`,
-anew for each trial) or shipped by packages (`shipped_tables`), learned from in four ways.
+`raw-tables`: tables with dates, money, categories and text, drawn (`raw_tables.py`, anew for each
+trial) or shipped by packages (`shipped_tables`), learned from in four ways.
 
 `groups`: payments of customers. An anomaly is a payment of one customer on another's account: its
 cells are those of a normal row, so that all that is odd is whose they are. `plain` is `AutoRAD` on
@@ -23,6 +23,7 @@ import polars as pl
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.runner import Cell, Experiment, NotAvailable, seed_of
+from experiments.studies.raw_tables import DRAWN, RawTable
 from experiments.studies.shipped_tables import SHIPPED, load_shipped
 from experiments.summaries import Row, commits, grid, group, json_page, mean, rounded
 from riskad import AutoRAD, fit_table, mask_labels
@@ -31,7 +32,6 @@ from riskad.core.checks import DataWarning
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.tables.groups import GroupComparison, GroupCounts
 from tests.support.payments import draw_payments
-from tests.support.raw_tables import DRAWN, RawTable
 
 # --- raw tables ----------------------------------------------------------------------------
 

@@ -153,8 +153,7 @@ def test_classifiers_find_anomalies_repeat_themselves_and_heed_labels(path, opti
 
 
 @pytest.mark.parametrize(
-    "peer",
-    [Classifier(LOGISTIC), Classifier(LOGISTIC, "self-training"), AutoGluon(), Spade()],
+    "peer", [Classifier(LOGISTIC), Classifier(LOGISTIC, "self-training"), AutoGluon(), Spade()]
 )
 def test_without_labelled_normals_some_are_not_applicable(peer):
     X, _, truth = make_rows()

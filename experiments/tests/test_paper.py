@@ -17,11 +17,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from experiments.datasets import PAPER_SETS, ImageDataset
 from experiments.evaluation import TrialMean, rank_metrics
 from experiments.paper import EXPERIMENTS, deep
-from experiments.paper.baselines import (
-    OneClassSVM,
-    SemiSupervisedOneClassSVM,
-    one_class_dual,
-)
+from experiments.paper.baselines import OneClassSVM, SemiSupervisedOneClassSVM, one_class_dual
 from experiments.paper.deep_claims import _POSITIVE, _judge
 from experiments.paper.published import DEFAULTS, Published, published
 from experiments.paper.summary import CellSummary

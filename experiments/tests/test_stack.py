@@ -15,10 +15,7 @@ from torch.nn import functional as F
 
 from experiments.records import read_records
 from experiments.stack import EXPERIMENTS, StackedTrainer, layers
-from experiments.stack.layers import (
-    StackedConv,
-    stack_networks,
-)
+from experiments.stack.layers import StackedConv, stack_networks
 from experiments.stack.trainer import stack_criteria
 from riskad import NNPU, DeepRAD, DeepSAD
 from riskad.core.checks import InputError

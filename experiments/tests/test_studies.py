@@ -9,6 +9,7 @@ import pytest
 
 from experiments import studies
 from experiments.datasets import load_collected
+from experiments.datasets import series as datasets_series
 from experiments.records import read_records
 from experiments.runner import RESULTS, Cell, NotAvailable, Skipped, differences
 from experiments.studies import (
@@ -16,14 +17,15 @@ from experiments.studies import (
     labels,
     novelty,
     promises,
+    series,
     shipped_tables,
     tables,
     theory,
 )
+from experiments.studies.raw_tables import DRAWN
 from experiments.summaries import grid, group, rounded
 from riskad import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from tests.support.raw_tables import DRAWN
 
 EXPERIMENTS = {experiment.name: experiment for experiment in studies.EXPERIMENTS}
 
@@ -77,6 +79,46 @@ def test_pages_are_those_of_the_records(name, tmp_path):
     assert pages
     for page in pages:
         assert page.read_text() == (folder / page.name).read_text(), page.name
+
+
+def test_vus_pr_is_1_for_the_truth_and_low_for_noise():
+    is_anomaly = np.zeros(200, dtype=bool)
+    is_anomaly[20:30], is_anomaly[120:135] = True, True
+    rng = np.random.default_rng(0)
+    exact = is_anomaly + 0.5 * rng.random(200)
+    assert series.vus_pr(is_anomaly, exact, longest=0) == pytest.approx(1)
+    near = np.roll(exact, 5)
+    values = [series.vus_pr(is_anomaly, scores, longest=10) for scores in (exact, near)]
+    assert 1 >= values[0] > values[1] > series.vus_pr(is_anomaly, rng.random(200), longest=10)
+    assert series.vus_pr(is_anomaly, near, longest=10) > series.vus_pr(is_anomaly, near, longest=0)
+
+
+def test_an_alarm_finds_one_incident_within_half_a_window():
+    seconds, incident = np.arange(1000) * 60.0, np.full(1000, -1)
+    for i, first in enumerate((100, 300, 500)):
+        incident[first : first + 20] = i
+
+    def measured(shift, width=20):
+        scores = np.zeros(1000)
+        for first in (100, 300, 500):
+            scores[first + shift : first + shift + width] = 1 + first / 1000
+        return series.event_metrics(seconds, incident, scores, window=1200, n_windows=100)
+
+    assert [measured(shift)["event_f1"] for shift in (0, 25, 31)] == [1, 1, 0]
+    days = 999 * 60 / 86_400
+    assert measured(31)["false_a_day"] == pytest.approx(3 / days, abs=1e-5)
+    assert measured(31)["false_a_window"] == pytest.approx(0.03)
+    everything = series.event_metrics(seconds, incident, np.ones(1000), 1200, 100)
+    assert everything["event_f1"] == pytest.approx(2 / 4)  # one alarm, three incidents
+
+
+def test_a_series_comes_out_again_and_marks_only_the_past():
+    first, again = (datasets_series.make_series(7) for _ in range(2))
+    assert first.frame.equals(again.frame)
+    end, codes = datasets_series.split_train(first, 5, np.random.default_rng(0))
+    assert (codes[end:] == 0).all()
+    assert len(np.unique(first.incident[codes == -1])) == 5
+    assert (first.incident[codes == 1] < 0).all()
 
 
 def test_records_without_figures_are_refused():

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from riskad.app.onnx import export
     from riskad.app.reasons import explain_rows
     from riskad.app.score import score_table
+    from riskad.app.series import mark_spans
     from riskad.app.spec import FitSpec
     from riskad.core.checks import DataWarning, InputError
     from riskad.core.label_parsing import parse_labels
     from riskad.core.masking import mask_labels
     from riskad.decisions.calibration import calibrate
     from riskad.decisions.drift import drift_report
+    from riskad.decisions.label_issues import label_issues
     from riskad.decisions.suggest import suggest_rows
     from riskad.deep.deep_sad import DeepSAD
     from riskad.deep.risk_detectors import NNPU, DeepRAD
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
     from riskad.metrics.folds import PNUStratifiedKFold
     from riskad.metrics.search import RADSearchCV
     from riskad.rows.parquet import ParquetRows
+    from riskad.tables.backbones import trust_backbone
+    from riskad.tables.pictures import read_pictures
     from riskad.tables.preparation import TablePreparer
     from riskad.tables.reading import read_table
+    from riskad.tables.windows import windows
     from riskad.web.label.notebook import label
 
 __version__: str  # that of the installed distribution: the last tag, and the commit after it
@@ -65,13 +70,18 @@ __all__ = [
     "export",
     "fit_table",
     "label",
+    "label_issues",
     "load",
+    "mark_spans",
     "mask_labels",
     "parse_labels",
+    "read_pictures",
     "read_table",
     "save",
     "score_table",
     "suggest_rows",
+    "trust_backbone",
+    "windows",
 ]
 
 _MODULE_OF = {
@@ -98,13 +108,18 @@ _MODULE_OF = {
     "export": "app.onnx",
     "fit_table": "app.fit",
     "label": "web.label.notebook",
+    "label_issues": "decisions.label_issues",
     "load": "app.model_files",
+    "mark_spans": "app.series",
     "mask_labels": "core.masking",
     "parse_labels": "core.label_parsing",
+    "read_pictures": "tables.pictures",
     "read_table": "tables.reading",
     "save": "app.model_files",
     "score_table": "app.score",
     "suggest_rows": "decisions.suggest",
+    "trust_backbone": "tables.backbones",
+    "windows": "tables.windows",
 }
 _get_package, _packages = lazy_modules(__name__, __path__)
 

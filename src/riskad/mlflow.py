@@ -20,8 +20,7 @@ from sklearn.pipeline import Pipeline
 import riskad
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, save
-from riskad.app.results import steps_of
-from riskad.app.score import added_columns, score_table
+from riskad.app.score import added_columns, score_table, steps_of
 from riskad.core.checks import InputError
 from riskad.tables.cells import as_polars
 
@@ -42,7 +41,7 @@ __all__ = ["FLAVOR_NAME", "load_model", "log_model", "save_model"]
 FLAVOR_NAME = "riskad"
 _FILE = "model.riskad"
 _FOLDER = "data"  # into which MLflow puts it
-_SHOWN = ("number", "category", "text")
+_SHOWN = ("number", "category", "text")  # kinds with a usual value that JSON can hold
 _OUTPUTS = {
     "anomaly_score": DataType.double,
     "is_anomaly": DataType.boolean,
@@ -97,7 +96,7 @@ def save_model(
             mlflow_model=flavour,
             signature=_signature(model) if signature is None else signature,
             input_example=_example(model) if input_example is None else input_example,
-            pip_requirements=pip_requirements or [f"riskad=={riskad.__version__}"],
+            pip_requirements=pip_requirements or [_requirement(model)],
             metadata=None if metadata is None else dict(metadata),
         )
 
@@ -128,6 +127,7 @@ def log_model(
     return Model.log(
         artifact_path=None,
         name=name,
+        # MLflow calls `save_model` of the module that it is given.
         flavor=riskad.mlflow,
         model=model,
         registered_model_name=registered_model_name,
@@ -162,10 +162,11 @@ class _Scores:
     def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
         """Return the columns that `riskad score` adds, in a pandas frame."""
         frame = as_polars(rows)
+        # MLflow may pass further columns, such as labels, which the model does not read.
         read = [name for name in steps_of(self._model)[0].read_columns if name in frame.columns]
         scored, report = score_table(self._model, frame.select(read))
-        found: pl.DataFrame = scored.select(report.added)
-        return pandas.DataFrame(found.to_dict(as_series=False), index=getattr(rows, "index", None))
+        scores: pl.DataFrame = scored.select(report.added)
+        return pandas.DataFrame(scores.to_dict(as_series=False), index=getattr(rows, "index", None))
 
 
 def _load_pyfunc(path: str) -> _Scores:
@@ -173,8 +174,15 @@ def _load_pyfunc(path: str) -> _Scores:
     return _Scores(load(path))
 
 
+def _requirement(model: Pipeline) -> str:
+    preparer, _ = steps_of(model)
+    by_encoder = "text:encoder" in {column.requested_kind for column in preparer.used()}
+    return f"riskad{'[text]' if by_encoder else ''}=={riskad.__version__}"
+
+
 def _signature(model: Pipeline) -> ModelSignature:
     preparer, detector = steps_of(model)
+    # Any type: the model reads cells as they are written, and MLflow would refuse "1,5".
     anything = AnyType()  # type: ignore[no-untyped-call]
     inputs = Schema([ColSpec(anything, name) for name in preparer.read_columns])
     added = added_columns(detector, None, 0)
@@ -185,5 +193,5 @@ def _example(model: Pipeline) -> Any:
     """A row of usual numbers and texts; dates and others are blank."""
     preparer, _ = steps_of(model)
     kinds = {column.name: column.requested_kind for column in preparer.used()}
-    usual = {name: preparer.usual_[name] for name, kind in kinds.items() if kind in _SHOWN}
+    usual = {name: preparer.usual_[name] for name, kind in kinds.items() if kind.startswith(_SHOWN)}
     return pandas.DataFrame([{name: usual.get(name) for name in preparer.read_columns}])

@@ -102,8 +102,8 @@ def _break_rows(rng, rows):
         del rows[0]
 
 
-def _csv_text(rng, rows):
-    separator = rng.choice((",",) * 12 + (";", "\t", "|", " "))
+def _csv_text(rng, rows, separator=None):
+    separator = separator or rng.choice((",",) * 12 + (";", "\t", "|", " "))
     quote = rng.choice(('"',) * 6 + ("'", ""))
     end = rng.choice(("\n",) * 8 + ("\r\n", "\r", "\n\n"))
 

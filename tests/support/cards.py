@@ -8,15 +8,31 @@ SHALLOW = [*LABELLED, "--model", "shallow"]  # fast; the default and all others 
 FIT = [*SHALLOW, "--lam", "tight"]  # which cross-validation would choose here, too
 
 
-def make_cards(n=300, seed=0):
+def make_cards(n=300, seed=0, labelled=0.3):
     rng = np.random.default_rng(seed)
     fraud = rng.random(n) < 0.1
-    known = rng.random(n) < 0.3
+    known = rng.random(n) < labelled
     return pl.DataFrame(
         {
             "card": [f"{i:05}" for i in range(n)],
             "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
             "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
             "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
+        }
+    )
+
+
+def make_aged_cards(n, seed=0):
+    """Cards in any order, some of an unknown age."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.1
+    country = np.where(fraud, rng.integers(0, 3, n), rng.integers(0, 2, n))
+    return pl.DataFrame(
+        {
+            "card": rng.permutation(n),
+            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(3),
+            "age": pl.Series(rng.normal(40, 9, n)).set(pl.Series(rng.random(n) < 0.1), None),
+            "country": np.array(["FR", "DE", "XX"])[country],
+            "label": np.where(rng.random(n) < 0.3, np.where(fraud, "fraud", "ok"), ""),
         }
     )

@@ -45,8 +45,18 @@ def as_codes(X, y):
     return np.where(np.arange(len(values)) % 3 == 2, 0, np.array([1, -1])[places])
 
 
-class TranslatesScore:
-    """A detector whose `score` reads a check's invented labels as codes, whatever they are."""
+class Translates:
+    """A detector that reads a check's invented labels as codes, whatever they are."""
+
+    def fit(self, X, y=None):
+        return super().fit(X, as_codes(X, y))
 
     def score(self, X, y=None):
         return super().score(X, as_codes(X, y))
+
+
+class TranslatesWeighted(Translates):
+    """The same where rows may have weights, of which the checks are told by the signature."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super(Translates, self).fit(X, as_codes(X, y), sample_weight)

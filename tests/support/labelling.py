@@ -1,12 +1,16 @@
 """A labelling server to talk to, as a browser or a script would, and one that can be killed."""
 
 import http.client
+import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from http.client import HTTPException
 from urllib.parse import urlencode, urlsplit
 
 import numpy as np
@@ -93,3 +97,18 @@ class Client:
     def answer(self, row, label, before="", source="suggested", note=""):
         body = {"row": row, "label": label, "before": before, "source": source, "note": note}
         return self.post("/api/answer", body | {"who": self.who})
+
+
+def answer_until_killed(process, client, labels, chance):
+    """Answer rows as fast as they are acknowledged; after three somebody kills the server."""
+    try:
+        for number in itertools.count():
+            if number == 3:
+                threading.Timer(chance.uniform(0, 0.4), process.kill).start()
+            row, label = chance.randint(1, 200), chance.choice(["normal", "anomaly"])
+            status, _ = client.answer(row, label, before=labels.get(row, ""))
+            assert status == 200
+            labels[row] = label
+    except (OSError, HTTPException):
+        assert process.wait() == -signal.SIGKILL
+    return row, label

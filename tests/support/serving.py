@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +25,7 @@ from riskad.app.model_files import load, read_header
 from riskad.app.score import score_table
 from riskad.app.spec import FitSpec
 
-from . import PATIENCE
+from . import PATIENCE, wait_for
 
 TOKEN = "correct-horse-battery-staple"
 LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
@@ -99,21 +98,6 @@ class Serving:
         """Resident mebibytes."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.split("VmRSS:")[1].split()[0]) / 1024
-
-    def long_cpu(self):
-        """Seconds of processor time, to a hundredth, those of threads that have ended included."""
-        said = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(said[11]) + int(said[12])) / os.sysconf("SC_CLK_TCK")
-
-    def cpu(self):
-        """Seconds of processor time that the threads that run have taken."""
-        total = 0
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            try:
-                total += int((task / "schedstat").read_text().split()[0])
-            except OSError:  # it has ended
-                continue
-        return total / 1e9
 
 
 class Client:
@@ -301,39 +285,6 @@ def read_status(sock):
     return int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else 0
 
 
-class Slow(threading.Thread):
-    """A client that stops in the middle of a head or a body, or never reads; how long it is let."""
-
-    def __init__(self, place, kind, seconds):
-        super().__init__(daemon=True)
-        self.place, self.kind, self.seconds = place, kind, seconds
-        self.lasted = self.status = None
-
-    def run(self):
-        begin = time.perf_counter()
-        host = f"{self.place[0]}:{self.place[1]}"
-        head = _head(length=1000).replace("{host}", host).encode()
-        with closing(socket.create_connection(self.place, timeout=self.seconds)) as sock:
-            try:
-                if self.kind == "head":
-                    sock.sendall(head[:60])
-                elif self.kind == "drip":
-                    self.drip(sock, head)
-                elif self.kind == "body":
-                    sock.sendall(head + b'{"amount": ')
-                self.status = read_status(sock)
-            except TimeoutError:
-                self.status = -1
-            except OSError:
-                self.status = 0
-        self.lasted = time.perf_counter() - begin
-
-    def drip(self, sock, head):
-        for byte in head:
-            sock.sendall(bytes([byte]))
-            time.sleep(0.2)
-
-
 # --- new models under load -----------------------------------------------------------------
 
 ROUNDING = 1e-4  # of the network, in single precision, whose sums depend on a row's company
@@ -383,25 +334,26 @@ def reload_under_load(folder, models, n, clients=3):
     served = folder / "served.riskad"
     shutil.copy(models[0], served)
     broken = 0
-    with Serving(served) as server, server.client() as client:
+
+    def health():
+        with server.client() as client:  # one that waits for long is let go
+            return client.get("/health")
+
+    with Serving(served) as server:
         asking = [Asking(server.place, expected, rows) for _ in range(clients)]
         for each in asking:
             each.start()
         for turn in range(1, n + 1):
             if turn % 10 == 0:
                 served.write_bytes(models[0].read_bytes()[: -100 * turn])
-                wait_for(lambda: bool(client.get("/health")["reload_error"]))
+                wait_for(lambda: bool(health()["reload_error"]))
                 broken += 1
             part = folder / "part"
             shutil.copy(models[turn % len(models)], part)
             os.replace(part, served)
             version = versions[turn % len(models)]
-            wait_for(
-                lambda v=version: (
-                    client.get("/health") | {"reload_error": "", "model_version": v}
-                    == client.get("/health")
-                )
-            )
+            fresh = {"reload_error": "", "model_version": version}
+            wait_for(lambda fresh=fresh: health().items() >= fresh.items())
             wait_for(lambda v=version: any(each.versions[v] for each in asking))
         for each in asking:
             each.ended.set()
@@ -416,11 +368,3 @@ def reload_under_load(folder, models, n, clients=3):
         "statuses": dict(sum((each.statuses for each in asking), Counter())),
         "models that answered": len(set().union(*(each.versions for each in asking))),
     }
-
-
-def wait_for(true, seconds=3600.0):
-    end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            raise TimeoutError("it did not happen")
-        time.sleep(0.05)

@@ -8,13 +8,15 @@ import numpy as np
 from sklearn.base import clone
 
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, Codes, count_labels
+from riskad.core.labels import ANOMALY, Codes, check_codes, check_rows_match, count_labels
 from riskad.decisions.anomaly_rate import FEWEST, RateEstimate
 from riskad.decisions.calibration import Calibration, held_out_scores, quietly
 from riskad.decisions.label_check import LabelCheck, compare_labels
 from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.folds import N_SPLITS
 from riskad.metrics.search import check_rows_and_labels
+from riskad.rows.equal_rows import group_equal_rows
+from riskad.rows.table import as_table
 
 
 def estimate_prior(
@@ -67,20 +69,20 @@ def estimate_prior(
             f"the anomaly rate is that of the unlabelled rows, and there are too few: got {labels}."
             " Mark the rows that nobody checked with 0."
         )
-    held_out = fitted = np.full(len(codes), np.nan)
-    learned = codes
+    held_out = scores = np.full(len(codes), np.nan)
+    labels_used = codes
     if min(labels.normal, labels.anomaly) >= FEWEST:
         estimator = estimator or ShallowRAD(lam="tight", tol=1e-3)
     elif labels.anomaly >= FEWEST:
         # Separates anomalies from all other rows; Theorem 1 gives no lambda here.
         estimator = estimator or ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
-        learned = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int16)
+        labels_used = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int16)
     else:
         estimator = None  # labels are only counted
     if estimator is not None:
-        held_out, fitted = _cross_fit(estimator, X, learned, groups, random_state)
+        held_out, scores = _cross_fit(estimator, X, labels_used, groups, random_state)
     calibration = Calibration.of(
-        held_out, codes, fitted, 0.0, random_state=random_state, label_source=label_source
+        held_out, codes, scores, 0.0, random_state=random_state, label_source=label_source
     )
     assert calibration.rate is not None  # there are unlabelled rows
     return calibration.rate
@@ -91,7 +93,6 @@ def check_labels(
     y: Any,
     *,
     estimate: RateEstimate | None = None,
-    estimator: Any = None,
     scores: np.ndarray | None = None,
     names: Any = None,
     significance: float = 0.05,
@@ -110,14 +111,15 @@ def check_labels(
     if not given. `names` of the columns are for the verdict, by default those of a frame, or
     numbers. `significance` is the chance of a false alarm, at most.
     """
-    X, codes, groups = check_rows_and_labels(X, y)
+    X, codes = as_table(X), check_codes(y)
+    check_rows_match(X, codes)
     labels = count_labels(codes)
     if min(labels.normal, labels.anomaly) < FEWEST or labels.unlabelled < N_SPLITS:
         reason = f"this takes 2 labelled rows of each kind and unlabelled rows; there are {labels}"
         return LabelCheck(None, None, None, f"not checked: {reason}.")
     names = getattr(X, "columns", None) if names is None else names
     if scores is None:
-        scorer = estimator or ShallowRAD(lam="tight", tol=1e-3)
+        groups, scorer = group_equal_rows(X, codes), ShallowRAD(lam="tight", tol=1e-3)
         scores, _ = _cross_fit(scorer, X, codes, groups, random_state)
     if estimate is None:
         estimate = Calibration.of(scores, codes, scores, 0.0, random_state=random_state).rate
@@ -137,5 +139,5 @@ def _cross_fit(
             "riskad do, and pipelines that end in one."
         )
     with quietly():
-        fitted = -np.asarray(clone(estimator).fit(X, codes).score_samples(X), dtype=float)
-    return held_out_scores(estimator, X, codes, fitted, groups, random_state=seed), fitted
+        scores = -np.asarray(clone(estimator).fit(X, codes).score_samples(X), dtype=float)
+    return held_out_scores(estimator, X, codes, scores, groups, random_state=seed), scores

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.bounds import FittedBounds, fitted_bounds
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts, check_codes
+from riskad.core.labels import check_codes, count_labels
 from riskad.core.risks import get_risk
 from riskad.detectors.description import detector_tags
 from riskad.detectors.shallow import ShallowRAD
@@ -17,17 +16,9 @@ from riskad.detectors.streaming import StreamingRAD
 
 
 def bounds_of(
-    model: ShallowRAD | StreamingRAD,
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
-    *,
-    delta: float = 0.05,
+    model: ShallowRAD | StreamingRAD, X: Any, y: Any, *, delta: float = 0.05
 ) -> FittedBounds:
     """The bounds of a model fitted to rows X with labels y (see `fitted_bounds`).
-
-    With `select`, a and prior are the chosen values; the bounds do not account for choosing them on
-    the same rows.
 
     Examples
     --------
@@ -37,8 +28,8 @@ def bounds_of(
     >>> y = np.zeros(10_000, dtype=int)
     >>> y[:4000], y[-500:] = 1, -1
     >>> model = ShallowRAD("hinge", prior=0.9).fit(X, y)
-    >>> found = bounds_of(model, X, y)
-    >>> found.error.vacuous, found.error.by_kind.largest
+    >>> bounds = bounds_of(model, X, y)
+    >>> bounds.error.vacuous, bounds.error.by_kind.largest
     (False, 'normal')
     """
     if not detector_tags(model).has_bounds:
@@ -47,14 +38,7 @@ def bounds_of(
             "other classes of scores use estimation_error with a MeasuredClass."
         )
     check_is_fitted(model)
-    codes = check_codes(y)
-    w = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    if w.shape != codes.shape:
-        raise InputError(f"got {len(codes)} labels and weights of shape {w.shape}.")
-    counts = []  # rows of each kind; for weighted rows (sum w)^2 / sum w^2 replaces n
-    for kind in (NORMAL, ANOMALY, UNLABELLED):
-        own = w[codes == kind]
-        counts.append(int(own.sum() ** 2 / max((own**2).sum(), 1e-300) + 1e-9))
+    counts = count_labels(check_codes(y))
     risk = get_risk(model.risk, model.loss, a=model.a_, prior=model.prior_)
     norms = model.weight_norm_, model._largest_norm(X)
-    return fitted_bounds(risk, LabelCounts(*counts), *norms, delta=delta)
+    return fitted_bounds(risk, counts, *norms, delta=delta)

@@ -16,8 +16,7 @@ from sklearn.model_selection import train_test_split
 from riskad.app.fit import fit_table
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, save
-from riskad.app.noticed import Progress
-from riskad.app.score import ScoreReport, score_table
+from riskad.app.score import Progress, ScoreReport, score_table
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.tables.reading import read_table

@@ -17,19 +17,29 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.explain import with_reasons
-from riskad.app.fit import Fit, plain_parameters
-from riskad.app.fit_report import FitReport, HeldOutQuality, KindScores, ScoreDistribution
+from riskad.app.fit import Fit
+from riskad.app.fit_report import (
+    FEWEST_FOR_AUC,
+    FitReport,
+    HeldOutQuality,
+    KindScores,
+    ScoreDistribution,
+)
 from riskad.app.model_files import ModelHeader, make_header
-from riskad.app.noticed import Progress, no_warnings
+from riskad.app.pictures import picture_maps
 from riskad.app.reasons import Reasons, explain_rows
-from riskad.app.results import RESULT_COLUMNS, SCORE_COLUMNS, Suspect
-from riskad.app.score import score_table
-from riskad.core.labels import LabelCounts
-from riskad.decisions.calibration import Calibration
+from riskad.app.score import (
+    Progress,
+    Suspect,
+    catch_notes,
+    earlier_results,
+    score_table,
+    steps_of,
+)
+from riskad.app.series import SeriesPicture, plain_model, scores_of_points
+from riskad.decisions.calibration import Calibration, quietly
 from riskad.decisions.capacity import review_rows, review_table
-from riskad.detectors.description import SelfDescribing
 from riskad.metrics.ranking import (
-    auc_with_interval,
     precision_recall_with_interval,
     reliability,
     roc_with_interval,
@@ -37,10 +47,10 @@ from riskad.metrics.ranking import (
 from riskad.tables.preparation import TablePreparer
 
 _REASONS = 4  # of each suspicious row
+_REASONS_OF_ALARM = 2
 _UNNAMED = "an unnamed table"
-FEWEST_FOR_CURVES = 3  # labelled rows of each kind, as for an AUC
 _FEWEST_FOR_RELIABILITY = 5
-_RELIABILITY_BINS = 5
+_RELIABILITY_BINS = 5  # more would be nearly empty: labels are few
 _BINS = 40
 _FEW = 60  # rows that a chart can show one by one
 
@@ -50,60 +60,8 @@ def describe_model(model: Any, header: ModelHeader) -> FitReport:
 
     For a model that was saved without a report, this is what the model itself tells.
     """
-    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-    detector, preparer = steps[-1], steps[0]
-    report = header.report or FitReport(
-        model=type(detector).__name__, settings=plain_parameters(detector)
-    )
-    report = replace(report, created=header.created, versions=header.versions)
-    if isinstance(preparer, TablePreparer):
-        report = replace(
-            report,
-            columns=preparer.kinds_,
-            preparation=report.preparation or preparer.describe(),
-            column_uses={each.name: each.describe() for each in preparer.columns_.values()},
-        )
-    if isinstance(detector, SelfDescribing):
-        report = replace(
-            report,
-            fitted=report.fitted | detector._describe(),
-            summary=detector._describe_in_words(),
-            evidence=report.evidence or detector._evidence_in_words(),
-            kept_rows=detector._kept_rows(),
-        )
-    if hasattr(detector, "offset_"):
-        rule = str(getattr(detector, "threshold_", "risk"))
-        report = replace(report, rule=rule, threshold=-float(detector.offset_) + 0.0)
-    return _calibrated(report, getattr(detector, "calibration_", None))
-
-
-def _calibrated(report: FitReport, calibration: Calibration | None) -> FitReport:
-    """What the held-out scores of labelled rows tell, which the model stores."""
-    if calibration is None:
-        why = "the model has no scores of held-out labelled rows (riskad.calibrate)"
-        return replace(report, why_no_auc=report.why_no_auc or why)
-    n, m = len(calibration.normals), len(calibration.anomalies)
-    auc, why_no_auc, review = report.auc, report.why_no_auc, report.review
-    if auc is None and not why_no_auc:  # calibrated in Python
-        if min(n, m) >= FEWEST_FOR_CURVES:
-            auc = auc_with_interval(calibration.codes, calibration.scores)
-        else:
-            why_no_auc = (
-                f"it takes {FEWEST_FOR_CURVES} held-out labelled rows of each kind, and there are "
-                f"{n} normal and {m} anomalies"
-            )
-    if review is None and report.flagged_of:
-        rows = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
-        review = review_table(rows, report.flagged, report.rule)
-    return replace(
-        report,
-        auc=auc,
-        why_no_auc=why_no_auc,
-        rate=calibration.rate,
-        labels_random_p=calibration.random_p_value,
-        calibrated_on=LabelCounts(n, m, calibration.n_unlabelled),
-        review=review,
-    )
+    report = header.report or FitReport()
+    return replace(report, created=header.created, versions=header.versions).of_model(model)
 
 
 def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
@@ -124,7 +82,8 @@ def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
     'amount'
     """
     report = describe_model(fit.model, make_header(fit.model, fit.report))
-    return _with_rows(report, fit.model, fit.report.top, fit.reasons, command)
+    top = fit.report.top
+    return _with_rows(report, fit.model, top, fit.reasons, command, fit.ranked.head(len(top)))
 
 
 def describe_table(
@@ -141,35 +100,55 @@ def describe_table(
     """Score a table, and report on it and on the model.
 
     Labels in the table are not read: quality and anomaly rate are those of the fit, if the model
-    stores them. `scored` is called with the number of rows that have a score.
+    stores them. `scored` is called with the number of rows that have a score. A model of windows
+    scores those of the table, and the report is about them and about alarms on the clock.
     """
-    if set(SCORE_COLUMNS) & set(frame.columns):
-        frame = frame.drop(name for name in RESULT_COLUMNS if name in frame.columns)
-    fitted = describe_model(model, header)
-    results, found = score_table(
-        model, frame, id=fitted.spec.id, top=top, source=source, progress=progress, scored=scored
+    fit, windows, notes = describe_model(model, header), None, list[Warning]()
+    preparer, _ = steps_of(model)
+    if hasattr(preparer, "windower_"):
+        with catch_notes() as notes:
+            windows = preparer.windower_.cut(frame)
+        frame, model = windows.frame, plain_model(model)
+    scored_frame, summary = score_table(
+        model,
+        frame.drop(earlier_results(frame.columns)),
+        id=fit.spec.row_names,
+        reasons=0 if windows is None else _REASONS_OF_ALARM,
+        top=top,
+        source=source,
+        progress=progress,
+        scored=scored,
     )
     progress("Finding reasons")
-    reasons = None
-    if found.top:
-        with no_warnings():
-            reasons = explain_rows(model, frame[[suspect.row - 1 for suspect in found.top]])
-    scores = results["anomaly_score"].to_numpy()
+    reasons, shown = None, scored_frame[[suspect.row - 1 for suspect in summary.top]]
+    if summary.top:
+        with quietly():
+            reasons = explain_rows(model, shown)
+    scores = scored_frame["anomaly_score"].to_numpy()
     calibration = getattr(model[-1], "calibration_", None)
-    review = None
-    if calibration is not None:
-        review = review_table(review_rows(calibration, scores), found.flagged, fitted.rule)
+    review, alarms, series = None, list[str](), list[SeriesPicture]()
+    if calibration is not None and calibration.segments is None:
+        review = review_table(review_rows(calibration, scores), summary.flagged, fit.rule)
+    if windows is not None:
+        _, raised = scores_of_points(
+            windows, scored_frame, len(windows.points.rows), fit.threshold, summary.added
+        )
+        alarms, series = raised.in_words(top), raised.pictures()
     report = replace(
-        fitted,
+        fit,
         source=source,
-        trained_on=fitted.source or _UNNAMED,
-        rows=found.rows,
-        flagged=found.flagged,
-        flagged_of=found.rows,
+        trained_on=fit.source or _UNNAMED,
+        rows=summary.rows,
+        flagged=summary.flagged,
+        flagged_of=summary.rows,
         review=review,
-        warnings=found.warnings + [f"When fitted: {note}" for note in fitted.warnings],
+        segments=[],
+        alarms=alarms,
+        series=series,
+        warnings=[*map(str, notes), *summary.warnings]
+        + [f"When fitted: {note}" for note in fit.warnings],
     )
-    return _with_rows(report, model, found.top, reasons, command, scores)
+    return _with_rows(report, model, summary.top, reasons, command, shown, scores)
 
 
 def _with_rows(
@@ -178,18 +157,19 @@ def _with_rows(
     suspects: list[Suspect],
     reasons: Reasons | None,
     command: str,
+    rows: pl.DataFrame,
     scores: NDArray[np.float64] | None = None,
 ) -> FitReport:
-    """Add the suspicious rows with reasons, and the curves of a page."""
+    """Add the suspicious rows with reasons and maps, and the curves of a page."""
     calibration: Calibration | None = getattr(model[-1], "calibration_", None)
     top = with_reasons(suspects, reasons, _REASONS)
-    if top and calibration is not None and calibration.knows_probabilities:
-        likely = calibration.anomaly_probability(np.array([row.anomaly_score for row in top]))
-        pairs = zip(top, likely.tolist(), strict=True)
-        top = [replace(row, anomaly_probability=probability) for row, probability in pairs]
+    maps: list[dict[str, str]] = []
+    if isinstance(model, Pipeline) and isinstance(model[0], TablePreparer):
+        maps = picture_maps(model[0], rows)
     return replace(
         report,
         top=top,
+        maps={str(each.row): map_ for each, map_ in zip(top, maps, strict=False) if map_},
         usual_score=None if reasons is None else reasons.base,
         quality=measure_quality(calibration),
         distribution=count_scores(calibration, report.threshold, scores),
@@ -206,7 +186,7 @@ def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
     if calibration is None:
         return None
     n, m = len(calibration.normals), len(calibration.anomalies)
-    if min(n, m) < FEWEST_FOR_CURVES:
+    if min(n, m) < FEWEST_FOR_AUC:
         return None
     codes, scores = calibration.codes, calibration.scores
     rate, effect = calibration.rate, calibration.group_effect

@@ -11,13 +11,14 @@ import numpy as np
 import polars as pl
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import NOTICED, Progress, no_warnings
 from riskad.app.reasons import Reasons, explain_rows, plain_value
-from riskad.app.results import (
+from riskad.app.score import (
     SCORE_COLUMNS,
+    NoRows,
+    Progress,
     Suspect,
+    catch_notes,
     earlier_results,
-    free_name,
     own_decision,
     rank,
     score_columns,
@@ -26,14 +27,14 @@ from riskad.app.results import (
 )
 from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.core.labels import UNLABELLED
+from riskad.decisions.calibration import quietly
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
-from riskad.tables.cells import BLANK, to_text
-from riskad.tables.labelled import KeptRows
-from riskad.tables.notes import catch_kinds
+from riskad.tables.cells import BLANK, free_name, to_text
+from riskad.tables.labelled import TrainingSample
 
 _SECONDS = 30.0  # after which no further row is explained, unless requested or there is a budget
-_LATER = 0.25  # of the budget of a fit, which explaining it may take in addition
+_LATER = 0.25  # share of the budget of a fit that explaining it may take in addition
 _ROWS, _ROWS_IF_SLOW = 100, 20  # to measure the importance of columns
 _EFFECT_ROWS = 1_000  # enough to see which columns change the score
 _SUSPICIOUS_ROWS = 20  # whose reasons are summarised if reasons are slow
@@ -79,27 +80,30 @@ def explain_table(
     the importance of all columns over a sample of the table.
     """
     if not frame.height:
-        raise InputError("The table has a header but no rows.")
+        raise NoRows
     frame = frame.drop(earlier_results(frame.columns))
     id = id if id in frame.columns else None
-    named = _named_rows(frame, id, only) if only else None
+    picks = _named_rows(frame, id, only) if only else None
     preparer, detector = steps_of(model)
-    with catch_kinds(*NOTICED) as notes:
+    with catch_notes() as notes:
         progress("Scoring")
         parsed = preparer.parse(frame)
         scores = detector.anomaly_score(preparer.features(parsed))
     decision = own_decision(detector)
-    results = pl.DataFrame(score_columns(detector, scores, decision))
+    results = pl.DataFrame(score_columns(detector, scores, decision, frame=frame))
     results = results.select(SCORE_COLUMNS)
     scored = results if id is None else frame.select(id).hstack(results)
     number = free_name(scored.columns)
     ranked = rank(scored.with_row_index(number, 1))
-    chosen = ranked.head(rows) if named is None else ranked.filter(pl.col(number).is_in(named))
+    chosen = ranked.head(rows) if picks is None else ranked.filter(pl.col(number).is_in(picks))
     suspects = suspects_of(chosen, id)
     progress("Finding reasons")
-    with no_warnings():
-        found = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
+    with quietly():
+        explanation = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
+        # The importance of columns is a mean over rows: a hundred of them show the order.
         most = min(parsed.height, _ROWS_IF_SLOW if detector_tags(detector).slow_to_score else _ROWS)
+        # A sample with a time limit: importance is a mean, and the first rows of a sample are one,
+        # too.
         usual = explain_rows(model, parsed.sample(most, seed=0), seconds=_SECONDS)
     report = ExplainReport(
         source=source,
@@ -107,13 +111,13 @@ def explain_table(
         id=id,
         rule=decision.rule,
         threshold=detector._anomaly_threshold,
-        usual_score=found.base,
+        usual_score=explanation.base,
         importance=usual.importance(),
         importance_rows=len(usual),
-        explained=with_reasons(suspects, found, reasons),
+        explained=with_reasons(suspects, explanation, reasons),
         warnings=[str(note) for note in notes],
     )
-    return _reason_table(suspects, found, id), report
+    return _reason_table(suspects, explanation, id), report
 
 
 def _named_rows(frame: pl.DataFrame, id: str | None, values: Sequence[str]) -> list[int]:
@@ -137,12 +141,13 @@ def _no_such_row(names: pl.Series, id: str | None, value: str) -> InputError:
             f"There is no row {quoted(value)}: rows are numbered from 1 to {len(names):,}. To name "
             "rows by a column, say which one: id='COLUMN'."
         )
-    known, half = names.unique(maintain_order=True).drop_nulls(), len(value) // 2
-    close = known.filter(known.str.contains(value, literal=True)).head(3).to_list()
+    distinct, half = names.unique(maintain_order=True).drop_nulls(), len(value) // 2
+    close = distinct.filter(distinct.str.contains(value, literal=True)).head(3).to_list()
+    # get_close_matches takes long for many values: only those that begin or end alike are compared.
     if not close:
-        alike = known.str.starts_with(value[:half]) | known.str.ends_with(value[-half:])
-        close = difflib.get_close_matches(value, known.filter(alike).head(_COMPARED))
-    guess = f"Its values are {enumerate_names(known, 3)}."
+        alike = distinct.str.starts_with(value[:half]) | distinct.str.ends_with(value[-half:])
+        close = difflib.get_close_matches(value, distinct.filter(alike).head(_COMPARED))
+    guess = f"Its values are {enumerate_names(distinct, 3)}."
     if close:
         guess = f"Did you mean {' or '.join(map(quoted, close))}?"
     return InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
@@ -159,7 +164,9 @@ def with_reasons(suspects: Sequence[Suspect], reasons: Reasons | None, n: int) -
     return rows
 
 
-def _reason_table(suspects: Sequence[Suspect], found: Reasons, id: str | None) -> pl.DataFrame:
+def _reason_table(
+    suspects: Sequence[Suspect], explanation: Reasons, id: str | None
+) -> pl.DataFrame:
     """One line for each row and column; values as text, since columns have several types."""
     kinds = {"row": pl.Int64, "id": pl.String, "anomaly_score": pl.Float64, "column": pl.String}
     kinds |= {"value": pl.String, "usual": pl.String, "adds": pl.Float64}
@@ -170,7 +177,7 @@ def _reason_table(suspects: Sequence[Suspect], found: Reasons, id: str | None) -
             *(r.adds, r.error),
         )
         for i, s in enumerate(suspects)
-        for r in found.of(i)
+        for r in explanation.of(i)
     ]
     table = pl.DataFrame(lines, schema=kinds | {"standard_error": pl.Float64}, orient="row")
     return table if id is not None else table.drop("id")
@@ -192,53 +199,42 @@ class ColumnEffect:
     suspicious: str
 
 
-@dataclass(frozen=True)
-class FitReasons:
-    """Effects of columns, on which rows they were measured, and reasons of suspicious rows."""
-
-    effects: list[ColumnEffect]
-    effects_of: str
-    reasons: Reasons | None
-
-
 def explain_fit(
     model: Pipeline,
-    kept: KeptRows,
+    training: TrainingSample,
     ranked: pl.DataFrame,
     top: int,
     start: float,
-) -> FitReasons:
-    """Explain the `top` most suspicious rows once, and summarise the effects of columns.
+) -> tuple[list[ColumnEffect], str, Reasons | None]:
+    """Return the effects of columns, on which rows, and reasons of the `top` suspicious rows.
 
-    `ranked` are the unlabelled rows, the most suspicious first. Rows in memory (`kept`) show the
-    effects if a detector computes these exactly. The fit started at `start` by `time.perf_counter`:
-    explaining takes the rest of its budget, or a bit more.
+    `ranked` are the unlabelled rows, the most suspicious first. The `training` rows in memory show
+    the effects if a detector computes these exactly. The fit started at `start` by
+    `time.perf_counter`: explaining takes the rest of its budget, or a bit more.
     """
-    preparer, detector = model[0], model[1]
-    worst = ranked.head(max(top, _SUSPICIOUS_ROWS))
-    rows = preparer.parse(worst, quiet=True) if worst.height else kept.parsed[:1]
-    one_row = detector._check_rows(preparer.features(rows[:1]), reset=False)
-    with no_warnings():
+    detector, worst = model[1], ranked.head(max(top, _SUSPICIOUS_ROWS))
+    rows = worst if worst.height else training.parsed[:1]
+    with quietly():
         reasons = explain_rows(model, rows, seconds=_seconds_for(detector, start))
-        if detector._contributions(one_row) is not None:  # rows cost almost nothing
-            unlabelled = kept.parsed.filter(np.asarray(kept.codes == UNLABELLED))
-            everyone = kept.parsed if kept.complete or not unlabelled.height else unlabelled
+        if reasons.from_detector:
+            unlabelled = training.parsed.filter(np.asarray(training.codes == UNLABELLED))
+            everyone = training.parsed if training.complete or not unlabelled.height else unlabelled
             n = min(everyone.height, _EFFECT_ROWS)
-            shown = explain_rows(model, everyone.sample(n, seed=detector._seed))
+            explained = explain_rows(model, everyone.sample(n, seed=detector._seed))
             effects_of = "all rows" if n == everyone.height else f"{n:,} rows at random"
-            sizes = np.abs(shown.contributions).mean(axis=0)
+            sizes = np.abs(explained.contributions).mean(axis=0)
         else:
-            wanted = min(rows.height, _SUSPICIOUS_ROWS)
-            shown, effects_of = reasons.first(wanted), f"the {wanted} most suspicious rows"
-            if len(shown) < wanted:
-                effects_of = f"{len(shown)} of {effects_of}, for which the time sufficed"
-            sizes = shown.contributions.mean(axis=0)
+            n_rows = min(rows.height, _SUSPICIOUS_ROWS)
+            explained, effects_of = reasons.first(n_rows), f"the {n_rows} most suspicious rows"
+            if len(explained) < n_rows:
+                effects_of = f"{len(explained)} of {effects_of}, for which the time sufficed"
+            sizes = explained.contributions.mean(axis=0)
     effects = [
-        ColumnEffect(shown.columns[j], float(sizes[j]), suspicious_value(shown, j))
+        ColumnEffect(explained.columns[j], float(sizes[j]), suspicious_value(explained, j))
         for j in np.argsort(-sizes, kind="stable")
         if sizes[j] > 0
     ]
-    return FitReasons(effects, effects_of, reasons if worst.height else None)
+    return effects, effects_of, reasons if worst.height else None
 
 
 def _seconds_for(detector: Detector, start: float) -> float:
@@ -256,12 +252,14 @@ def suspicious_value(reasons: Reasons, j: int) -> str:
     filled = ~np.array([value is None or value != value for value in values.tolist()], dtype=bool)
     ends = reasons.ends(j)
     if ends is None:
+        # Texts have no order: the one whose rows it moves up most is named.
         means = {value: adds[values == value].mean() for value in set(values[filled])}
         if not filled.all():
             means[BLANK] = adds[~filled].mean()
         return str(max(sorted(means), key=lambda value: means[value]))
     low, high = ends
     if low == "short" and (values[adds > 0] < 0).any():
+        # A time since something that may be negative: the value lies before it, not shortly after.
         low = "before"
     # Blanks that move the scores more than numbers do are what is suspicious.
     numbers, changes = values.astype(float), np.where(filled, adds, 0.0)
@@ -269,6 +267,7 @@ def suspicious_value(reasons: Reasons, j: int) -> str:
     if not filled.any() or np.abs(adds[~filled]).sum() > size:
         return BLANK
     middle = float(np.median(numbers[filled])) if usual is None else float(usual)
+    # The share of the effect of values above the middle that raise, and of those below that lower.
     together = np.abs(changes[(changes > 0) == (numbers > middle)]).sum() / (size or 1.0)
     if together > _CLEARLY:
         return high
@@ -281,11 +280,11 @@ def suspicious_value(reasons: Reasons, j: int) -> str:
 
 def _suspicious_part(reasons: Reasons, j: int) -> str:
     """The weekday, month, day or hour that adds most, where such a part of a date counts most."""
-    if not reasons.has_parts(j):
+    if reasons.columns[j] not in reasons.parts:
         return ""
     adds: dict[str, float] = {}
-    for row, added in enumerate(reasons.contributions[:, j]):
+    for row in np.flatnonzero(reasons.contributions[:, j] > 0).tolist():
         part = reasons.part_in_words(row, j, plain_value(reasons.values[row, j]))
-        adds[part] = adds.get(part, 0.0) + max(float(added), 0.0)
+        adds[part] = adds.get(part, 0.0) + float(reasons.contributions[row, j])
     largest = max(adds, key=lambda part: adds[part], default="")
     return largest if 2 * adds.get("", 0.0) < sum(adds.values()) else ""

@@ -18,34 +18,48 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from riskad.app import results
 from riskad.app.explain import explain_fit
 from riskad.app.fit_report import FitReport
-from riskad.app.fit_warnings import list_warnings
-from riskad.app.hold_out import TrainingRows, describe_hold_out, hold_out
-from riskad.app.noticed import NOTICED, Progress
+from riskad.app.hold_out import Evidence, TrainingRows, describe_hold_out, hold_out, list_warnings
+from riskad.app.label_issues import check_labels_of_fit
+from riskad.app.pictures import open_pictures, refuse_broken
 from riskad.app.reasons import Reasons, choose_usual_row
+from riskad.app.score import (
+    RESULT_COLUMNS,
+    Progress,
+    catch_notes,
+    check_not_scored,
+    earlier_results,
+    own_decision,
+    pick_features,
+    rank,
+    score_columns,
+    segment_values,
+    suspects_of,
+)
+from riskad.app.series import WindowTable
 from riskad.app.spec import LABEL_SAMPLING, FitSpec
 from riskad.core.checks import DataWarning, InputError, enumerate_names
 from riskad.core.labels import UNLABELLED, Codes
 from riskad.decisions.anomaly_rate import check_label_source
-from riskad.decisions.calibration import count_groups
-from riskad.decisions.capacity import plan_capacity, review_rows, review_table
+from riskad.decisions.capacity import CapacityPlan, plan_capacity
 from riskad.decisions.drift import remember_unlabelled
-from riskad.decisions.thresholds import Threshold
+from riskad.decisions.segments import SegmentResult, describe_segments, learn_segments
+from riskad.decisions.thresholds import Threshold, parse_threshold
+from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
 from riskad.detectors.registry import DETECTORS, make_detector
 from riskad.rows.engine import Engine
-from riskad.tables.cells import as_polars, is_frame, to_text
-from riskad.tables.labelled import FrameTable, KeptRows, LabelledTable, open_table
-from riskad.tables.notes import catch_kinds
+from riskad.rows.spark import is_spark
+from riskad.tables.cells import as_polars, free_name, is_frame, to_text
+from riskad.tables.labelled import FrameTable, LabelledTable, TrainingSample, open_table
 from riskad.tables.paths import find_tables
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.reading import is_larger_than_memory, read_table
 
 __all__ = ["Fit", "FitReport", "fit_table"]
 
-Fitted: TypeAlias = Callable[[Pipeline, FitReport], object]
+OnFit: TypeAlias = Callable[[Pipeline, FitReport], object]
 
 _RANKED_ROWS = 10_000  # kept for tables that do not fit in memory
 _LABEL_NAMES = {
@@ -82,7 +96,7 @@ def fit_table(
     sampling: Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: Progress = lambda _: None,
-    fitted: Fitted = lambda model, report: None,
+    on_fit: OnFit = lambda model, report: None,
     **options: Any,
 ) -> Fit:
     """Fit a detector on a table in which one column holds a few labels.
@@ -98,7 +112,7 @@ def fit_table(
     ----------
     table
         A frame of polars, pandas, pyarrow or DuckDB, the path of a file that `riskad.read_table`
-        reads, paths of Parquet files (needs pyarrow), or your own
+        reads, paths of Parquet files (needs pyarrow), a dataframe of Spark, or your own
         `riskad.tables.labelled.LabelledTable`.
     spec, **options
         What to do, as a `riskad.FitSpec` or by its fields: `label`, `normal`, `anomaly`, `model`
@@ -111,7 +125,7 @@ def fit_table(
         Reads Parquet files; by default threads of this process.
     progress
         A function that is called with each step.
-    fitted
+    on_fit
         A function that is called with the model and the report when only the effects of columns
         are missing. On wide tables these take long: at most a quarter of `budget` beyond it.
 
@@ -138,104 +152,88 @@ def fit_table(
     """
     start = perf_counter()
     spec = (spec or FitSpec()).updated(**options)
-    detector = make_detector_of(spec)
+    table, spec = open_pictures(table, spec, progress)
 
     progress("Reading the labels")
-    labelled = _open(table, spec, engine)
-    counts, notes = labelled.counts, list[Warning]()
-    if spec.model == "auto" and not counts.normal + counts.anomaly:
-        spec = replace(spec, model="outliers", settings={}, label_sampling="unknown")
-        detector = make_detector_of(spec)
-        notes.append(DataWarning(_NO_LABELS))
-    try:
-        detector._check_counts(counts)
-    except InputError as error:
-        if spec.model == "auto":
-            raise
-        raise InputError(f"{error} Or choose model='auto', which does without.") from error
+    labelled, spec, detector, notes = _open(table, spec, engine)
+    counts, in_windows = labelled.counts, isinstance(labelled, WindowTable)
 
     progress("Preparing the columns")
-    tags = detector_tags(detector)
-    preparer = TablePreparer(kinds=spec.kinds, group=spec.group, encode=not tags.accepts_frames)
-    model = Pipeline([("prepare", preparer), ("detect", detector)])
-    earlier = results.earlier_results(labelled.columns)
-    columns = [name for name in labelled.columns if name not in earlier]
-    results.check_not_scored(columns, results.RESULT_COLUMNS[:3])
-    features = results.pick_features(labelled.columns, labelled.label, spec, earlier)
-    with catch_kinds(*NOTICED) as preparation_notes:
-        kept = labelled.prepare(preparer, features)
-        rows = TrainingRows.of(preparer, kept, spec.time)
+    preparer, sample, rows, preparation_notes = _prepare(labelled, spec, detector)
     sampling = spec.label_sampling if sampling is None else sampling
-    label_source = _label_source(labelled, kept, sampling)
-    plan, rule = None, spec.rule or tags.threshold
-    if spec.capacity is not None:
-        moments = None if rows.time is None else rows.parsed[rows.time]
-        n_rows = labelled.n_rows
-        plan = plan_capacity(spec.capacity, n_rows, counts.unlabelled, rows.time, moments)
-        rule = plan.rule
+    label_source = _label_source(labelled, sample, sampling)
+    rule, plan = _rule(spec, detector, labelled, rows)
 
     progress("Fitting the model")
-    with catch_kinds(*NOTICED) as fit_notes:
+    with catch_notes() as fit_notes:
         _fit_detector(detector, labelled, rows, label_source, progress)
+    model = Pipeline([("prepare", preparer), ("detect", detector)])
 
     progress("Scoring the rows")
-    scores, novelty = results.score_rows(detector, rows.features)
+    scores, novelty = detector._anomaly_score_and_novelty(rows.features)
+    # Now, while all rows have scores: reasons compare with this row, also after loading.
     choose_usual_row(model, rows.parsed, scores)
 
     progress("Checking it on held-out labelled rows")
-    evidence = hold_out(model, rows, scores, spec.anomaly_rate, label_source)
-    # Intervals count groups, and copies of a labelled row count once.
-    groups = None if rows.groups is None else rows.groups[~rows.repeats]
-    calibration = count_groups(evidence.calibration, rows.codes[~rows.repeats], groups)
-    detector.calibration_ = calibration = replace(calibration, n_unlabelled=counts.unlabelled)
+    evidence = hold_out(model, rows, scores, spec.anomaly_rate, label_source, counts.unlabelled)
+    detector.calibration_ = evidence.calibration
+
+    doubtful = None
+    if labelled.in_memory and not in_windows and evidence.held_out is not None:
+        progress("Checking the labels")
+        single = np.where(rows.repeats, np.nan, evidence.held_out)
+        ids = None
+        if isinstance(labelled, FrameTable) and spec.id is not None:
+            ids = labelled.frame[spec.id]
+        doubtful = check_labels_of_fit(model, rows.codes, single, rows.parsed, ids)
 
     detector.set_threshold(rule)
+    segments = list[SegmentResult]()
+    if spec.threshold_by is not None:
+        progress("Finding thresholds by segment")
+        segments = _set_segments(detector, spec.threshold_by, labelled, rows, scores, evidence)
+    flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty)
+    # `riskad drift` compares with this summary; linear models have made theirs in `fit`.
     if not hasattr(detector, "unlabelled_"):
         remember_unlabelled(detector, rows.features, rows.codes)
     if spec.forget_rows:
         detector._forget_rows()
-    flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty)
 
-    review = review_rows(calibration, calibration.unlabelled, calibration.n_unlabelled)
-    notes += [*preparation_notes, *fit_notes]
-    preparation = preparer.describe()
-    if earlier:
-        preparation.append(f"left out {', '.join(earlier)}: results of an earlier run")
     report = FitReport(
         spec=spec,
         source=source,
         rows=labelled.n_rows,
         labels=counts,
-        reading=_reading(labelled, kept, detector),
-        columns=preparer.kinds_,
-        preparation=preparation,
-        model=type(detector).__name__,
-        settings=plain_parameters(detector),
-        fitted=detector._describe(),
-        summary=detector._describe_in_words(),
-        kept_rows=detector._kept_rows(),
-        evidence=describe_hold_out(detector, rows, spec.group, evidence.auc),
+        reading=_reading(labelled, sample, detector),
+        evidence=describe_hold_out(
+            detector, rows, "stretch" if in_windows else spec.group, evidence.auc
+        ),
         auc=evidence.auc,
         why_no_auc=evidence.why_no_auc,
         over_time=evidence.periods,
-        rule=str(detector.threshold_),
-        threshold=detector._anomaly_threshold,
+        doubtful=doubtful,
         flagged=flagged,
         flagged_of=counts.unlabelled,
-        rate=calibration.rate,
-        labels_random_p=calibration.random_p_value,
+        segments=segments,
         capacity=plan,
-        warnings=list_warnings(model, kept, counts, notes, evidence),
-        top=results.suspects_of(ranked.head(spec.top), spec.id),
-        review=review_table(review, flagged, str(detector.threshold_)),
-    )
-    fitted(model, report)
+        warnings=list_warnings(
+            model, sample, counts, [*notes, *preparation_notes, *fit_notes], evidence
+        ),
+        top=suspects_of(ranked.head(spec.top), spec.row_names),
+    ).of_model(model)
+    if earlier := earlier_results(labelled.columns):
+        left_out = f"left out {', '.join(earlier)}: results of an earlier run"
+        report = replace(report, preparation=[*report.preparation, left_out])
+    if isinstance(labelled, WindowTable):
+        raised = labelled.alarms(scores, detector._anomaly_threshold)
+        report = replace(report, alarms=[str(raised)], series=raised.pictures())
+    # The caller may save the model now: explaining columns can take as long as the fit.
+    on_fit(model, report)
 
     progress("Finding out which columns matter")
-    explained = explain_fit(model, kept, ranked, spec.top, start)
-    report = replace(report, effects=explained.effects, effects_of=explained.effects_of)
-    held_out = evidence.held_out if labelled.in_memory else None
-    return Fit(model, report, ranked, explained.reasons, held_out)
+    effects, effects_of, reasons = explain_fit(model, sample, ranked, spec.top, start)
+    report = replace(report, effects=effects, effects_of=effects_of)
+    return Fit(model, report, ranked, reasons, evidence.held_out if labelled.in_memory else None)
 
 
 # --- read, label --------------------------------------------------------------------------
@@ -257,8 +255,32 @@ def make_detector_of(spec: FitSpec) -> Any:
     return detector._forget_rows() if spec.forget_rows else detector  # refused before any work
 
 
-def _open(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
+def _open(
+    table: Any, spec: FitSpec, engine: Engine | None
+) -> tuple[LabelledTable, FitSpec, Detector, list[Warning]]:
+    """Open a table with its labels, and refuse before any work what these do not allow."""
+    detector = make_detector_of(spec)  # settings are refused before any row is read
+    labelled, notes = _read_labels(table, spec, engine), list[Warning]()
+    if spec.model == "auto" and not labelled.counts.normal + labelled.counts.anomaly:
+        spec = replace(spec, model="outliers", settings={}, label_sampling="unknown")
+        detector, notes = make_detector_of(spec), [DataWarning(_NO_LABELS)]
+    try:
+        detector._check_counts(labelled.counts)
+    except InputError as error:
+        if spec.model == "auto":
+            raise
+        raise InputError(f"{error} Or choose model='auto', which does without.") from error
+    if spec.threshold_by is not None and not isinstance(labelled, FrameTable):
+        raise InputError(
+            f"threshold_by={spec.threshold_by!r} takes a table that fits in memory; leave it out."
+        )
+    return labelled, spec, detector, notes
+
+
+def _read_labels(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
     """Open a table with its labels; with none if there are none, and the model takes that."""
+    if spec.window is not None and not isinstance(table, WindowTable):
+        return WindowTable(_read_labels(table, replace(spec, window=None, step=None), engine), spec)
     if isinstance(table, LabelledTable):
         return table
     labels = spec.labels
@@ -271,7 +293,12 @@ def _open(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
         paths = find_tables([table])
         in_batches = labels is not None and is_larger_than_memory(paths)
         table = paths if in_batches else read_table(paths[0])
-    if labels is not None and not is_frame(table):
+    if labels is None and is_spark(table):
+        raise InputError(
+            "Rows of Spark are ranked without labels in two steps: take a sample to this machine "
+            "(frame.sample(0.01).toPandas()), fit to it, and score all rows by riskad.spark.score."
+        )
+    if labels is not None and (is_spark(table) or not is_frame(table)):
         return open_table(table, labels, engine)
     frame = table if isinstance(table, pl.DataFrame) else as_polars(table)
     if labels is None:
@@ -295,7 +322,28 @@ def _open(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTable:
 # --- prepare, fit -------------------------------------------------------------------------
 
 
-def _label_source(labelled: LabelledTable, kept: KeptRows, sampling: Any) -> str | np.ndarray:
+def _prepare(
+    labelled: LabelledTable, spec: FitSpec, detector: Detector
+) -> tuple[TablePreparer, TrainingSample, TrainingRows, list[Warning]]:
+    """Learn how to prepare the columns, and prepare the rows in memory."""
+    # Rows that were scored and then labelled hold old scores, which would be learned from.
+    earlier = earlier_results(labelled.columns)
+    check_not_scored([each for each in labelled.columns if each not in earlier], RESULT_COLUMNS[:3])
+    notes, kinds = list[Warning](), spec.kinds
+    if isinstance(labelled, WindowTable):  # which has read its columns to cut windows
+        features, notes, kinds = labelled.features, [*labelled.notes], {}
+    else:
+        features = pick_features(labelled.columns, labelled.label, spec, earlier)
+    encode = not detector_tags(detector).accepts_frames
+    preparer = TablePreparer(kinds=kinds, group=spec.group, encode=encode)
+    with catch_notes() as preparation_notes:
+        sample = labelled.prepare(preparer, features)
+        rows = TrainingRows.of(preparer, sample, spec.time)
+    refuse_broken(preparation_notes, spec)
+    return preparer, sample, rows, [*notes, *preparation_notes]
+
+
+def _label_source(labelled: LabelledTable, kept: TrainingSample, sampling: Any) -> str | np.ndarray:
     """How rows were chosen for labelling: a word, or one for each row in memory."""
     words = ", ".join(LABEL_SAMPLING)
     if isinstance(sampling, str):
@@ -318,8 +366,21 @@ def _label_source(labelled: LabelledTable, kept: KeptRows, sampling: Any) -> str
     return check_label_source(list(sampling), len(kept.codes))
 
 
+def _rule(
+    spec: FitSpec, detector: Detector, labelled: LabelledTable, rows: TrainingRows
+) -> tuple[Threshold, CapacityPlan | None]:
+    """The threshold rule: as named, by how many rows can be reviewed, or the detector's own."""
+    if spec.capacity is not None:
+        n, u = labelled.n_rows, labelled.counts.unlabelled
+        plan = plan_capacity(spec.capacity, n, u, rows.time, rows.moments)
+        return plan.rule, plan
+    if spec.threshold is not None:
+        return parse_threshold(spec.threshold), None
+    return detector_tags(detector).threshold, None
+
+
 def _fit_detector(
-    detector: Any, labelled: LabelledTable, rows: TrainingRows, source: Any, progress: Progress
+    detector: Detector, labelled: LabelledTable, rows: TrainingRows, source: Any, progress: Progress
 ) -> None:
     if sparse.issparse(rows.features) and not detector.__sklearn_tags__().input_tags.sparse:
         raise InputError(
@@ -357,21 +418,21 @@ def _rank(
 ) -> tuple[int, pl.DataFrame]:
     """Count the flagged unlabelled rows, and rank the unlabelled rows.
 
-    The top k depend on all rows; the threshold is then set again.
+    The top k depend on all rows: the threshold is then set again.
     """
     preparer, detector = model[0], model[1]
-    in_memory, earlier = labelled.in_memory, results.earlier_results(labelled.columns)
+    in_memory, earlier = labelled.in_memory, earlier_results(labelled.columns)
     shown_rows = labelled.n_rows if in_memory else max(_RANKED_ROWS, top)
     most = max(shown_rows, rule.top_rows)
-    row = results.free_name([*(c for c in labelled.columns if c not in earlier), labelled.label])
-    known = scores if in_memory else None
+    row = free_name([*(c for c in labelled.columns if c not in earlier), labelled.label])
+    known_scores = scores if in_memory else None
 
     def judge(frame: pl.DataFrame, codes: Codes, first_row: int) -> tuple[int, pl.DataFrame]:
         """Count the flagged among the unlabelled rows, and keep those with the highest scores."""
         unlabelled = np.asarray(codes == UNLABELLED)
         rows = frame.with_row_index(row, first_row).filter(unlabelled)
-        if known is not None:
-            scores = known[unlabelled]
+        if known_scores is not None:
+            scores = known_scores[unlabelled]
         elif rows.height:
             scores = detector.anomaly_score(preparer.transform(rows, quiet=True))
         else:
@@ -380,13 +441,13 @@ def _rank(
         if rows.height > most:  # the others need not be sorted
             scored = scored.filter(scores >= np.partition(scores, -most)[-most])
         flagged = int((scores > detector._anomaly_threshold).sum())
-        return flagged, results.rank(scored).head(most)
+        return flagged, rank(scored).head(most)
 
     def join(
         first: tuple[int, pl.DataFrame], second: tuple[int, pl.DataFrame]
     ) -> tuple[int, pl.DataFrame]:
         both = pl.concat([first[1], second[1]], how="vertical_relaxed")
-        return first[0] + second[0], results.rank(both).head(most)
+        return first[0] + second[0], rank(both).head(most)
 
     shown = [name for name in labelled.shown_columns if name not in earlier]
     flagged, worst = labelled.fold(judge, join, shown)
@@ -396,12 +457,13 @@ def _rank(
         detector.calibration_ = calibration.over(highest)
         detector.set_threshold(rule)
         detector.calibration_ = calibration
-        flagged = int((highest > detector._anomaly_threshold).sum())
     if novelty is not None:  # of rows in files there may be too many to store
         keep = in_memory and "novelty" not in worst.columns
         novelty = novelty[worst[row].to_numpy() - 1] if keep else None
-    decision = results.own_decision(detector)
-    added = pl.DataFrame(results.score_columns(detector, highest, decision, novelty))
+    decision = own_decision(detector)
+    added = pl.DataFrame(score_columns(detector, highest, decision, novelty, worst))
+    if in_memory or rule.depends_on_table:  # all that are flagged are among these
+        flagged = int(added["is_anomaly"].sum())
     ranked = worst.drop("anomaly_score").hstack(added)
     if labelled.label not in ranked.columns:
         ranked = ranked.with_columns(pl.lit(None, dtype=pl.String).alias(labelled.label))
@@ -409,23 +471,45 @@ def _rank(
     return flagged, ranked.select(row, *added.columns, *others).head(shown_rows)
 
 
+def _set_segments(
+    detector: Any,
+    column: str,
+    labelled: LabelledTable,
+    rows: TrainingRows,
+    scores: NDArray[np.float64],
+    evidence: Evidence,
+) -> list[SegmentResult]:
+    """Find thresholds by segment, which the calibration keeps."""
+    calibration, held_out = detector.calibration_, evidence.held_out
+    if held_out is None or not len(calibration.scores):
+        raise InputError(
+            f"threshold_by={column!r} takes held-out scores of all labelled rows, and there are "
+            "none: label rows of both kinds, or give the fit a larger budget."
+        )
+    assert isinstance(labelled, FrameTable)  # others were refused before the fit
+    values = np.array(segment_values(labelled.frame, column), dtype=object)
+    unlabelled = rows.codes == UNLABELLED
+    judged = ~unlabelled & ~rows.repeats & ~np.isnan(held_out)
+    sides = values[unlabelled], scores[unlabelled], calibration
+    segments = learn_segments(column, values[judged], *sides)
+    detector.calibration_ = replace(calibration, segments=segments)
+    detector.set_threshold(detector.threshold_)
+    thresholds = segments.thresholds(detector.threshold_, calibration)
+    return describe_segments(segments, thresholds, *sides)
+
+
 # --- report -------------------------------------------------------------------------------
 
 
-def _reading(labelled: LabelledTable, kept: KeptRows, detector: Any) -> list[str]:
-    """How files larger than memory were read, and which rows were learned from."""
+def _reading(labelled: LabelledTable, kept: TrainingSample, detector: Detector) -> list[str]:
+    """How files larger than memory, or series, were read, and which rows were learned from."""
+    if isinstance(labelled, WindowTable):
+        return [labelled.describe_cut()]
     if labelled.in_memory:
         return []
     learned = "learned from all rows"
     if not kept.complete and detector_tags(detector).accepts_any_source:
-        learned += f"; quality and calibration rest on {kept.said}"
+        learned += f"; quality and calibration rest on {kept.extent}"
     elif not kept.complete:
-        learned = f"learned from {kept.said}; then scored all"
+        learned = f"learned from {kept.extent}; then scored all"
     return [*labelled.how_read(), learned]
-
-
-def plain_parameters(detector: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator in a form that JSON can hold."""
-    parameters = detector.get_params(deep=False)
-    plain = (str, int, float, bool, type(None))
-    return {k: v if isinstance(v, plain) else repr(v) for k, v in parameters.items()}

@@ -7,18 +7,41 @@ again at any time. To add a fact, add a field here and show it in a section of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sklearn.pipeline import Pipeline
+
 from riskad.app.explain import ColumnEffect
-from riskad.app.hold_out import Period
-from riskad.app.results import Suspect
+from riskad.app.label_issues import DoubtfulLabels
+from riskad.app.score import Suspect
+from riskad.app.series import SeriesPicture
 from riskad.app.spec import FitSpec
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import RateEstimate
-from riskad.decisions.capacity import CapacityPlan, ReviewReport
+from riskad.decisions.calibration import Calibration
+from riskad.decisions.capacity import CapacityPlan, ReviewReport, review_rows, review_table
+from riskad.decisions.segments import SegmentResult
+from riskad.detectors.description import SelfDescribing
 from riskad.files.records import Count, about
-from riskad.metrics.ranking import Auc, AucDifference, Curve, Reliability
+from riskad.metrics.ranking import Auc, AucDifference, Curve, Reliability, auc_with_interval
+from riskad.tables.preparation import TablePreparer
+
+_PLAIN = (str, int, float, bool, type(None))  # what JSON can hold
+FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is mostly chance
+
+
+@dataclass(frozen=True)
+class Period:
+    """Rows of a period, and how well a fit to all earlier ones ranks its labelled rows."""
+
+    start: str
+    end: str
+    rows: int
+    normal: int
+    anomaly: int
+    auc: Auc | None
+    """None for the earliest rows, which are never judged, and if a kind of label is missing."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +78,7 @@ class ScoreDistribution:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Performance:
     """How one model does on the rows on which both are judged."""
 
     auc: Auc
@@ -69,8 +92,8 @@ class Comparison:
 
     rests_on: str
     difference: AucDifference
-    before: Judged
-    after: Judged
+    before: Performance
+    after: Performance
     drawn_at_random: int
     cautions: list[str] = field(default_factory=list)
 
@@ -125,6 +148,7 @@ class FitReport:
     why_no_auc: str = about("Why there is no AUC.", "")
     over_time: list[Period] = about("Quality by period, if a column of dates was named.", [])
     before: ModelBefore | None = about("The model before, after a refit.", None)
+    doubtful: DoubtfulLabels | None = about("Labels that look wrong.", None)
 
     # --- its decision
     rule: str = about("Rule of the threshold.", "")
@@ -133,13 +157,19 @@ class FitReport:
     flagged_of: Count = about("Rows that could be: the unlabelled ones of a fit.", 0)
     rate: RateEstimate | None = about("Share of anomalies among the unlabelled rows.", None)
     labels_random_p: float | None = about("P-value of labels being a random sample.", None)
+    segments: list[SegmentResult] = about("Decisions by segment, if they were asked for.", [])
+    alarms: list[str] = about("Alarms of time series, and how many there are in a day.", [])
     capacity: CapacityPlan | None = about("Rows that can be reviewed, if that was said.", None)
     warnings: list[str] = about("What the user should know.", [])
 
     # --- found again from the model, or rows of the table, which no model file holds
     trained_on: str = about("Name of the training table, if another was scored.", "", stored=False)
     top: list[Suspect] = about("The most suspicious rows.", [], stored=False)
+    maps: dict[str, dict[str, str]] = about(
+        "By row, its picture and a map of what is unusual in it.", {}, stored=False
+    )
     usual_score: float | None = about("Score of a usual row.", None, stored=False)
+    series: list[SeriesPicture] = about("Time series with their alarms.", [], stored=False)
     review: ReviewReport | None = about("Rows looked at and found.", None, stored=False)
     quality: HeldOutQuality | None = about("Curves on held-out rows.", None, stored=False)
     calibrated_on: LabelCounts | None = about("Held-out rows by label.", None, stored=False)
@@ -149,3 +179,63 @@ class FitReport:
     reported: str = about("When the report was made.", "", stored=False)
     created: str = about("When the model was saved.", "", stored=False)
     versions: dict[str, str] = about("Versions of libraries.", {}, stored=False)
+
+    def of_model(self, model: Any) -> FitReport:
+        """Fill in what a model itself tells: its columns, settings, decision and calibration."""
+        detector, preparer = (model[-1], model[0]) if isinstance(model, Pipeline) else (model, None)
+        parameters = detector.get_params(deep=False).items()
+        plain = {
+            name: each if isinstance(each, _PLAIN) else repr(each) for name, each in parameters
+        }
+        facts: dict[str, Any] = {"settings": self.settings or plain}
+        facts["model"] = self.model or type(detector).__name__
+        if isinstance(preparer, TablePreparer):
+            facts["columns"] = preparer.kinds_
+            facts["preparation"] = self.preparation or preparer.describe()
+            facts["column_uses"] = {c.name: c.describe() for c in preparer.columns_.values()}
+        if isinstance(detector, SelfDescribing):
+            facts["fitted"] = self.fitted | detector._describe()
+            facts["summary"] = detector._describe_in_words()
+            facts["evidence"] = self.evidence or detector._evidence_in_words()
+            facts["kept_rows"] = detector._kept_rows()
+        if hasattr(detector, "offset_"):
+            facts["rule"] = str(getattr(detector, "threshold_", "risk"))
+            facts["threshold"] = -float(detector.offset_) + 0.0
+        report, calibration = replace(self, **facts), getattr(detector, "calibration_", None)
+        if calibration is None:
+            why = "the model has no scores of held-out labelled rows (riskad.calibrate)"
+            return replace(report, why_no_auc=self.why_no_auc or why)
+        return report._of_calibration(calibration)
+
+    def _of_calibration(self, calibration: Calibration) -> FitReport:
+        """Fill in what held-out scores of labelled rows tell, which the model stores."""
+        n, m = len(calibration.normals), len(calibration.anomalies)
+        auc, why_no_auc, review = self.auc, self.why_no_auc, self.review
+        if auc is None and not why_no_auc:  # calibrated in Python
+            if min(n, m) >= FEWEST_FOR_AUC:
+                auc = auc_with_interval(calibration.codes, calibration.scores)
+            else:
+                why_no_auc = (
+                    f"it takes {FEWEST_FOR_AUC} held-out labelled rows of each kind, and there "
+                    f"are {n} normal and {m} anomalies"
+                )
+        if review is None and self.flagged_of and calibration.segments is None:
+            review = review_table(review_rows(calibration), self.flagged, self.rule)
+        return replace(
+            self,
+            auc=auc,
+            why_no_auc=why_no_auc,
+            rate=calibration.rate,
+            labels_random_p=calibration.random_p_value,
+            calibrated_on=LabelCounts(n, m, calibration.n_unlabelled),
+            review=review,
+        )
+
+
+def few_anomalies(n: int, few: str = "few") -> str:
+    """Say that labelled anomalies are few.
+
+    >>> few_anomalies(1), few_anomalies(4, "too few")
+    ('1 labelled anomaly is few', '4 labelled anomalies are too few')
+    """
+    return f"1 labelled anomaly is {few}" if n == 1 else f"{n:,} labelled anomalies are {few}"

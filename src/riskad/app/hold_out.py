@@ -1,12 +1,12 @@
 """What held-out labelled rows show about a fit: its quality, and the basis of decisions.
 
 Labelled rows are scored by fits that have not seen them: random folds, or, with a column of dates,
-fits to all earlier rows.
+fits to all earlier rows. `list_warnings` says what the user should know of the data and the fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,10 +16,19 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
-from riskad.decisions.calibration import Calibration, cross_scores
-from riskad.decisions.label_check import auc_with_weights, weigh_labelled
+from riskad.app.anomaly_rate import check_labels
+from riskad.app.fit_report import FEWEST_FOR_AUC, Period, few_anomalies
+from riskad.core.checks import InputError, enumerate_names
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, count_labels
+from riskad.decisions.anomaly_rate import FEWEST, GIVEN, SURPRISE
+from riskad.decisions.calibration import Calibration, count_groups, cross_scores, quietly
+from riskad.decisions.label_check import (
+    FEWEST_COMPARED,
+    auc_with_weights,
+    weigh_labelled,
+)
+from riskad.detectors.base import Detector
+from riskad.detectors.description import detector_tags
 from riskad.metrics.folds import (
     as_groups,
     count_independent,
@@ -29,28 +38,15 @@ from riskad.metrics.folds import (
     periods_of,
 )
 from riskad.metrics.ranking import Auc, auc_with_interval
-from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
+from riskad.rows.equal_rows import group_copies, number_copies, repeats_label
 from riskad.tables.cells import check_columns
+from riskad.tables.data_checks import check_data
 from riskad.tables.formats.moments import to_seconds
-from riskad.tables.labelled import KeptRows
+from riskad.tables.labelled import TrainingSample
 from riskad.tables.preparation import TablePreparer
 
-FEWEST_FOR_AUC = 3  # labelled rows of each kind; with fewer, an AUC is mostly chance
 _NO_TIME = "the budget left no time to hold labelled rows out"
 _NOTHING_LEFT = "without the groups that were to be held out there were no rows to learn from"
-
-
-@dataclass(frozen=True)
-class Period:
-    """Rows of a period, and how well a fit to all earlier ones ranks its labelled rows."""
-
-    start: str
-    end: str
-    rows: int
-    normal: int
-    anomaly: int
-    auc: Auc | None
-    """None for the earliest rows, which are never judged, and if a kind of label is missing."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +63,35 @@ class TrainingRows:
     copies: NDArray[np.intp] | None
     """Number of each row's set of copies, if there are copies."""
     time: str | None
+    moments: pl.Series | None
     periods: NDArray[np.intp] | None
     """Period of each row, if a column of dates was named."""
 
     @classmethod
-    def of(cls, preparer: TablePreparer, kept: KeptRows, time: str | None) -> TrainingRows:
+    def of(cls, preparer: TablePreparer, sample: TrainingSample, time: str | None) -> TrainingRows:
         """Turn parsed rows into features, and find groups, copies and periods."""
-        parsed, codes, groups = kept.parsed, kept.codes, None
+        parsed, codes, groups = sample.parsed, sample.codes, sample.stretches
         features = preparer.features(parsed, training=True)
         copies = number_copies(features, codes)
-        if preparer.group is not None:  # a row with a blank cell is a group of its own
+        if groups is None and preparer.group is not None:
+            # A row with a blank cell is a group of its own.
             groups = as_groups(parsed[preparer.group].rank("dense").to_numpy(), len(codes))
+        moments, periods = sample.moments, None
+        if moments is None and time is not None:
+            moments = _moments(time, preparer, parsed)
+        if moments is not None:
+            assert time is not None
+            periods = _periods(time, moments, codes, sample.stretches)
         return cls(
             parsed=parsed,
             codes=codes,
             features=features,
-            groups=group_equal_rows(features, codes, groups),
+            groups=group_copies(copies, codes, groups),
             repeats=repeats_label(codes, copies),
             copies=copies,
             time=time,
-            periods=None if time is None else _periods(time, preparer, parsed, codes),
+            moments=moments,
+            periods=periods,
         )
 
 
@@ -113,41 +118,42 @@ def hold_out(
     scores: NDArray[np.float64],
     anomaly_rate: float | None,
     sampling: Any,
+    n_unlabelled: int,
 ) -> Evidence:
     """Return what labelled rows show that a fit has not seen, or that are later than those it has.
 
     `scores` are anomaly scores of the rows by the fitted model. `anomaly_rate` is that of the
     unlabelled rows, if it is known, and `sampling` how rows were chosen for labelling: a word, or
-    one for each row.
+    one for each row. `n_unlabelled` rows are in the whole table.
     """
 
     def calibrate(held_out: NDArray[np.float64]) -> Calibration:
         """The calibration by held-out scores, of which those of copies count once."""
         detector = model[1]
-        own = getattr(detector, "calibration_", None)
-        zero = detector._anomaly_threshold if own is None else own.zero
+        existing = getattr(detector, "calibration_", None)
+        zero = detector._anomaly_threshold if existing is None else existing.zero
         counted, seed = np.where(rows.repeats, np.nan, held_out), detector.random_state
-        return Calibration.of(counted, rows.codes, scores, zero, anomaly_rate, seed, sampling)
+        return Calibration.of(
+            counted,
+            rows.codes,
+            scores,
+            zero=zero,
+            pi_n=anomaly_rate,
+            random_state=seed,
+            label_source=sampling,
+        )
 
     if rows.periods is None:
-        return _by_folds(model, rows, scores, calibrate)
-    later = _score_later_rows(model, rows, scores)
-    periods = _describe_periods(rows, later)
-    calibration = calibrate(later)
-    n, m = len(calibration.normals), len(calibration.anomalies)
-    if min(n, m) < FEWEST_FOR_AUC:  # random folds decide
-        why_no_auc = (
-            f"it takes {FEWEST_FOR_AUC} labelled rows of each kind that are later by "
-            f"{rows.time!r} than rows of both kinds; there are {n:,} normal and {m:,} anomalies"
-        )
-        by_folds = _by_folds(model, rows, scores, calibrate)
-        return replace(by_folds, auc=None, why_no_auc=why_no_auc, periods=periods)
-    # Later rows of a group are judged by a fit that has seen its earlier ones, as in later use.
-    auc = _auc(calibration, rows, later)
-    return Evidence(calibration, auc, "", held_out=later, periods=periods)
+        evidence = _by_folds(model, rows, scores, calibrate)
+    else:
+        evidence = _by_time(model, rows, scores, calibrate)
+    # Intervals count groups, and copies of a labelled row count once.
+    groups = None if rows.groups is None else rows.groups[~rows.repeats]
+    calibration = count_groups(evidence.calibration, rows.codes[~rows.repeats], groups)
+    return replace(evidence, calibration=replace(calibration, n_unlabelled=n_unlabelled))
 
 
-def describe_hold_out(detector: Any, rows: TrainingRows, group: str | None, auc: Any) -> str:
+def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None, auc: Any) -> str:
     """Describe which fits scored the held-out rows."""
     if rows.time is not None and auc is not None:
         by_time = f"scored by a fit to rows that are earlier by {rows.time!r}"
@@ -217,6 +223,7 @@ def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.floa
 
 def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float64] | None:
     """The held-out scores in the order of the rows; None if some labelled rows have none."""
+    # The calibration holds one score for each set of copies.
     single = (rows.codes != UNLABELLED) & ~rows.repeats
     if len(calibration.scores) != single.sum():
         return None
@@ -249,10 +256,8 @@ def _why_no_auc(codes: Codes, groups: NDArray[np.intp] | None, column: str | Non
 # --- earlier fits judge later rows --------------------------------------------------------
 
 
-def _periods(
-    time: str, preparer: TablePreparer, parsed: pl.DataFrame, codes: Codes
-) -> NDArray[np.intp]:
-    """The period of each row by a column of dates."""
+def _moments(time: str, preparer: TablePreparer, parsed: pl.DataFrame) -> pl.Series:
+    """The column of dates, if it is one."""
     check_columns([time], list(preparer.columns_))
     kind = preparer.kinds_[time]
     if kind not in ("date", "datetime") or time not in parsed.columns:
@@ -261,13 +266,46 @@ def _periods(
             "Name another, or say how its dates are written: "
             f"kinds={{{time!r}: 'date:%d.%m.%Y'}} (--kind {time}=date:%d.%m.%Y)."
         )
-    periods = periods_of(codes, to_seconds(parsed[time]).fill_null(np.nan).to_numpy())
+    return parsed[time]
+
+
+def _periods(
+    time: str, moments: pl.Series, codes: Codes, stretches: NDArray[np.intp] | None
+) -> NDArray[np.intp]:
+    """The period of each row; that of a stretch of windows is the one in which it begins."""
+    periods = periods_of(codes, to_seconds(moments).fill_null(np.nan).to_numpy())
+    if stretches is not None:
+        first = np.full(int(stretches.max(initial=0)) + 1, len(codes))
+        # A stretch that spans a border must not be on both sides of it.
+        np.minimum.at(first, stretches, periods)
+        periods = first[stretches]
     if not periods.any():
         raise InputError(
             f"time={time!r} does not order the labelled rows: all have the same date, or none. "
             "Label rows of several dates, or leave time out."
         )
     return periods
+
+
+def _by_time(
+    model: Pipeline,
+    rows: TrainingRows,
+    scores: NDArray[np.float64],
+    calibrate: Callable[[NDArray[np.float64]], Calibration],
+) -> Evidence:
+    later = _score_later_rows(model, rows, scores)
+    periods, calibration = _describe_periods(rows, later), calibrate(later)
+    n, m = len(calibration.normals), len(calibration.anomalies)
+    if min(n, m) < FEWEST_FOR_AUC:  # random folds decide
+        why_no_auc = (
+            f"it takes {FEWEST_FOR_AUC} labelled rows of each kind that are later by "
+            f"{rows.time!r} than rows of both kinds; there are {n:,} normal and {m:,} anomalies"
+        )
+        by_folds = _by_folds(model, rows, scores, calibrate)
+        return replace(by_folds, auc=None, why_no_auc=why_no_auc, periods=periods)
+    # Later rows of a group are judged by a fit that has seen its earlier ones, as in later use.
+    auc = _auc(calibration, rows, later)
+    return Evidence(calibration, auc, "", held_out=later, periods=periods)
 
 
 def _score_later_rows(
@@ -281,6 +319,7 @@ def _score_later_rows(
     assert rows.periods is not None
     detector = clone(model[1])
     if "budget" in detector.get_params():
+        # Together these fits take as long as the one that they judge.
         detector.set_params(budget=detector.budget / int(rows.periods.max()))
     template, later = make_pipeline(model[0].refit(), detector), np.full(len(rows.codes), np.nan)
     for split in forward_splits(rows.periods):
@@ -297,14 +336,14 @@ def _score_later_rows(
 def _describe_periods(rows: TrainingRows, later: NDArray[np.float64]) -> list[Period]:
     """Describe each period, and how well its labelled rows were ranked."""
     assert rows.periods is not None
-    assert rows.time is not None
+    assert rows.moments is not None
     described = []
     for number in range(int(rows.periods.max()) + 1):
         inside = rows.periods == number
         codes, scores = rows.codes[inside], later[inside]
         judged = (codes != UNLABELLED) & ~np.isnan(scores)
         both = {NORMAL, ANOMALY} <= set(codes[judged].tolist())
-        moments, counts = rows.parsed[rows.time].filter(inside), count_labels(codes)
+        moments, counts = rows.moments.filter(inside), count_labels(codes)
         described.append(
             Period(
                 start=str(moments.min()),
@@ -316,3 +355,111 @@ def _describe_periods(rows: TrainingRows, later: NDArray[np.float64]) -> list[Pe
             )
         )
     return described
+
+
+# --- what the user should know ----------------------------------------------------------
+
+_FEW_ANOMALIES = 5  # labelled; below that a single one more or less changes the answer
+_MANY = 0.3  # of the unlabelled rows; for a random sample about 0.02 are beyond
+
+
+def list_warnings(
+    model: Pipeline,
+    sample: TrainingSample,
+    counts: LabelCounts,
+    notes: Sequence[Warning],
+    evidence: Evidence,
+) -> list[str]:
+    """Return everything that the user should know, in sentences.
+
+    `sample` are the rows in memory, `counts` the labels of the whole table, `notes` the warnings of
+    the fit.
+    """
+    preparer, detector = model[0], model[1]
+    warnings, used = [], detector._used_kinds()  # labels are too expensive to waste unnoticed
+    for kind, count, name in (
+        (NORMAL, counts.normal, "normal rows"),
+        (ANOMALY, counts.anomaly, "anomalies"),
+    ):
+        if count and kind not in used:
+            warnings.append(
+                f"the {detector.risk} risk does not use the {count:,} labelled {name}; rad uses "
+                "both kinds of label."
+            )
+    warnings += map(str, notes)
+    constant = [name for name, kind in preparer.kinds_.items() if kind == "constant"]
+    if constant:
+        names = enumerate_names(constant)
+        warnings.append(f"columns that hold the same value in every row were left out: {names}.")
+    kinds = {column.name: column.kind for column in preparer.used()}
+    warnings += map(str, check_data(sample.parsed, sample.codes, kinds))
+    if 0 < counts.anomaly < _FEW_ANOMALIES:
+        warnings.append(
+            f"{few_anomalies(counts.anomaly)}: one more could change the ranking, and its quality "
+            "and the anomaly rate are known only roughly. Label more."
+        )
+    # A true risk is a mean loss, and no loss is negative.
+    total = detector._describe().get("risk_parts", {}).get("total", 0.0)
+    if total < 0 and detector_tags(detector).supports_guarded_risks:
+        stronger = "Regularise more (lam='tight' or lam='theorem'), or choose"
+        remedy = stronger if "lam" in detector.get_params() else "Choose"
+        warnings.append(
+            f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
+            f"noise in the labelled rows. {remedy} the risk with a guard (risk='nnrad')."
+        )
+    warnings += _not_drawn_at_random(evidence)
+    return warnings + _unlike_the_unlabelled(preparer, sample, evidence, detector.random_state)
+
+
+def _not_drawn_at_random(evidence: Evidence) -> list[str]:
+    """Describe the limits of labelled rows that were chosen, or score unlike a random sample."""
+    calibration, lines = evidence.calibration, []
+    p, source, rate = calibration.random_p_value, calibration.label_source, calibration.rate
+    if p is not None and p < SURPRISE and source != "chosen":
+        observation = f"labelled rows score unlike a random sample of the table (p = {p:.1g})"
+        alike = "the AUC and p-values are those of rows like the labelled ones"
+        if evidence.weighted_auc is not None:
+            alike += (
+                f" (weighted towards the unlabelled ones the AUC would be "
+                f"{evidence.weighted_auc.value:.3f}, which its interval allows for)"
+            )
+        if source == "random" or rate is None or rate.assumption == GIVEN:
+            lines = [f"{observation}: {alike}."]
+        else:
+            lines = [
+                f"{observation}: the anomaly rate counts them as chosen, and {alike}. Label some "
+                "rows drawn at random and say so (label_sampling='random'), or give the rate "
+                "(anomaly_rate=...)."
+            ]
+    if evidence.beyond >= _MANY:
+        lines.append(
+            f"{evidence.beyond:.0%} of the unlabelled rows are like hardly any labelled one: "
+            "nothing here can tell how well these are ranked. Label some of them, drawn at random."
+        )
+    return lines
+
+
+def _unlike_the_unlabelled(
+    preparer: TablePreparer, sample: TrainingSample, evidence: Evidence, seed: int | None
+) -> list[str]:
+    """Report if labelled rows are clearly not like unlabelled ones of their kind."""
+    if count_labels(sample.codes).normal < FEWEST_COMPARED:
+        return []
+    scores, rate = evidence.held_out, evidence.calibration.rate
+    matrix, names = preparer.matrix(sample.parsed), list(preparer.encoder_.get_feature_names_out())
+    if scores is not None:
+        held = count_labels(sample.codes[~np.isnan(scores)])
+        if min(held.normal, held.unlabelled) < FEWEST_COMPARED or held.anomaly < FEWEST:
+            scores = None  # other fits are made, and score the rows
+    with quietly():
+        check = check_labels(
+            matrix,
+            sample.codes,
+            estimate=rate,
+            scores=scores,
+            names=names,
+            significance=SURPRISE,
+            random_state=seed,
+        )
+    p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
+    return [check.verdict] if p_values and min(p_values) <= SURPRISE / 2 else []

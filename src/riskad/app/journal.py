@@ -42,6 +42,7 @@ from riskad.core.labels import Codes
 from riskad.files.atomic import check_input_file
 from riskad.tables.cells import check_columns, to_text
 from riskad.tables.labelled import FrameTable, LabelColumn
+from riskad.tables.notes import pluralize
 
 try:
     import fcntl
@@ -68,16 +69,16 @@ class Answer:
     note: str = ""
 
     @classmethod
-    def read(cls, said: Any) -> Answer | None:
+    def read(cls, content: Any) -> Answer | None:
         """Return the answer in a line of the journal; None if it has none."""
-        if not isinstance(said, dict):
+        if not isinstance(content, dict):
             return None
-        told = {each.name: said.get(each.name, "") for each in fields(cls)}
-        row, texts = told["row"], [v for name, v in told.items() if name != "row"]
+        values = {each.name: content.get(each.name, "") for each in fields(cls)}
+        row, texts = values["row"], [v for name, v in values.items() if name != "row"]
         right = isinstance(row, int) and not isinstance(row, bool) and row > 0
         right = right and all(isinstance(text, str) for text in texts)
-        known = told["label"] in LABELS and told["source"] in SOURCES
-        return cls(**told) if right and known and told["who"] else None
+        allowed = values["label"] in LABELS and values["source"] in SOURCES
+        return cls(**values) if right and allowed and values["who"] else None
 
 
 @dataclass
@@ -88,40 +89,40 @@ class RowAnswers:
     first: str = ""
 
     @property
-    def said(self) -> list[Answer]:
+    def standing(self) -> list[Answer]:
         """The answers that were not withdrawn."""
         return [answer for answer in self.by_person.values() if answer.label]
 
     @property
     def label(self) -> str:
         """The label on which all who decided agree, normal or anomaly; blank if they disagree."""
-        found = {answer.label for answer in self.said} & {"normal", "anomaly"}
-        return found.pop() if len(found) == 1 else ""
+        labels = {answer.label for answer in self.standing} & {"normal", "anomaly"}
+        return labels.pop() if len(labels) == 1 else ""
 
     @property
     def disputed(self) -> bool:
         """Whether one person said normal and another anomaly."""
-        return {"normal", "anomaly"} <= {answer.label for answer in self.said}
+        return {"normal", "anomaly"} <= {answer.label for answer in self.standing}
 
     @property
     def unsure(self) -> bool:
         """Whether someone is unsure, and no one decided."""
-        return {"unsure"} == {answer.label for answer in self.said} - {"skip"}
+        return {"unsure"} == {answer.label for answer in self.standing} - {"skip"}
 
     @property
     def source(self) -> str:
         """How the row was chosen: the source of the first of the answers that count."""
-        found = [a.source for a in self.said if not self.label or a.label == self.label]
-        return found[0] if found else ""
+        sources = [a.source for a in self.standing if not self.label or a.label == self.label]
+        return sources[0] if sources else ""
 
 
 @dataclass(frozen=True)
-class Located:
+class RowChanges:
     """How many rows have answers, how many of them moved, and how many are gone.
 
-    >>> print(Located(20, 3, 1))
+    >>> print(RowChanges(20, 3, 1))
     The table has changed: of 20 judged rows 3 have moved and 1 is gone.
-    >>> print(Located(20, 0, 20))
+    >>> print(RowChanges(20, 0, 20))
     None of the 20 judged rows is in this table. Is the journal that of another table?
     """
 
@@ -133,24 +134,19 @@ class Located:
         if not (self.moved or self.lost):
             return ""
         if self.lost == self.rows:
-            rows = f"None of the {self.rows:,} judged rows" if self.rows > 1 else "The judged row"
-            none = "" if self.rows > 1 else "not "
-            return f"{rows} is {none}in this table. Is the journal that of another table?"
+            none = f"None of the {self.rows:,} judged rows is" if self.rows > 1 else ""
+            none = none or "The judged row is not"
+            return f"{none} in this table. Is the journal that of another table?"
         moved = f"{self.moved:,} {'has' if self.moved == 1 else 'have'} moved"
         lost = f"{self.lost:,} {'is' if self.lost == 1 else 'are'} gone"
-        told = [text for text, n in ((moved, self.moved), (lost, self.lost)) if n]
-        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(told)}."
+        changes = [text for text, n in ((moved, self.moved), (lost, self.lost)) if n]
+        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(changes)}."
 
 
 class Journal:
     """A file of answers, and the resulting labels.
 
-    Parameters
-    ----------
-    path
-        Path of the file, which may not exist yet.
-    table, columns, rows
-        Description of the table, for a new journal.
+    The file need not exist; `table`, `columns` and `rows` describe the table for a new one.
 
     Examples
     --------
@@ -264,28 +260,22 @@ class Journal:
             file.seek(self._read_to)
             lines = file.read()
         whole = lines.rfind(b"\n") + 1  # what comes after it is being written, or never was
-        first = not self._read_to
+        has_head = self._read_to > 0
         self._read_to += whole
         for line in lines[:whole].splitlines():
-            self._take(line, first)
-            first = False
-
-    def _take(self, line: bytes, first: bool) -> None:
-        try:
-            said = json.loads(line)
-        except (ValueError, RecursionError):
-            self.unreadable += 1
-            return
-        if first:
-            self._take_head(said)
-            return
-        answer = Answer.read(said)
-        if answer is None:
-            self.unreadable += 1
-            return
-        self.log.append(answer)
-        self._count_row(answer)
-        self._count(answer)
+            try:
+                content = json.loads(line)
+            except (ValueError, RecursionError):
+                content = None
+            if not has_head:
+                self._take_head(content)
+                has_head = True
+            elif (answer := Answer.read(content)) is None:
+                self.unreadable += 1
+            else:
+                self.log.append(answer)
+                self._count_row(answer)
+                self._count(answer)
 
     def _count(self, answer: Answer) -> None:
         place = self._places.get((answer.row, answer.hash), answer.row)
@@ -302,8 +292,8 @@ class Journal:
         for rows, holds in ((self.disputed, of_row.disputed), (self.unsure, of_row.unsure)):
             (rows.add if holds else rows.discard)(place)
 
-    def _take_head(self, said: Any) -> None:
-        head = said if isinstance(said, dict) else {}
+    def _take_head(self, content: Any) -> None:
+        head = content if isinstance(content, dict) else {}
         columns, rows = head.get("columns"), head.get("rows")
         if head.get("riskad_journal") != VERSION or not isinstance(columns, list):
             return
@@ -326,42 +316,29 @@ class Journal:
         """Say how many lines were passed over; blank where none was."""
         if not self.unreadable:
             return ""
-        n, one = self.unreadable, self.unreadable == 1
-        lines = "1 line" if one else f"{n:,} lines"
-        what = (
-            "is incomplete or no answer, and was"
-            if one
-            else "are incomplete or no answers, and were"
-        )
+        lines = pluralize(self.unreadable, "line")
+        what = "holds no answer and was" if self.unreadable == 1 else "hold no answer and were"
         return f"{lines} of the journal {self.path.name!r} {what} skipped."
 
-    def locate(self, frame: pl.DataFrame) -> Located:
+    def locate(self, frame: pl.DataFrame) -> RowChanges:
         """Find the rows of all answers in a table, which may have changed since.
 
         A row with unchanged content is where it was. For others all rows are searched, and the
-        nearest with the same content is used.
-
-        Parameters
-        ----------
-        frame
-            The table.
-
-        Returns
-        -------
-        Located
-            How many were found elsewhere, and how many nowhere: their answers no longer count.
+        nearest with the same content is used. Answers about rows that are gone no longer count.
         """
         with self._lock:
             keys = list(dict.fromkeys((answer.row, answer.hash) for answer in self.log))
             there = [row - 1 for row, _ in keys if row <= frame.height]
-            held = dict(zip(there, self._hashed(frame[there]), strict=True))
-            self._places = {key: key[0] if held.get(key[0] - 1) == key[1] else None for key in keys}
+            hashes = dict(zip(there, self._hashed(frame[there]), strict=True))
+            self._places = {
+                (row, hash): row if hashes.get(row - 1) == hash else None for row, hash in keys
+            }
             self._look_through(frame, [key for key in keys if self._places[key] is None])
             self.answers, self._labels, self.disputed, self.unsure = {}, {}, set(), set()
             for answer in self.log:
                 self._count(answer)
             moved = sum(place not in (None, row) for (row, _), place in self._places.items())
-            return Located(len(keys), moved, sum(p is None for p in self._places.values()))
+            return RowChanges(len(keys), moved, sum(p is None for p in self._places.values()))
 
     def _look_through(self, frame: pl.DataFrame, gone: Sequence[tuple[int, str]]) -> None:
         if not gone:
@@ -395,9 +372,9 @@ def _never_begun(path: Path) -> bool:
         return not any(b"\n" in part for part in iter(lambda: file.read(1 << 20), b""))
 
 
-def _append(file: int, *said: dict[str, Any]) -> None:
+def _append(file: int, *lines: dict[str, Any]) -> None:
     """Write lines, after ending an incomplete one if necessary, and wait for the disk."""
-    line = b"".join(json.dumps(each, ensure_ascii=True).encode() + b"\n" for each in said)
+    line = b"".join(json.dumps(each, ensure_ascii=True).encode() + b"\n" for each in lines)
     size = os.lseek(file, 0, os.SEEK_END)
     if size:
         os.lseek(file, size - 1, os.SEEK_SET)
@@ -438,19 +415,7 @@ def hash_rows(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
     """Return a hash of the content of each row in some columns.
 
     A cell counts as its displayed text, preceded by its length, so that two rows cannot be confused
-    by moving text from one cell to the next.
-
-    Parameters
-    ----------
-    frame
-        Rows.
-    columns
-        The columns that count, in this order.
-
-    Returns
-    -------
-    list of str
-        16 hexadecimal digits for each row.
+    by moving text from one cell to the next. A hash has 16 hexadecimal digits.
 
     Examples
     --------
@@ -474,74 +439,43 @@ def hash_rows(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Applied:
-    """A table with the labels of a journal.
-
-    Attributes
-    ----------
-    frame
-        The table, with the labels in a column.
-    labels
-        That column, and the meaning of its values.
-    sources
-        By row, how it was chosen for labelling: "suggested", "random", "chosen", or "" if the
-        journal has no answer.
-    first_judged
-        By row, when the journal first called it normal or an anomaly; "" if it has no label.
-    located
-        How many rows of the journal were found elsewhere, or not at all.
-    disputed
-        Rows, counted from 1, about which people disagree; they are unchanged in the table.
-    skipped
-        A sentence on lines of the journal that hold no answer; "" if there are none.
-    """
+class LabelledFrame:
+    """A table with the labels of a journal, in the column that `labels` names."""
 
     frame: pl.DataFrame
     labels: LabelColumn
+    # By row: how it was chosen for labelling, and when it was first called normal or an anomaly;
+    # "" where the journal has no label.
     sources: list[str]
     first_judged: list[str]
-    located: Located
+    located: RowChanges
+    # Rows, counted from 1, about which people disagree: the table keeps what it said of them.
     disputed: list[int]
-    skipped: str = ""
+    skipped: str = ""  # a sentence on lines that hold no answer
 
     def notes(self) -> list[str]:
         """List what the user should know."""
-        said = [text for text in (str(self.located), self.skipped) if text]
+        remarks = [text for text in (str(self.located), self.skipped) if text]
         if self.disputed:
             rows = ", ".join(f"{row:,}" for row in self.disputed[:5])
-            more = " and others" if len(self.disputed) > 5 else ""
             what = "row" if len(self.disputed) == 1 else "rows"
-            said.append(
-                f"People disagree about {what} {rows}{more}: the journal gives no label there."
-            )
-        return said
+            more = " and others" if len(self.disputed) > 5 else ""
+            disagree = f"People disagree about {what} {rows}{more}"
+            remarks.append(f"{disagree}: the journal gives no label there.")
+        return remarks
 
 
 def apply_labels(
     frame: pl.DataFrame,
     journal: Journal | str | os.PathLike[str],
     labels: LabelColumn | None = None,
-) -> Applied:
+) -> LabelledFrame:
     """Put the answers of a journal into the label column of a table.
 
     An answer replaces the label of the row in the table. Rows are found by their content, so the
     table may have been sorted or may have grown since. "unsure" and "skip" label nothing, and
-    neither do answers that contradict each other.
-
-    Parameters
-    ----------
-    frame
-        The table.
-    journal
-        The journal of `riskad label`.
-    labels
-        The label column and the meaning of its values; a missing column is added. By default the
-        column is "label".
-
-    Returns
-    -------
-    Applied
-        The table with its labels, and where they came from.
+    neither do answers that contradict each other. `labels` is the label column, by default
+    "label", and the meaning of its values; a missing column is added.
 
     Examples
     --------
@@ -570,12 +504,19 @@ def apply_labels(
             first[row - 1] = answers.first
     column = pl.Series(labels.column, values, dtype=pl.String)
     labels = _occurring(labels, column)
-    told = (labels, sources, first, located, journal.disputes(), journal.skipped())
-    return Applied(frame.with_columns(column), *told)
+    return LabelledFrame(
+        frame=frame.with_columns(column),
+        labels=labels,
+        sources=sources,
+        first_judged=first,
+        located=located,
+        disputed=journal.disputes(),
+        skipped=journal.skipped(),
+    )
 
 
-def _word(given: object, otherwise: str) -> str:
-    return str(given[0]) if isinstance(given, list | tuple) and given else otherwise
+def _word(words: object, otherwise: str) -> str:
+    return str(words[0]) if isinstance(words, list | tuple) and words else otherwise
 
 
 def _with_words(labels: LabelColumn, frame: pl.DataFrame) -> LabelColumn:
@@ -583,7 +524,7 @@ def _with_words(labels: LabelColumn, frame: pl.DataFrame) -> LabelColumn:
     if labels.column in frame.columns and not (labels.normal or labels.anomaly):
         texts = to_text(frame[labels.column]).alias("value").value_counts(name="rows")
         seen = {value: n for value, n in texts.iter_rows() if value is not None and value.strip()}
-        labels = labels.understood(seen) if seen else labels
+        labels = labels.resolve(seen) if seen else labels
     normal, anomaly = list(labels.normal), list(labels.anomaly)
     return replace(labels, normal=normal or ["normal"], anomaly=anomaly or ["anomaly"])
 
@@ -610,7 +551,7 @@ def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes,
         return nothing, labels.column
     if to_text(frame[labels.column]).str.strip_chars().replace("", None).is_null().all():
         return nothing, labels.column
-    known = _occurring(labels, frame[labels.column])
-    if (labels.normal or labels.anomaly) and not (known.normal or known.anomaly):
-        known = labels  # none of the words occurs: the reader reports that
-    return FrameTable(frame, known).codes, labels.column
+    occurring = _occurring(labels, frame[labels.column])
+    if (labels.normal or labels.anomaly) and not (occurring.normal or occurring.anomaly):
+        occurring = labels  # none of the words occurs: the reader reports that
+    return FrameTable(frame, occurring).codes, labels.column

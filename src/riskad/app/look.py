@@ -10,22 +10,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.app.noticed import NOTICED, Progress
 from riskad.app.reasons import show_value
-from riskad.app.results import earlier_results, pick_features
+from riskad.app.score import NoRows, Progress, catch_notes, earlier_results, pick_features
+from riskad.app.series import WindowTable
 from riskad.app.spec import FitSpec
-from riskad.core.checks import InputError
+from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts
 from riskad.tables.cells import BLANK, as_text, is_flat
 from riskad.tables.data_checks import check_data
 from riskad.tables.kinds.base import Column
 from riskad.tables.labelled import FrameTable
-from riskad.tables.notes import catch_kinds
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.sketches import RowSample
 
 _EXAMPLES = 3
-_BINS = 24
+_BINS = 24  # ten units wide each in the chart of a column
 _LEVELS = 3
 _MOST_ROWS = 100_000  # drawn at random from a table that comes in batches
 _KINDS = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
@@ -94,13 +93,18 @@ def look_table(
     """
     progress("Looking at the columns")
     spec = (spec or FitSpec()).updated(**options)
-    with catch_kinds(*NOTICED) as notes:
+    with catch_notes() as notes:
+        if spec.window is not None:
+            frame = table if isinstance(table, pl.DataFrame) else pl.concat(table)
+            series = WindowTable(FrameTable(frame, spec.labels), spec)
+            cut = series.describe_cut()
+            notes += [DataWarning(cut), *series.notes]
         if isinstance(table, pl.DataFrame):
             raw, n_rows = table, table.height
         else:
             raw, n_rows = _sample(table)
         if not raw.height:
-            raise InputError("The table has a header but no rows.")
+            raise NoRows
         labelled = None if spec.label is None else FrameTable(raw, spec.labels)
         codes = None if labelled is None else labelled.codes
         names = [name for name in raw.columns if name != spec.label]
@@ -183,27 +187,29 @@ def _values_by_label(column: Column, cells: pl.Series, codes: Codes | None) -> l
         kinds = {kind: np.asarray(codes == code) for kind, code in _KINDS.items()}
     bins = _levels(plain) if column.extremes is None else _bins(plain)
     return [
-        KindValues(kind, int(rows.sum()), _say(column, plain[rows]), _count(plain[rows], bins))
+        KindValues(
+            kind, int(rows.sum()), _values_in_words(column, plain[rows]), _count(plain[rows], bins)
+        )
         for kind, rows in kinds.items()
         if rows.any()
     ]
 
 
-def _say(column: Column, plain: NDArray[Any]) -> str:
+def _values_in_words(column: Column, plain: NDArray[Any]) -> str:
     """The middle half of numbers, or the most frequent levels."""
     if column.extremes is None:
         texts = pl.Series([BLANK if text is None else str(text) for text in plain], dtype=pl.String)
         shares = texts.alias("level").value_counts(sort=True, normalize=True, name="share")
         first = shares.sort(["share", "level"], descending=[True, False]).head(_LEVELS)
         return ", ".join(f"{show_value(text)} {share:.0%}" for text, share in first.iter_rows())
-    known = plain[~np.isnan(plain)]
-    if not len(known):
+    numbers = plain[~np.isnan(plain)]
+    if not len(numbers):
         return BLANK
     if column.kind in ("flag", "identifier"):  # of an identifier it counts whether it is blank
-        return f"{column.show(1.0)} {known.mean():.0%}"
+        return f"{column.show(1.0)} {numbers.mean():.0%}"
     low, middle, high = (
         show_value(column.show(float(q)))
-        for q in np.quantile(known, (0.25, 0.5, 0.75), method="nearest")
+        for q in np.quantile(numbers, (0.25, 0.5, 0.75), method="nearest")
     )
     return low if low == high else f"{middle} (half of them {low} to {high})"
 

@@ -31,7 +31,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,18 +46,12 @@ import riskad
 from riskad.app.fit_report import FitReport
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names
 from riskad.decisions.thresholds import parse_threshold
-from riskad.files.atomic import (
-    atomic_path,
-    check_input_file,
-    check_output_file,
-    together,
-    written_file,
-)
+from riskad.files.atomic import atomic_path, check_input_file, check_output_file
 from riskad.files.codec import from_members, read_json, to_members
 from riskad.files.records import Count, from_plain, to_plain
 
 FORMAT: Literal["riskad-model"] = "riskad-model"
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """Version of the layout of stored models. No other is read."""
 
 _HEADER, _STATE, _ARRAYS = _MEMBERS = ("riskad.json", "state.json", "arrays.safetensors")
@@ -147,6 +141,8 @@ def save(
     _check_fitted(model)
     try:
         state, arrays = to_members(model)
+        # Read back before anything is written: what a reader would refuse is refused now, while the
+        # model is still there.
         from_members(state, arrays)
     except InputError as error:
         raise InputError(
@@ -155,15 +151,6 @@ def save(
     members = {_STATE: state, _ARRAYS: arrays}
     header = make_header(model, report, notes, _checksum(members))
     _write(path, {_HEADER: _header_bytes(header), **members}, force)
-
-
-def save_report(path: str | os.PathLike[str], report: FitReport) -> None:
-    """Replace the report in a model file that exists; the model in it is not decoded."""
-    path = written_file(path)
-    header, members = _read(path, whole=True)
-    header = replace(header, report=report)
-    with together():  # at once, even if the file itself waits for its name
-        _write(path, {_HEADER: _header_bytes(header), **members}, force=True)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -200,6 +187,7 @@ def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, ModelHeader]:
     """Read a model that `save` wrote, and the header of its file."""
     header, members = _read(path, whole=True)
     try:
+        # First, since damage explains whatever the checks of values would say.
         if _checksum(members) != header.checksum:
             raise InputError("its content is not what was written: the checksum differs")
         model = from_members(members[_STATE], members[_ARRAYS])
@@ -229,11 +217,11 @@ def make_header(
     name = _class_name(model)
     libraries = ["numpy", "scipy", "scikit-learn", "safetensors"]
     libraries += ["torch"] if name.startswith(_NETWORKS) else []
-    own = {"riskad": riskad.__version__, "python": platform.python_version()}
+    versions = {"riskad": riskad.__version__, "python": platform.python_version()}
     return ModelHeader(
         model=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=own | {library: version(library) for library in libraries},
+        versions=versions | {library: version(library) for library in libraries},
         report=report,
         notes=dict(notes or {}),
         format=FORMAT,
@@ -302,7 +290,12 @@ def _write(path: str | os.PathLike[str], members: Mapping[str, bytes], force: bo
                 shrinks = shrunk < len(data) <= _EXPANSION[name] * shrunk
                 method = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
                 archive.writestr(name, data, method, _LEVEL)
-        if _read(part, whole=True)[1] != {name: members[name] for name in (_STATE, _ARRAYS)}:
+        with zipfile.ZipFile(part) as archive:
+            size = part.stat().st_size
+            # Read again before the file takes its place: an older model is not replaced by one that
+            # a full or failing disk cut.
+            written = {name: _read_member(archive, name, size) for name in members}
+        if written != members:
             raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
 
 
@@ -319,6 +312,8 @@ def _read(path: str | os.PathLike[str], *, whole: bool) -> tuple[ModelHeader, di
             header = _parse_header(_read_member(archive, _HEADER, size))
             if whole:
                 names = archive.namelist()
+                # Nothing else may lie in the archive, and nothing twice: other readers might take
+                # the other copy.
                 if sorted(names) != sorted(_MEMBERS):
                     wanted = enumerate_names(_MEMBERS)
                     raise InputError(f"it holds {enumerate_names(names, 4)} instead of {wanted}")
@@ -353,6 +348,8 @@ def _read_member(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:
             f"{name!r} says that it becomes {info.file_size:,} bytes from {info.compress_size:,}"
         )
     with archive.open(info) as member:
+        # One byte more than is stated, so that a member that lies about its size is noticed and
+        # never read as a whole.
         data = member.read(info.file_size + 1)
     if len(data) != info.file_size:
         raise InputError(f"{name!r} is not as long as it says")
@@ -360,10 +357,11 @@ def _read_member(archive: zipfile.ZipFile, name: str, file_size: int) -> bytes:
 
 
 def _parse_header(data: bytes) -> ModelHeader:
-    found = read_json(data)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    fields = read_json(data)
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise InputError("its header is of another kind of file")
-    other = found.get("format_version")
+    other = fields.get("format_version")
+    # bool is an int, too; numbers that no version will have are damage rather than another version.
     if type(other) is int and other != FORMAT_VERSION and 0 <= other < 2**63:
         newer = other > FORMAT_VERSION
         remedy = "upgrade riskad" if newer else "fit the model again and save it with this riskad"
@@ -371,13 +369,15 @@ def _parse_header(data: bytes) -> ModelHeader:
             f"has version {other} of the format of model files, and riskad "
             f"{riskad.__version__} reads version {FORMAT_VERSION}; {remedy}."
         )
-    _check_depth(found, 0)
-    header = from_plain(ModelHeader, found)
+    # After the version: a file of another version may be laid out in any way.
+    _check_depth(fields, 0)
+    header = from_plain(ModelHeader, fields)
     try:
         datetime.fromisoformat(header.created)
     except ValueError:
         raise InputError(f"{header.created!a} is no date") from None
     if header.report is not None:
+        # The rule is written out again by commands that change a model, and must be one.
         parse_threshold(header.report.rule)
     return header
 

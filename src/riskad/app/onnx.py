@@ -26,7 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 import riskad
-from riskad.app.results import knows_probabilities
+from riskad.app.score import knows_probabilities, segments_of
 from riskad.core.checks import DataWarning, InputError
 from riskad.detectors.base import Detector
 from riskad.detectors.description import SelfDescribing, detector_tags
@@ -43,10 +43,10 @@ EXPORTABLE = (
     "riskad.fit_table makes it"
 )
 _TRIAL_ROWS = 1000
-_TRIAL_BLANKS = 0.1
+_TRIAL_BLANKS = 0.1  # share of cells, so that a graph is tested on blanks, too
 # Versions of the operators: the first with trees in doubles (onnxruntime 1.20 and later).
 _OPSETS = {"": 21, "ai.onnx.ml": 5}
-_IR_VERSION = 10
+_IR_VERSION = 10  # of the file: the oldest that these operators allow, for older runtimes
 _SINCE = "seconds since 1970-01-01 00:00 of the clock as written"
 
 
@@ -67,7 +67,7 @@ def export(model: Any, path: str | os.PathLike[str], *, force: bool = False) -> 
 
     If onnxruntime is installed, the graph is first run on random rows around the training rows, and
     nothing is written if a score differs by more than 1e-5 (for a pretrained network, in single
-    precision, 1e-4).
+    precision, 3e-4).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -106,11 +106,18 @@ def to_onnx(model: Any) -> Any:
             "Exporting needs onnx, which is not installed: pip install 'riskad[onnx]'."
         ) from None
     preparer, detector = _steps(model)
+    if hasattr(preparer, "windower_"):
+        raise InputError("A model of windows of time series cannot be exported.")
     try:
         check_is_fitted(detector)
     except NotFittedError as error:
         name = type(detector).__name__
         raise InputError(f"This {name} is not fitted; call fit first.") from error
+    if (segments := segments_of(detector)) is not None:
+        raise InputError(
+            f"A graph has one threshold, and this model has one for each {segments.column!r}. Fit "
+            "it without threshold_by to export it."
+        )
     graph = Graph(onnx)
     rows = _input_rows(graph, detector) if preparer is None else _prepared_rows(graph, preparer)
     sparse = preparer is not None and preparer.sparse_
@@ -120,6 +127,7 @@ def to_onnx(model: Any) -> Any:
     else:
         scores = detector._onnx_scores(graph, rows, sparse)
     graph.output("anomaly_score", graph.node("Neg", scores), double)
+    # + 0.0 turns a negative zero into zero, as in `Detector._anomaly_threshold`.
     above = graph.node("Greater", "anomaly_score", np.array(-float(detector.offset_) + 0.0))
     graph.output("is_anomaly", above, onnx.TensorProto.BOOL)
     if knows_probabilities(detector):
@@ -159,6 +167,7 @@ class Graph:
 
     def input(self, name: str, kind: int, shape: tuple[int, ...], words: str) -> str:
         """Add an input; `words` describe it."""
+        # "rows" is a name and not a number: a graph takes any number of rows.
         value_info = self.onnx.helper.make_tensor_value_info
         self._inputs.append(value_info(name, kind, ["rows", *shape], words))
         return name
@@ -185,6 +194,7 @@ class Graph:
     ) -> list[str]:
         """Add a node with several outputs."""
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        # No column of a table has such a name, so that inputs keep theirs.
         first = f"riskad:{len(self._nodes)}"
         outputs = [first, *(f"{first}:{i}" for i in range(1, n_values))]
         node = self.onnx.helper.make_node(kind, names, outputs, domain=domain, **settings)
@@ -224,6 +234,7 @@ class Graph:
             producer_version=riskad.__version__,
         )
         columns = {entry.name: entry.doc_string for entry in self._inputs}
+        # Whoever runs the graph finds its inputs in the file itself.
         helper.set_model_props(model, {"detector": detector, "inputs": json.dumps(columns)})
         self.onnx.checker.check_model(model)
         return model
@@ -279,19 +290,21 @@ def _check_parity(model: Any, proto: Any) -> float | None:
     rows = _trial_rows(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # about blanks and new values
-        ours = -model.score_samples(rows)
+        expected = -model.score_samples(rows)
     state = onnxruntime.capi.onnxruntime_pybind11_state
     try:
+        # On the processor: a GPU may round products to fewer digits.
         session = onnxruntime.InferenceSession(
             proto.SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        (theirs,) = session.run(["anomaly_score"], feeds(proto, rows))
+        (scores,) = session.run(["anomaly_score"], feeds(proto, rows))
     except (state.Fail, state.InvalidArgument, state.InvalidGraph) as error:
         raise InputError(
             f"onnxruntime does not run the graph of this model: {error}. Nothing was written; "
             "if the model comes from riskad.fit_table, please report it."
         ) from None
-    largest = float((np.abs(ours - theirs) / np.maximum(1, np.abs(ours))).max())
+    # Relative for large scores, absolute for small ones.
+    largest = float((np.abs(expected - scores) / np.maximum(1, np.abs(expected))).max())
     allowed = _steps(model)[1]._graph_tolerance
     if not largest <= allowed:
         raise InputError(

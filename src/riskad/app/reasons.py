@@ -25,13 +25,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.sparsefuncs import csc_median_axis_0
 
-from riskad.app.noticed import no_warnings
-from riskad.core.checks import InputError
+from riskad.core.checks import InputError, shorten
+from riskad.decisions.calibration import quietly
 from riskad.decisions.shapley import shapley_values
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
@@ -47,7 +45,7 @@ Matrix: TypeAlias = Any  # an array, or a CSR matrix of scipy, which has no type
 
 _LONGEST_TEXT = 40
 _USUAL_ROWS = 25  # whose medians are a usual row; an odd number, so that a date is one of theirs
-_USUAL_AMONG = 5_000
+_USUAL_AMONG = 5_000  # rows to choose from, at random if there are more
 _BATCH_ENTRIES = 2_000_000  # of changed rows in memory at a time
 
 
@@ -93,6 +91,8 @@ class Reasons:
     """By name, what shows values of a column as the user knows them; empty for matrices."""
     parts: Mapping[str, list[str]] = field(default_factory=dict)
     """By name of a column of dates, the part that counts most in each row: its weekday, say."""
+    from_detector: bool = False
+    """Whether the detector computes them itself, which costs almost nothing."""
 
     def __len__(self) -> int:
         return len(self.anomaly_score)
@@ -110,18 +110,14 @@ class Reasons:
     def _reason(self, row: int, j: int) -> Reason:
         value, usual = plain_value(self.values[row, j]), self.usual[j]
         column = self.described_by.get(self.columns[j])
-        shown, shown_usual = value, usual
+        value_in_words, usual_in_words = value, usual
         if column is not None:
-            shown, shown_usual = column.show(value), column.show(usual)
+            value_in_words, usual_in_words = column.show(value), column.show(usual)
         if part := self.part_in_words(row, j, value):
-            shown = f"{shown}, {part}"
-            shown_usual = self.part_in_words(row, j, usual) or shown_usual
+            value_in_words = f"{value_in_words}, {part}"
+            usual_in_words = self.part_in_words(row, j, usual) or usual_in_words
         adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-        return Reason(self.columns[j], shown, shown_usual, adds, error)
-
-    def has_parts(self, j: int) -> bool:
-        """Whether a column is one of dates or times."""
-        return self.columns[j] in self.parts
+        return Reason(self.columns[j], value_in_words, usual_in_words, adds, error)
 
     def part_in_words(self, row: int, j: int, value: Value) -> str:
         """Name the part of a date that counts most in a row: Saturday, if the value is one."""
@@ -214,9 +210,9 @@ def explain_rows(
     read = _rows_of_table if reads_tables else _rows_of_matrix
     rows = read(model, as_table(X), as_table(background))
     scores, base = rows.score(rows.matrix), float(rows.score(rows.reference[None, :])[0])
-    contributions = _own_contributions(rows, scores, base)
-    if contributions is not None:
-        errors = np.zeros_like(contributions)
+    exact = _exact_contributions(rows, scores, base)
+    if exact is not None:
+        contributions, errors = exact, np.zeros_like(exact)
     else:
         contributions, errors = shapley_values(
             rows.score,
@@ -241,10 +237,11 @@ def explain_rows(
         anomaly_score=scores[:n],
         described_by=rows.described_by,
         parts=_parts_that_count(rows, scores[:n]),
+        from_detector=exact is not None,
     )
 
 
-def _own_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | None:
+def _exact_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | None:
     """phi(r) - phi(x) of a detector that computes them (its scores are high if normal)."""
     if not isinstance(rows.model, Detector):
         return None
@@ -253,18 +250,20 @@ def _own_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | Non
     if terms is None or usual is None:
         return None
     d = len(rows.owners)
+    # Features of one column are added up by one product, sparse or not.
     by_column = sparse.csr_matrix((np.ones(d), (range(d), rows.owners)), (d, len(rows.columns)))
     phi, phi_r = (_dense(features @ by_column) for features, _ in (terms, usual))
+    # Scores are high for normal rows: what raises them lowers the anomaly score.
     contributions: Floats = phi_r - phi
     # Terms that almost cancel, for instance those of a column with values around 1e9 that differ in
     # their last digits, leave a sum that is mostly rounding.
     size = max(float(abs(features).sum(axis=1).max()) for features, _ in (terms, usual))
     allowed = 1e-6 * np.maximum(max(1.0, float(np.ptp(scores))), np.abs(scores)) + 1e-12 * size
-    off = np.abs(base + contributions.sum(axis=1) - scores)
-    if not (off <= allowed).all():
+    deviation = np.abs(base + contributions.sum(axis=1) - scores)
+    if not (deviation <= allowed).all():
         raise RuntimeError(
             f"{type(rows.model).__name__}._contributions does not add up to its scores; they "
-            f"differ by {off.max():.3g}."
+            f"differ by {deviation.max():.3g}."
         )
     return contributions
 
@@ -290,6 +289,7 @@ def _parts_that_count(rows: _Rows, scores: Floats) -> dict[str, list[str]]:
                 changed = _dense(rows.matrix[some]).copy()
                 changed[:, features] = rows.reference[features]
                 drop[some] = scores[some] - rows.score(changed)
+        # The first entry, a drop of 0, wins where no part lowers the score.
         parts[column.name] = np.array(["", *places])[np.argmax(drops, axis=0)].tolist()
     return parts
 
@@ -303,6 +303,9 @@ def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> N
     medians and most frequent texts are then the usual row. No row itself is kept. `parsed` are the
     training rows; the preparer of the model is changed.
     """
+    from sklearn.neighbors import NearestNeighbors
+    from sklearn.preprocessing import StandardScaler
+
     preparer, detector = model[0], model[1]
 
     def score(usual: Mapping[str, Value]) -> float:
@@ -313,12 +316,14 @@ def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> N
         return
     half = parsed.filter(scores <= middle)
     half = half.sample(min(half.height, _USUAL_AMONG), seed=0)
-    with no_warnings():
+    with quietly():
+        # One scale for all columns; not centred, since the matrix may be sparse.
         matrix = StandardScaler(with_mean=False).fit_transform(preparer.matrix(half))
     near = NearestNeighbors(n_neighbors=min(_USUAL_ROWS, half.height)).fit(matrix)
     [[centre]] = near.kneighbors(np.asarray(matrix.mean(axis=0)).reshape(1, -1), 1, False)
     [alike] = near.kneighbors(matrix[[centre]], return_distance=False)
     usual = preparer.usual_of(half[alike])
+    # The middle of many rows may still be odder than the medians.
     if score(usual) < score(medians):
         preparer.usual_row_ = usual
 
@@ -365,11 +370,13 @@ def _rows_of_table(model: Pipeline, X: Any, background: Any) -> _Rows:
         usual = preparer.usual_of(preparer.parse(background))
     matrix, reference = preparer.features(parsed), preparer.usual_features(usual)
     if isinstance(final, Detector):
+        # Rows as the detector checks them, once: mixtures are then scored without checks.
         matrix, reference = (final._check_rows(rows, reset=False) for rows in (matrix, reference))
     used = {column.name: column for column in preparer.used()}
     derived = {name: each.column(name) for each in preparer.derived_ for name in each.names()}
     values = [column.plain(parsed[name]) for name, column in used.items()]
     values += [each.values(parsed) for each in preparer.derived_]
+    # np.column_stack would turn numbers beside texts into texts.
     if any(column.dtype == object for column in values):
         values = [column.astype(object) for column in values]
     places = {name: j for j, name in enumerate([*used, *derived])}
@@ -480,7 +487,7 @@ def show_value(value: Value) -> str:
     if value is None:
         return BLANK
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST_TEXT else value[: _LONGEST_TEXT - 1] + "\u2026"
+        return shorten(value, _LONGEST_TEXT)
     if isinstance(value, WrittenNumber):
         return value.written
     whole = value == round(value) if math.isfinite(value) else False

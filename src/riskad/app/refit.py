@@ -12,15 +12,21 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.fit import Fit, Fitted, fit_table
-from riskad.app.fit_report import Comparison, FitReport, Judged, ModelBefore
-from riskad.app.hold_out import FEWEST_FOR_AUC
+from riskad.app.fit import Fit, fit_table
+from riskad.app.fit_report import FEWEST_FOR_AUC, Comparison, FitReport, ModelBefore, Performance
 from riskad.app.model_files import ModelHeader
-from riskad.app.noticed import Progress, no_warnings
-from riskad.app.results import earlier_results, steps_of
+from riskad.app.score import (
+    Progress,
+    earlier_results,
+    own_decision,
+    score_columns,
+    steps_of,
+)
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError, describe_column_difference
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
+from riskad.decisions.calibration import quietly
+from riskad.detectors.base import Detector
 from riskad.metrics.ranking import auc_difference
 from riskad.tables.labelled import FrameTable
 
@@ -31,7 +37,7 @@ _NEW_LABELS = (
     "labels given after the old model was made: it scores rows whose labels it has not learned "
     "from, and of the new one each row is scored by a fit that has not seen it"
 )
-_NOT_TOLD = (
+_NO_NEW_LABELS = (
     "which labels are new to the old model is not known. Give the journal with the answers since "
     "then, or a held-out table of labelled rows"
 )
@@ -44,7 +50,7 @@ _OTHER_TABLE = "labels of a table that neither model has learned from"
 
 
 @dataclass(frozen=True)
-class Judging:
+class ComparisonRows:
     """The rows on which models are compared."""
 
     unseen: NDArray[np.bool_] | None = None
@@ -62,60 +68,47 @@ def refit_spec(header: ModelHeader, **labels: Any) -> FitSpec:
     values have other meanings.
     """
     spec = _report_of(header).spec
-    named = {name: value for name, value in labels.items() if value}
-    if named.get("label", spec.label) != spec.label:
+    changed = {name: value for name, value in labels.items() if value}
+    # Words for the old column would be looked for in the new one, and refused as never seen.
+    if changed.get("label", spec.label) != spec.label:
         blank = FitSpec()
         words = ("normal", "anomaly", "unlabelled", "others_unlabelled")
-        named = {name: getattr(blank, name) for name in words} | named
-    return replace(spec, **named)
+        changed = {name: getattr(blank, name) for name in words} | changed
+    return replace(spec, **changed)
 
 
 def refit_table(
     old: Pipeline,
     header: ModelHeader,
     table: pl.DataFrame,
-    judging: Judging | None = None,
+    comparison_rows: ComparisonRows | None = None,
     *,
     spec: FitSpec | None = None,
     sampling: Sequence[str] | None = None,
     even_if_worse: bool = False,
     source: str = "table",
     progress: Progress = lambda _: None,
-    fitted: Fitted = lambda model, report: None,
 ) -> Fit:
     """Fit the next model with the settings and columns of an old one, and compare the two.
 
     Columns that the old model did not use are left out; numbers stay numbers and categories stay
-    categories. Its detector, settings, seed, threshold rule, groups and times are kept.
+    categories. Its detector, settings, seed, threshold rule, groups and times are kept. `table`
+    holds all rows to learn from, old and new, with their labels; `spec` is by default that of the
+    old model (`refit_spec`), and the last arguments are those of `fit_table`.
 
-    Parameters
-    ----------
-    old, header
-        The last model and the header of its file, which holds the report of `riskad.fit_table`.
-    table
-        All rows to learn from, old and new, with their labels.
-    judging
-        Rows on which the two are compared; without it they are not.
-    spec
-        The specification; by default that of the old model (`refit_spec`).
-    even_if_worse
-        Whether the next model takes over even if it is clearly worse.
-    sampling, source, progress, fitted
-        As in `fit_table`.
-
-    Returns
-    -------
-    Fit
-        The fit. Its `report.before` says how the models compare: the next one does not take over
-        (`takes_over`) if the whole interval of the difference of AUCs is below 0, which is always
-        an `alarm`.
+    `report.before` of the fit says how the models compare on `comparison_rows`, if these are given.
+    The next one is clearly worse, which is an `alarm`, if the whole interval of the difference of
+    AUCs is below 0; it then takes over only if `even_if_worse`.
     """
     before = _report_of(header)
+    if before.spec.window is not None:
+        raise InputError("A model of windows is fitted anew: use `riskad fit` with its options.")
     spec = _repeat(spec or before.spec, before, old, table)
     rows = FrameTable(table, spec.labels)
-    fit = fit_table(rows, spec, source=source, sampling=sampling, progress=progress, fitted=fitted)
+    fit = fit_table(rows, spec, source=source, sampling=sampling, progress=progress)
     progress("Comparing it with the model before")
-    comparison, why_not = _compare(old, fit, rows, judging or Judging())
+    comparison, why_not = _compare(old, fit, rows, comparison_rows or ComparisonRows())
+    # Without clear evidence the new model takes over: it has learned from more labels.
     worse = comparison is not None and comparison.difference.verdict == "worse"
     takes_over = even_if_worse or not worse
     verdict, cautions = f"not compared: {why_not}. The new model takes over.", []
@@ -163,14 +156,16 @@ def _repeat(spec: FitSpec, before: FitReport, old: Pipeline, table: pl.DataFrame
             "model with `riskad fit`.\n"
             + describe_column_difference(preparer.read_columns, table.columns)
         )
+    # Results of earlier runs of `riskad score` would tell the new model what the old one thought.
     others = (spec.id, spec.label, spec.label_sampling, *earlier_results(table.columns))
     used = {*preparer.feature_names_in_, *others}
     kinds = {column.name: column.requested_kind for column in preparer.used()}
     return replace(
         spec,
         id=spec.id if spec.id in table.columns else None,
+        # The new table may have columns that the old one had not.
         drop=tuple(name for name in table.columns if name not in used),
-        kinds={name: kind for name, kind in kinds.items() if kind in _KEPT_KINDS} | spec.kinds,
+        kinds={n: kind for n, kind in kinds.items() if kind.startswith(_KEPT_KINDS)} | spec.kinds,
         # `riskad threshold` may have changed the rule since.
         threshold=before.rule if spec.capacity is None else None,
     )
@@ -185,36 +180,40 @@ def judged_since(first_judged: Sequence[str], moment: str) -> NDArray[np.bool_]:
     >>> judged_since(["2026-11-17T08:00:00+00:00", "", "soon"], "2026-11-16T20:00:00+00:00")
     array([ True, False, False])
     """
-    made = datetime.fromisoformat(moment)
-    made = made if made.tzinfo is not None else made.replace(tzinfo=UTC)
+    created = datetime.fromisoformat(moment)
+    # Headers are written in UTC; a file made by other means may lack the zone.
+    created = created if created.tzinfo is not None else created.replace(tzinfo=UTC)
 
     def is_later(time: str) -> bool:
         try:
             judged = datetime.fromisoformat(time)
         except ValueError:
             return False
-        return judged.tzinfo is not None and judged > made
+        # An answer without a zone cannot be compared: it does not count as new.
+        return judged.tzinfo is not None and judged > created
 
     return np.array([is_later(time) for time in first_judged], dtype=bool)
 
 
 def _compare(
-    old: Pipeline, fit: Fit, table: FrameTable, judging: Judging
+    old: Pipeline, fit: Fit, table: FrameTable, comparison_rows: ComparisonRows
 ) -> tuple[Comparison | None, str]:
     """Compare a fit with the model before it; or say why not."""
     drawn_at_random = None
-    if judging.other is not None:  # both models score its rows directly
-        table, rests_on = judging.other, _OTHER_TABLE
+    if comparison_rows.other is not None:  # both models score its rows directly
+        table, rests_on = comparison_rows.other, _OTHER_TABLE
         rows = np.flatnonzero(table.codes != UNLABELLED)
         after = _scores(fit.model, table.frame[rows])
-    elif judging.unseen is None:
-        return None, _NOT_TOLD
+    elif comparison_rows.unseen is None:
+        return None, _NO_NEW_LABELS
     elif fit.held_out is None:
         return None, "some labelled rows were never held out from the new fit"
     else:  # rows that were labelled since, with cross-fitted scores of the new model
+        # The new model has learned from these labels, so that only scores of its folds can be
+        # compared.
         labelled = (table.codes != UNLABELLED) & ~np.isnan(fit.held_out)
-        rows, rests_on = np.flatnonzero(judging.unseen & labelled), _NEW_LABELS
-        after, sources = fit.held_out[rows], judging.sources
+        rows, rests_on = np.flatnonzero(comparison_rows.unseen & labelled), _NEW_LABELS
+        after, sources = fit.held_out[rows], comparison_rows.sources
         drawn_at_random = sum(bool(sources) and sources[i] == "random" for i in rows.tolist())
     frame, codes = table.frame[rows], np.asarray(table.codes)[rows]
     n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
@@ -223,11 +222,14 @@ def _compare(
             f"it takes {FEWEST_FOR_AUC} rows of each kind whose labels the old model has not "
             f"learned from, and there are {n:,} normal and {m:,} anomalies"
         )
+    # Rows of one group may share what made them anomalous: the interval counts groups then.
     before, group = _scores(old, frame), fit.model[0].group
     groups = None if group is None else frame[group].cast(pl.String).to_numpy()
     difference, new_auc, old_auc = auc_difference(codes, after, before, groups=groups)
-    flagged_before = count_labels(codes[before > steps_of(old)[1]._anomaly_threshold])
-    flagged_after = count_labels(codes[after > fit.model[1]._anomaly_threshold])
+    flagged_before, flagged_after = (
+        count_labels(codes[_flagged(detector, scores, frame)])
+        for detector, scores in ((steps_of(old)[1], before), (fit.model[1], after))
+    )
     cautions = []
     if drawn_at_random is not None and drawn_at_random < len(rows):
         cautions.append(
@@ -238,17 +240,26 @@ def _compare(
     comparison = Comparison(
         rests_on,
         difference,
-        before=Judged(old_auc, flagged_before.anomaly, flagged_before.normal),
-        after=Judged(new_auc, flagged_after.anomaly, flagged_after.normal),
+        before=Performance(old_auc, flagged_before.anomaly, flagged_before.normal),
+        after=Performance(new_auc, flagged_after.anomaly, flagged_after.normal),
         drawn_at_random=drawn_at_random or 0,
         cautions=cautions,
     )
     return comparison, ""
 
 
+def _flagged(
+    detector: Detector, scores: NDArray[np.float64], frame: pl.DataFrame
+) -> NDArray[np.bool_]:
+    """Return which rows a model flags by its own threshold, or that of their segment."""
+    flags = score_columns(detector, scores, own_decision(detector), frame=frame)["is_anomaly"]
+    return np.asarray(flags, dtype=bool)
+
+
 def _scores(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.float64]:
     preparer, detector = steps_of(model)
     if not frame.height:
         return np.empty(0)
-    with no_warnings():
+    # A table that has drifted is no news of the comparison.
+    with quietly():
         return np.asarray(detector.anomaly_score(preparer.transform(frame, quiet=True)), float)

@@ -1,8 +1,14 @@
-"""Score the rows of a table, in memory or in batches, and report what was found."""
+"""Scores of a table: the columns that scoring adds, which rows are flagged, and the report.
+
+Other verbs use the first half: decisions, result columns, the most suspicious rows, and notes.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -11,18 +17,284 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from riskad.app import results
-from riskad.app.noticed import NOTICED, Progress, merge_warnings, no_warnings
-from riskad.app.reasons import explain_rows
-from riskad.app.results import SCORE_COLUMNS, Suspect, steps_of
-from riskad.core.checks import InputError, check_choice
-from riskad.decisions.capacity import Found, review_rows
-from riskad.decisions.thresholds import Threshold
+from riskad.app.reasons import Reason, explain_rows
+from riskad.app.series import plain_model, scores_of_points
+from riskad.app.spec import FitSpec
+from riskad.core.checks import DataWarning, InputError, check_choice, enumerate_names
+from riskad.decisions.calibration import Calibration, quietly
+from riskad.decisions.capacity import TopRows, review_rows
+from riskad.decisions.conformal import select_at_fdr
+from riskad.decisions.drift import DriftReport, drift_report
+from riskad.decisions.segments import Segments
+from riskad.decisions.thresholds import Threshold, parse_threshold
+from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
-from riskad.tables.notes import catch_kinds
+from riskad.tables.cells import check_columns, free_name, to_text
+from riskad.tables.harmless import (
+    SUPPRESSED,
+    HarmlessRules,
+    SuppressedRows,
+    Suppression,
+    check_rows_are_scored,
+)
+from riskad.tables.notes import NotAsInTraining, catch_kinds
+from riskad.tables.preparation import TablePreparer
 from riskad.tables.targets import NewRows, Since, Target
+
+Progress: TypeAlias = Callable[[str], object]
+"""A function that is called with each step."""
+
+SCORE_COLUMNS = ("anomaly_score", "is_anomaly")
+# Those of them that there are.
+SUSPECT_COLUMNS = f"^(anomaly_score|is_anomaly|anomaly_probability|novelty|{SUPPRESSED})$"
+RESULT_TYPES: dict[str, Any] = {
+    "anomaly_score": pl.Float64,
+    "is_anomaly": pl.Boolean,
+    "anomaly_probability": pl.Float64,  # if the model is calibrated
+    "p_value": pl.Float64,  # with a false discovery rate
+    "novelty": pl.Float64,  # if the model has it
+    SUPPRESSED: pl.String,  # the rule of the known harmless that took the flag, if there are any
+}
+"""Columns that scoring may add. Reasons, which are texts, come after these."""
+RESULT_COLUMNS = tuple(RESULT_TYPES)
+_RESULT_COLUMN = re.compile("|".join((*RESULT_COLUMNS, r"reason(_\d+)?")))
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A row that looks anomalous; rows are counted from 1, below the header."""
+
+    row: int
+    id: str | None
+    anomaly_score: float
+    is_anomaly: bool
+    novelty: float | None = None
+    suppressed_by: str | None = None
+    """The rule of the known harmless that kept it from being flagged."""
+    anomaly_probability: float | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    """The columns that raise its score most, if it was explained."""
+    others: float = 0.0
+    """What all other columns add."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which rows are flagged: those above a threshold, or those with p-values up to a maximum."""
+
+    rule: str
+    threshold: float | None
+    largest_p: float = 0.0
+    selection: str = ""
+    by_segment: NDArray[np.float64] | None = None
+    """Thresholds of segments, and last that of all others (`riskad.decisions.segments`)."""
+
+
+def steps_of(model: object) -> tuple[TablePreparer, Any]:
+    """Return the preparer and the detector of a model that was fitted on a table."""
+    if (
+        isinstance(model, Pipeline)
+        and len(model) == 2
+        and isinstance(model[0], TablePreparer)
+        and hasattr(model[1], "anomaly_score")
+    ):
+        return model[0], model[1]
+    raise InputError(
+        f"This model, a {type(model).__name__}, was not made by riskad.fit_table, so it does not "
+        "know how to read a table. Score it in Python, or save "
+        "Pipeline([('prepare', TablePreparer()), ('detect', detector)]) instead."
+    )
+
+
+# --- notes for the user -------------------------------------------------------------------
+
+
+def catch_notes() -> AbstractContextManager[list[Warning]]:
+    """Collect warnings about the data or the fit, which reports show once."""
+    return catch_kinds(DataWarning, ConvergenceWarning)
+
+
+def merge_notes(notes: Sequence[Warning]) -> list[Warning]:
+    """Merge what several batches of rows have in common."""
+    changes = [note for note in notes if isinstance(note, NotAsInTraining)]
+    others = {str(note): note for note in notes if not isinstance(note, NotAsInTraining)}
+    return [*([NotAsInTraining.of_all(changes)] if changes else []), *others.values()]
+
+
+# --- columns -----------------------------------------------------------------------------
+
+
+def earlier_results(columns: Sequence[str]) -> list[str]:
+    """Return the columns with old results, in rows that were scored and then labelled."""
+    if not set(SCORE_COLUMNS) & set(columns):
+        return []  # a column p_value then belongs to the table itself
+    return [name for name in columns if _RESULT_COLUMN.fullmatch(name)]
+
+
+def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
+    """Refuse a table with columns that results would overwrite."""
+    if not set(added).isdisjoint(columns):
+        taken = [name for name in added if name in columns]
+        raise InputError(
+            f"The table already has {'a column' if len(taken) == 1 else 'columns'} "
+            f"{enumerate_names(taken)}, under which the scores would be written; it may have been "
+            f"scored before. Rename {'it or take it' if len(taken) == 1 else 'them or take them'} "
+            "out."
+        )
+
+
+def pick_features(
+    columns: Sequence[str], label: str | None, spec: FitSpec, earlier: Sequence[str]
+) -> list[str]:
+    """Return the columns to learn from, without results of an earlier run.
+
+    The group column is among them, even if it names the rows.
+    """
+    out = [name for name in (label, spec.id) if name is not None]
+    out += [name for name in spec.drop if name not in earlier]
+    out += [name for name in [spec.label_sampling] if name in columns]
+    check_columns(out, columns if label is None else [*columns, label])
+    features = [name for name in columns if name not in {*out, *earlier}]
+    if not features:
+        raise InputError("Every column is left out; there is nothing to learn from.")
+    if spec.threshold_by is not None:
+        check_columns([spec.threshold_by], columns)
+    if spec.group is not None and spec.group not in features:
+        check_columns([spec.group], columns)
+        features.append(spec.group)
+    return features
+
+
+# --- decisions ---------------------------------------------------------------------------
+
+
+def own_decision(detector: Detector) -> Decision:
+    """Return the decision by the model's own threshold."""
+    segments = segments_of(detector)
+    if segments is not None:
+        return _by_segment(segments, detector.threshold_, detector.calibration_)
+    return Decision(str(getattr(detector, "threshold_", "risk")), detector._anomaly_threshold)
+
+
+def segments_of(detector: Detector) -> Segments | None:
+    """Return the segments that have thresholds of their own, if a fit was asked for them."""
+    segments: Segments | None = getattr(getattr(detector, "calibration_", None), "segments", None)
+    return segments
+
+
+def _by_segment(
+    segments: Segments,
+    rule: Threshold,
+    calibration: Calibration,
+    shifted: NDArray[np.float64] | None = None,
+) -> Decision:
+    thresholds = segments.thresholds(rule, calibration, shifted)
+    meaning = f"{rule}, and others by {segments.column!r}"
+    return Decision(meaning, float(thresholds[-1]), by_segment=thresholds)
+
+
+def decide(
+    detector: Detector,
+    rule: Threshold | str | None,
+    fdr: float | None,
+    all_scores: Callable[[bool], NDArray[np.float64]],
+) -> Decision:
+    """Decide by a rule or at a false discovery rate, else by the model's own rule.
+
+    The model does not change. `all_scores` returns the scores of the whole table, shifted by
+    segment or not; it is called if the decision depends on them.
+    """
+    if fdr is not None:
+        calibration: Calibration = detector._calibrated("p-values")
+        scores = all_scores(False)
+        p_values = calibration.p_values(scores)
+        likely = (
+            calibration.anomaly_probability(scores) if calibration.knows_probabilities else None
+        )
+        chosen = select_at_fdr(p_values, fdr, len(calibration.normals), likely)
+        largest = float(p_values[chosen.selected].max(initial=0.0))
+        return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
+    if rule is None:
+        return own_decision(detector)
+    rule = parse_threshold(rule) if isinstance(rule, str) else rule
+    calibration = detector._calibrated("other thresholds than the model's")
+    if calibration.segments is not None:
+        shifted = all_scores(True) if rule.depends_on_table else None
+        return _by_segment(calibration.segments, rule, calibration, shifted)
+    if rule.depends_on_table:
+        calibration = calibration.over(all_scores(False))
+    return Decision(str(rule), rule.of(calibration))
+
+
+def knows_probabilities(detector: Detector) -> bool:
+    """Return whether a model gives the probability that a row is an anomaly."""
+    calibration = getattr(detector, "calibration_", None)
+    return calibration is not None and calibration.knows_probabilities
+
+
+def segment_values(frame: pl.DataFrame, column: str) -> list[str | None]:
+    """Return the segment of each row; None where it is blank."""
+    if column not in frame.columns:
+        raise InputError(
+            f"The model has thresholds by {column!r}, and the table lacks this column; add it "
+            "(blank cells have the threshold of the whole)."
+        )
+    return to_text(frame[column]).str.strip_chars().replace("", None).to_list()
+
+
+def score_columns(
+    detector: Detector,
+    scores: NDArray[np.float64],
+    decision: Decision,
+    novelty: NDArray[np.float64] | None = None,
+    frame: pl.DataFrame | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Return the columns that scoring adds, except reasons, in the order of `RESULT_COLUMNS`.
+
+    `frame` has the rows of the table, which a model with thresholds by segment looks at.
+    """
+    columns: dict[str, Any] = {"anomaly_score": scores}
+    p_values, calibration = None, getattr(detector, "calibration_", None)
+    segments, shifted = segments_of(detector), scores
+    threshold: Any = decision.threshold
+    if segments is not None and frame is not None:
+        places = segments.places(segment_values(frame, segments.column))
+        shifted = scores + segments.shift_of(places)
+        if decision.by_segment is not None:
+            threshold = decision.by_segment[places]
+    if threshold is not None:
+        columns["is_anomaly"] = scores > threshold
+    else:
+        p_values = detector.calibration_.p_values(scores)
+        columns["is_anomaly"] = p_values <= decision.largest_p
+    if calibration is not None and calibration.knows_probabilities:
+        columns["anomaly_probability"] = calibration.anomaly_probability(shifted)
+    if p_values is not None:
+        columns["p_value"] = p_values
+    if novelty is not None:
+        columns["novelty"] = novelty
+    return columns
+
+
+# --- rows --------------------------------------------------------------------------------
+
+
+def rank(scored: pl.DataFrame, by: str = "anomaly_score") -> pl.DataFrame:
+    """Return rows, the most suspicious, or the newest, first."""
+    return scored.sort(by, descending=True, maintain_order=True)
+
+
+def suspects_of(ranked: pl.DataFrame, id: str | None) -> list[Suspect]:
+    """Return ranked rows for a report; their first column is their number."""
+    rows = ranked.get_column(ranked.columns[0]).to_list()
+    ids = to_text(ranked[id]).to_list() if id is not None else [None] * len(rows)
+    ids = ["a picture" if name and name.startswith("data:image") else name for name in ids]
+    cells = ranked.select(SUSPECT_COLUMNS).iter_rows(named=True)
+    return [Suspect(row, id, **each) for row, id, each in zip(rows, ids, cells, strict=True)]
+
 
 _COLUMN = {"score": "anomaly_score", "novelty": "novelty"}
 RANKED_BY = tuple(_COLUMN)
@@ -35,9 +307,10 @@ _ANOTHER_TABLE = (
     "a copy that nothing writes to; in Python give a list of frames, or "
     "riskad.tables.reading.read_batches(path)."
 )
+# Scores of a larger table are thinned: they only serve to estimate how many rows are anomalies.
 _KEPT_SCORES = 200_000
 _FIRST_SLICE = 512  # rows: see `_BATCH_MULTIPLE` of riskad.tables.reading
-_SECONDS_OF_A_SLICE = 1.0
+_SECONDS_OF_A_SLICE = 1.0  # so that the bar moves, and an interrupt is heard
 
 
 @dataclass(frozen=True)
@@ -55,14 +328,21 @@ class ScoreReport:
     selection: str = ""
     added: list[str] = field(default_factory=lambda: list(SCORE_COLUMNS))
     by: str = "score"
-    expected: Found | None = None
+    expected: TopRows | None = None
     """Expected anomalies among the flagged rows, if the labels of the fit determine them."""
+    alarms: list[str] = field(default_factory=list)
+    """Events of time series, the highest ones with start, end, peak and reasons."""
     skipped: int = 0
     """Number of rows that were left out because they were scored before."""
+    suppressed: list[SuppressedRows] = field(default_factory=list)
+    """What each rule of the known harmless did."""
 
 
 class NoRows(InputError):
     """There is nothing to score."""
+
+    def __init__(self) -> None:
+        super().__init__("The table has a header but no rows.")
 
 
 def score_table(
@@ -76,6 +356,7 @@ def score_table(
     reasons: int = 0,
     top: int = 10,
     by: str = RANKED_BY[0],
+    harmless: HarmlessRules | None = None,
     source: str = "table",
     progress: Progress = lambda _: None,
     scored: Callable[[int], object] = lambda _: None,
@@ -108,6 +389,9 @@ def score_table(
         Number of the most suspicious rows to report.
     by
         How to rank these rows: by "score", or by "novelty" for rows unlike all training rows.
+    harmless
+        Rules of the known harmless: matching rows are not flagged, and `suppressed_by` names the
+        rule of those that would have been (`riskad.tables.harmless`).
     source, progress
         Name of the table in the report; a function that is called with each step.
     scored
@@ -136,46 +420,103 @@ def score_table(
     if threshold is not None and fdr is not None:
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
     check_choice("by", by, RANKED_BY)
+    if harmless is not None:
+        check_rows_are_scored(steps_of(model)[0])
+    if hasattr(steps_of(model)[0], "windower_"):
+        frames = [table] if isinstance(table, pl.DataFrame) else list(table)
+        decided = {"threshold": threshold, "fdr": fdr, "reasons": reasons, "by": by}
+        about = {"source": source, "progress": progress, "scored": scored}
+        scored_rows, report = _score_series(model, frames, id, top, decided | about)
+        write(scored_rows)
+        return (scored_rows if isinstance(table, pl.DataFrame) else None), report
     whole = isinstance(table, pl.DataFrame)
     batches = [table] if isinstance(table, pl.DataFrame) else table
-    _, detector = steps_of(model)
+    preparer, detector = steps_of(model)
     if by == "novelty" and not detector_tags(detector).supports_novelty:
         raise InputError(
             f"{type(detector).__name__} has no novelty. Fit the model again with model='auto', or "
             "rank rows by score."
         )
-    added = added_columns(detector, fdr, reasons)
+    added = added_columns(detector, fdr, reasons, harmless)
+    suppression = None if harmless is None else Suppression(harmless)
+    new_segments = Counter[str]()
     scoring = _Scoring(model, batches, added, progress, scored)
-    decision = results.decide(detector, threshold, fdr, scoring.all_scores)
-    totals, frames = _Totals(id, top, _COLUMN[by]), []
+    decision = decide(detector, threshold, fdr, scoring.all_scores)
+    totals, frames = Totals(id, top, _COLUMN[by]), []
     for batch, (scores, novelty) in scoring:
-        columns = pl.DataFrame(results.score_columns(detector, scores, decision, novelty))
+        judged = score_columns(detector, scores, decision, novelty, batch)
+        if suppression is not None:
+            if not totals.rows:
+                suppression.rules.check(preparer, batch)
+            judged = suppression.apply(preparer, batch, judged)
+        new_segments.update(unseen_segments(detector, batch))
+        columns = pl.DataFrame(judged)
         if reasons:
-            why = _reason_columns(model, batch, columns["is_anomaly"], reasons)
+            why = reason_columns(model, batch, columns["is_anomaly"], reasons)
             columns = columns.hstack(why)
         frame = batch.hstack(columns)
         write(frame)
         frames += [frame] if whole else []
         totals.add(batch, columns)
+    suppressed = [] if suppression is None else suppression.of_table()
     expected, calibration = None, getattr(detector, "calibration_", None)
-    if calibration is not None and totals.flagged:
+    # What is known of the highest scores says nothing of rows that segments or rules chose.
+    chosen = any(each.suppressed for each in suppressed) or not totals.flagged
+    if calibration is not None and calibration.segments is None and not chosen:
         review = review_rows(calibration, totals.scores, totals.rows)
         expected = None if review is None else review.at(totals.flagged)
+    expired = [] if harmless is None else harmless.notes()
+    hiding = [warning for each in suppressed for warning in each.warnings()]
+    notes = [*map(str, scoring.notes), *expired, *hiding]
+    notes += note_of_segments(new_segments)
     report = ScoreReport(
         source=source,
         rows=totals.rows,
         id=totals.id,
         threshold=decision.threshold,
         flagged=totals.flagged,
-        top=results.suspects_of(totals.worst, totals.id),
-        warnings=list(map(str, scoring.notes)),
+        top=suspects_of(totals.worst, totals.id),
+        warnings=notes,
         rule=decision.rule,
         selection=decision.selection,
         added=added,
         by=by,
         expected=expected,
+        suppressed=suppressed,
     )
     return (frames[0] if whole else None), report
+
+
+def _score_series(
+    model: Pipeline, frames: list[pl.DataFrame], id: str | None, top: int, options: dict[str, Any]
+) -> tuple[pl.DataFrame, ScoreReport]:
+    """Score the rows of series by the windows that hold them; suspects are peaks of events."""
+    rows = pl.concat(frames) if frames else pl.DataFrame()
+    if not rows.height:
+        raise NoRows
+    windower = model[0].windower_
+    with catch_notes() as notes:
+        windows = windower.cut(rows)
+    scored, report = score_table(plain_model(model), windows.frame, top=0, **options)
+    added = [*report.added, "event"]
+    check_not_scored(rows.columns, added)
+    columns, alarms = scores_of_points(windows, scored, rows.height, report.threshold, report.added)
+    columns = columns.select(added)
+    id = id if id in rows.columns else windower.time
+    peaks = windows.points.rows[alarms.events["peak_point"].to_numpy()]
+    worst = columns.hstack(rows.select(id)).with_row_index(free_name([id, *added]), 1)[peaks]
+    report = replace(
+        report,
+        rows=rows.height,
+        id=id,
+        flagged=int(columns["is_anomaly"].sum()),
+        top=suspects_of(rank(worst).head(top), id),
+        warnings=[*map(str, notes), *report.warnings],
+        added=added,
+        expected=None,
+        alarms=alarms.in_words(top),
+    )
+    return rows.hstack(columns), report
 
 
 def score_into(
@@ -200,19 +541,19 @@ def score_into(
         try:
             _, report = score_table(model, rows, target.add, **options)
         except NoRows:
-            decision = results.own_decision(steps_of(model)[1])
+            decision = own_decision(steps_of(model)[1])
             threshold, rule = decision.threshold, decision.rule
             report = ScoreReport(source, 0, options.get("id"), threshold, 0, [], rule=rule)
     return replace(report, skipped=rows.skipped)
 
 
 @dataclass
-class _Totals:
+class Totals:
     """Number of rows, number of flagged rows, the most suspicious of them, and scores of all."""
 
     id: str | None
     top: int
-    by: str
+    by: str = SCORE_COLUMNS[0]
     rows: int = 0
     flagged: int = 0
     worst: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -224,12 +565,13 @@ class _Totals:
         """Count the rows of a batch, to which scoring adds columns."""
         self.id = self.id if self.id in batch.columns else None
         names = batch.select([] if self.id is None else [self.id])
-        seen = columns.select(results.SUSPECT_COLUMNS).hstack(names)
-        seen = seen.with_row_index(results.free_name(names.columns), self.rows + 1)
+        seen = columns.select(SUSPECT_COLUMNS).hstack(names)
+        seen = seen.with_row_index(free_name(names.columns), self.rows + 1)
         both = [self.worst, seen] if self.rows else [seen]
-        self.worst = results.rank(pl.concat(both), self.by).head(self.top)
+        self.worst = rank(pl.concat(both), self.by).head(self.top)
         scores = columns["anomaly_score"].to_numpy()
         self.scores = np.append(self.scores, scores[-self.rows % self.step :: self.step])
+        # Every other score goes, so that those that stay are as far apart as all that follow.
         while len(self.scores) > _KEPT_SCORES:
             self.scores, self.step = self.scores[::2], 2 * self.step
         self.rows += batch.height
@@ -254,10 +596,17 @@ class _Scoring:
         self._kept: list[_Scores] = []
         self._slice = _FIRST_SLICE
 
-    def all_scores(self) -> NDArray[np.float64]:
-        """Return the scores of the whole table, which are kept."""
-        self._kept = [scores for _, scores in self]
-        return np.concatenate([scores for scores, _ in self._kept])
+    def all_scores(self, shifted: bool) -> NDArray[np.float64]:
+        """Return the scores of the whole table, which are kept; or shifted by segment."""
+        kept, parts, segments = [], [], segments_of(self.detector)
+        for batch, scores in self:
+            kept.append(scores)
+            parts.append(scores[0])
+            if shifted and segments is not None:
+                places = segments.places(segment_values(batch, segments.column))
+                parts[-1] = scores[0] + segments.shift_of(places)
+        self._kept = kept
+        return np.concatenate(parts)
 
     def __iter__(self) -> Iterator[tuple[pl.DataFrame, _Scores]]:
         """Go through the batches that are not empty, with earlier scores if they were kept."""
@@ -265,7 +614,7 @@ class _Scoring:
         if not self._kept:
             self.scored(0)
         for batch in self.batches:
-            results.check_not_scored(batch.columns, self.added)
+            check_not_scored(batch.columns, self.added)
             if not batch.height:
                 continue
             if self._kept:
@@ -273,25 +622,26 @@ class _Scoring:
                 if scores is None or batch.height != len(scores[0]):
                     raise InputError(_ANOTHER_TABLE)
             else:
-                with catch_kinds(*NOTICED) as notes:
+                with catch_notes() as notes:
                     prepared = self.preparer.transform(batch, first_row=n_rows + 1)
                     scores = self._score(prepared, n_rows)
                 if notes:
-                    self.notes = merge_warnings([*self.notes, *notes])
+                    self.notes = merge_notes([*self.notes, *notes])
             n_rows += batch.height
             self.progress(f"{'Writing' if self._kept else 'Scoring'}: {n_rows:,} rows done")
             yield batch, scores
         if next(kept, None) is not None:
             raise InputError(_ANOTHER_TABLE)
         if not n_rows:
-            raise NoRows("The table has a header but no rows.")
+            raise NoRows
 
     def _score(self, prepared: Any, rows_before: int) -> _Scores:
         """Score a batch in slices, larger ones until they take about a second."""
         n_rows, start, parts = prepared.shape[0], 0, []
         while start < n_rows:
             clock = perf_counter()
-            parts.append(results.score_rows(self.detector, prepared[start : start + self._slice]))
+            part = prepared[start : start + self._slice]
+            parts.append(self.detector._anomaly_score_and_novelty(part))
             start += self._slice
             self.scored(rows_before + min(start, n_rows))
             if perf_counter() - clock < _SECONDS_OF_A_SLICE:
@@ -300,30 +650,106 @@ class _Scoring:
         return np.concatenate(scores), None if novelty[0] is None else np.concatenate(novelty)
 
 
-def added_columns(detector: Any, fdr: float | None, reasons: int) -> list[str]:
+def unseen_segments(detector: Detector, frame: pl.DataFrame) -> Counter[str]:
+    """Count the rows of segments of which the fit has no labels; blank ones are none."""
+    segments = segments_of(detector)
+    if segments is None:
+        return Counter()
+    values = Counter(segment_values(frame, segments.column))
+    return Counter({name: n for name, n in values.items() if name and name not in segments.names})
+
+
+def note_of_segments(unseen: Counter[str]) -> list[str]:
+    """Say what becomes of rows of segments without labels, if there are any."""
+    if not unseen:
+        return []
+    rows = "1 row is" if unseen.total() == 1 else f"{unseen.total():,} rows are"
+    names = enumerate_names(list(unseen))
+    whole = "threshold and probability are as for rows of no segment"
+    return [f"{rows} of segments that have no labels in the fit ({names}): {whole}"]
+
+
+def added_columns(
+    detector: Detector, fdr: float | None, reasons: int, harmless: Any = None
+) -> list[str]:
     """The columns that scoring adds."""
-    score, flag, probability, p_value, novelty = results.RESULT_COLUMNS
+    score, flag, probability, p_value, novelty, suppressed = RESULT_COLUMNS
     return [
         score,
         flag,
-        *([probability] if results.knows_probabilities(detector) else []),
+        *([probability] if knows_probabilities(detector) else []),
         *([p_value] if fdr is not None else []),
         *([novelty] if detector_tags(detector).supports_novelty else []),
+        *([suppressed] if harmless is not None else []),
         *(f"reason_{i + 1}" for i in range(reasons)),
     ]
 
 
-def _reason_columns(
+def reason_columns(
     model: Pipeline, frame: pl.DataFrame, is_anomaly: pl.Series, n: int
 ) -> pl.DataFrame:
     """The first reasons of flagged rows in words; blank for all others."""
     columns: list[list[str | None]] = [[None] * frame.height for _ in range(n)]
     flagged = np.flatnonzero(is_anomaly.to_numpy())
     if flagged.size:
-        with no_warnings():
-            found = explain_rows(model, frame[flagged])
+        with quietly():
+            explained = explain_rows(model, frame[flagged])
         for i, row in enumerate(flagged):
-            for column, reason in zip(columns, found.top(i, n), strict=False):
+            for column, reason in zip(columns, explained.top(i, n), strict=False):
                 column[row] = str(reason)
     names = [f"reason_{i + 1}" for i in range(n)]
     return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String), orient="col")
+
+
+# --- drift ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableDrift:
+    """What `drift_table` found.
+
+    `alarm` is whether anything has moved further than `fail_above`; `above` lists what has, the
+    furthest first: columns, and "scores".
+    """
+
+    source: str
+    drift: DriftReport
+    warnings: list[str] = field(default_factory=list)
+    fail_above: float | None = None
+    alarm: bool = False
+    above: list[str] = field(default_factory=list)
+
+
+def drift_table(
+    model: Pipeline,
+    frame: pl.DataFrame,
+    *,
+    level: float = 0.05,
+    fail_above: float | None = None,
+    source: str = "table",
+    progress: Progress = lambda _: None,
+) -> TableDrift:
+    """Compare the rows of a table with the unlabelled rows that the model was fitted to.
+
+    `level` is the probability of reporting a change if nothing has moved. Beyond `fail_above`, a
+    distance D (`riskad.decisions.drift`), a column that has moved, or the scores, raise an alarm.
+    In few rows a distance may be large by chance: a column that has not moved at this `level`
+    raises no alarm, however large its D.
+    """
+    if not frame.height:
+        raise NoRows
+    if fail_above is not None and not 0 <= fail_above < 1:
+        raise InputError(
+            f"fail_above must be at least 0 and below 1, got {fail_above:g}. It is a distance of "
+            "two distributions: 0 is for any that has moved, 0.2 for one of which a fifth has."
+        )
+    steps_of(model)
+    with catch_notes() as notes:
+        progress("Comparing the rows with those of the fit")
+        drift = drift_report(model, frame, level=level)
+    above: list[str] = []
+    if fail_above is not None:
+        compared = [*drift.columns, *([] if drift.scores is None else [drift.scores])]
+        beyond = [each for each in compared if each.moved and each.distance > fail_above]
+        above = [each.name for each in sorted(beyond, key=lambda each: -each.distance)]
+    return TableDrift(source, drift, list(map(str, notes)), fail_above, bool(above), above)

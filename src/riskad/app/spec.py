@@ -2,7 +2,7 @@
 
 One dataclass is the source of all of it: the options of the command line are made from its fields,
 the model file stores it, `refit` is `replace(spec, ...)`, and the report shows it. To add an
-option, add a field here and use it in `riskad.app.fit`.
+option, add a field here and use it in `riskad.app.fit` (docs/extending/option.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from riskad.core.checks import InputError, check_choice, lookup, quoted
 
 if TYPE_CHECKING:
-    from riskad.decisions.thresholds import Threshold
     from riskad.tables.labelled import LabelColumn
 
 __all__ = ["FitSpec"]
@@ -63,11 +62,19 @@ class FitSpec:
     kinds
         Kinds of columns by name, which override what is found: `{"when": "date:%d.%m.%Y"}`; see
         `riskad.TablePreparer`.
+    backbone
+        An ONNX file of a network that you trust, to look at the pictures of a folder, or of columns
+        that hold paths of pictures (`riskad.tables.backbones`).
+    broken_pictures
+        "skip": pictures that cannot be read count as blank, and are named; or "refuse".
     group
         A column that names the group of each row, a customer for instance. The model then also
         learns how unusual a value is within its group. Rows of one group are held out together, so
         that quality, thresholds and probabilities are those for new groups, and intervals count
         groups. A row with a blank cell is a group of its own.
+    threshold_by
+        A column of segments, such as shops: each then has its own rate, probabilities and
+        threshold, as far as its labels tell (`riskad.decisions.segments`).
     time
         A column of dates, to train on the past and judge on later rows. Rows are split into five
         periods with equally many labelled rows, and each period but the first is scored by a fit to
@@ -75,6 +82,14 @@ class FitSpec:
         which is the model's own. `FitReport.over_time` shows how quality and the share of anomalies
         change. The model itself is fitted to all rows. Rows with a blank cell count as the
         earliest. These fits take about as long as the model itself, or longer.
+    window, step
+        Lengths of time, "1h" and "10m": the rows are points of a time series, or of one for each
+        `group`, and become windows of this length, one every step (by default a sixth). The model
+        learns from features of windows (`riskad.windows`), and knows how to cut new rows. Needs
+        `time`. Windows of one marked incident are held out together, and `group` only names series.
+    enough
+        A window is an anomaly if it holds this share of an incident, or if this share of it is
+        anomalies, and normal if it holds no anomaly and this share of it is labelled normal.
     model
         A name of `riskad.detectors.registry.DETECTORS`, such as "auto" or "shallow". "auto" ranks
         by "outliers" if no row is labelled.
@@ -121,7 +136,7 @@ class FitSpec:
     label_sampling: str = _label(
         "unknown",
         "How rows were selected for labelling: drawn at random, or chosen because they looked odd, "
-        "by a rule or by `riskad suggest`; or a column that says it of each row. The estimated "
+        "by a rule or by `riskad suggest`; or a column that says so for each row. The estimated "
         "anomaly rate depends on it.",
         metavar="random|chosen|unknown|COLUMN",
         shown_default="unknown",
@@ -131,9 +146,22 @@ class FitSpec:
     kinds: dict[str, str] = _column(
         {},
         "What a column is, whatever it looks like: amount=number, code=category, "
-        "when=date:%d.%m.%Y, paid=number:1.234,50 (may repeat).",
+        "when=date:%d.%m.%Y, paid=number:1.234,50, body=text:encoder (may repeat).",
         metavar="COLUMN=KIND",
         flags=("--kind",),
+    )
+    backbone: str | None = _column(
+        None,
+        "A network that you trust (.onnx), to look at the pictures of a folder or of columns of "
+        "paths.",
+        metavar="FILE",
+    )
+    broken_pictures: str = _column(
+        "skip",
+        "Pictures that cannot be read count as blank (skip) or stop the fit (refuse).",
+        metavar="skip|refuse",
+        shown_default="skip",
+        check=partial(check_choice, "broken_pictures", choices=("skip", "refuse")),
     )
     group: str | None = _column(
         None,
@@ -145,11 +173,34 @@ class FitSpec:
         "Column of dates: quality and probabilities then come from fits to earlier rows, evaluated "
         "on later rows. Blank counts as earliest.",
     )
+    window: str | None = _column(
+        None,
+        "Rows are points of a time series, by --time: learn from windows of this length (1h, 7d).",
+        metavar="LENGTH",
+    )
+    step: str | None = _column(
+        None,
+        "Time from one window to the next.",
+        metavar="LENGTH",
+        shown_default="a sixth of the window",
+    )
+    enough: float = _column(
+        0.5,
+        "Share of an incident, or of a window, from which a window is an anomaly.",
+        metavar="SHARE",
+        shown_default="0.5",
+    )
     threshold: str | None = _decision(
         None,
         "What is_anomaly means, top:50 for instance; see `riskad threshold --help`.",
         metavar="RULE",
         shown_default="likely with auto, risk with other models",
+    )
+    threshold_by: str | None = _decision(
+        None,
+        "Column of segments, shops for instance: each then has a threshold, a rate and "
+        "probabilities of its own, as far as its labels tell.",
+        metavar="COLUMN",
     )
     capacity: str | None = _decision(
         None,
@@ -179,21 +230,27 @@ class FitSpec:
     )
     seed: int = _model(0, "Same seed, same answer.", most=_LARGEST_SEED, shown_default="0")
     top: int = _option(
-        10, "Suspicious rows to print.", heading="Output", most=_MOST_ROWS, shown_default="10"
+        10,
+        "How many suspicious rows to print.",
+        heading="Output",
+        most=_MOST_ROWS,
+        shown_default="10",
     )
 
     def __post_init__(self) -> None:
         # Imported here, so that the options of a command are known without NumPy.
-        from riskad.decisions.anomaly_rate import given_rate
+        from riskad.decisions.anomaly_rate import as_rate_estimate
         from riskad.decisions.capacity import parse_capacity
         from riskad.decisions.thresholds import parse_threshold
         from riskad.detectors.registry import DETECTORS
 
-        for name in ("normal", "anomaly", "unlabelled", "drop"):
+        for name in (each.name for each in fields(self) if isinstance(each.default, tuple)):
             values = getattr(self, name)
             if isinstance(values, str) or not isinstance(values, Sequence):
                 values = [values]
             object.__setattr__(self, name, tuple(map(str, values)))
+        if self.backbone is not None:
+            object.__setattr__(self, "backbone", str(self.backbone))
         for name in ("threshold", "capacity"):  # a rule object or a number stands for its spelling
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else str(value))
@@ -204,13 +261,26 @@ class FitSpec:
                 raise InputError(f"{each.name}={value} must be between 0 and {most:,}.")
             if check is not None and value is not None:
                 check(value)
+        if self.window is None and self.step is not None:
+            raise InputError(f"step={quoted(self.step)} is that of windows: say window, too.")
+        if not 0 < self.enough <= 1:
+            raise InputError(f"enough={self.enough} must be a share above 0, and at most 1.")
+        if self.window is not None and self.time is None:
+            raise InputError(
+                f"window={quoted(self.window)} needs time, the column that says when each row was."
+            )
+        if self.window is not None and self.threshold_by is not None:
+            raise InputError(
+                f"threshold_by={quoted(self.threshold_by)} is about rows, and "
+                f"window={quoted(self.window)} makes others of them; leave one out."
+            )
         lookup("model", self.model, DETECTORS)
         if self.threshold is not None:
             parse_threshold(self.threshold)
         if self.capacity is not None:
             parse_capacity(self.capacity)
         if self.anomaly_rate is not None:
-            given_rate(self.anomaly_rate)
+            as_rate_estimate(self.anomaly_rate)
         if self.threshold is not None and self.capacity is not None:
             raise InputError(
                 f"threshold={quoted(self.threshold)} and capacity={quoted(self.capacity)} are two "
@@ -235,8 +305,9 @@ class FitSpec:
         return LabelColumn(self.label, self.normal, self.anomaly, self.unlabelled, others)
 
     @property
-    def rule(self) -> Threshold | None:
-        """The threshold rule, if one was named."""
-        from riskad.decisions.thresholds import parse_threshold
-
-        return None if self.threshold is None else parse_threshold(self.threshold)
+    def row_names(self) -> str | None:
+        """The column that names the rows: the one that says so, that of windows, or of pictures."""
+        if self.window is not None:
+            return self.time
+        images = (name for name, kind in self.kinds.items() if kind.startswith("image"))
+        return self.id or next(images, None)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import NOTICED, Progress
-from riskad.app.results import check_not_scored, earlier_results, free_name, steps_of
+from riskad.app.fit_report import FitReport
+from riskad.app.score import (
+    NoRows,
+    Progress,
+    catch_notes,
+    check_not_scored,
+    earlier_results,
+    steps_of,
+)
 from riskad.core.checks import InputError
 from riskad.core.labels import NORMAL, UNLABELLED, read_codes
 from riskad.decisions.suggest import suggest_rows
-from riskad.tables.cells import to_text
-from riskad.tables.notes import catch_kinds
+from riskad.tables.cells import free_name, to_text
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,40 @@ class SuggestReport:
     warnings: list[str] = field(default_factory=list)
 
 
+def doubtful_table(
+    report: FitReport | None,
+    frame: pl.DataFrame,
+    n: int = 20,
+    *,
+    label: str | None = None,
+    id: str | None = None,
+    source: str = "table",
+) -> tuple[pl.DataFrame, SuggestReport]:
+    """Return the rows of the table of a fit whose labels look wrong, to look at again."""
+    if report is None or report.doubtful is None:
+        raise InputError(
+            "The model does not say which labels look wrong: fit it again with `riskad fit` on a "
+            "table that fits in memory, with labels of both kinds."
+        )
+    if frame.height != report.rows:
+        raise InputError(
+            f"--doubtful takes the table of the fit, {report.source} with {report.rows:,} rows, "
+            f"and {source} has {frame.height:,}."
+        )
+    chosen, counts = report.doubtful.rows[:n], report.labels
+    return _suggested(
+        frame.drop(earlier_results(frame.columns)),
+        np.array([each.row - 1 for each in chosen], dtype=np.intp),
+        [each.anomaly_score for each in chosen],
+        [f"labelled {each.label}, probably wrong: {each.percent}" for each in chosen],
+        source=source,
+        labelled=0 if counts is None else counts.normal + counts.anomaly,
+        label=label,
+        id=id,
+        warnings=[] if chosen else [report.doubtful.summary],
+    )
+
+
 def suggest_table(
     model: Pipeline,
     frame: pl.DataFrame,
@@ -57,17 +100,17 @@ def suggest_table(
     no such column, the rows get a blank one.
     """
     if not frame.height:
-        raise InputError("The table has a header but no rows.")
+        raise NoRows
     frame = frame.drop(earlier_results(frame.columns))
     check_not_scored(frame.columns, ("anomaly_score", "reason"))
     preparer, detector = steps_of(model)
-    labelled, said = np.zeros(frame.height, dtype=bool), []
+    labelled, remarks = np.zeros(frame.height, dtype=bool), []
     if label is not None and label in frame.columns:
         words = to_text(frame[label]).str.strip_chars().fill_null("")
         labelled = (~words.is_in(["", "unlabelled"])).to_numpy()
     elif label is not None:
-        said.append(f"there is no column {label!r} yet: no row counts as labelled")
-    with catch_kinds(*NOTICED) as notes:
+        remarks.append(f"there is no column {label!r} yet: no row counts as labelled")
+    with catch_notes() as notes:
         progress("Preparing the columns")
         parsed = preparer.parse(frame)
         progress("Choosing rows")
@@ -75,24 +118,40 @@ def suggest_table(
         rows, matrix = preparer.features(parsed), preparer.matrix(parsed)
         chosen = suggest_rows(detector, rows, n, y=codes, compared=matrix)
     if len(chosen) < n:
-        said.append(f"{n:,} rows were asked for, and only {len(chosen):,} have no label: all came.")
-    table, numbers = frame[chosen.rows], chosen.rows + 1
-    id = id if id in frame.columns else None
-    ids = [None] * len(chosen) if id is None else to_text(table[id]).to_list()
-    if id is None:
-        table.insert_column(0, pl.Series(free_name(frame.columns), numbers))
-    if label is not None and label not in frame.columns:
-        table = table.with_columns(pl.lit(None, dtype=pl.String).alias(label))
-    reasons = pl.Series(chosen.reasons, dtype=pl.String)
-    table = table.with_columns(anomaly_score=chosen.anomaly_score, reason=reasons)
-    lines = zip(numbers.tolist(), ids, chosen.anomaly_score.tolist(), chosen.reasons, strict=True)
-    report = SuggestReport(
+        remarks.append(
+            f"{n:,} rows were asked for, and only {len(chosen):,} have no label: all came."
+        )
+    table, report = _suggested(
+        frame,
+        chosen.rows,
+        chosen.anomaly_score.tolist(),
+        chosen.reasons,
         source=source,
-        rows=frame.height,
         labelled=int(labelled.sum()),
         label=label,
-        id=id,
-        suggested=[SuggestedRow(*line) for line in lines],
-        warnings=said + [str(note) for note in notes],
+        id=id if id in frame.columns else None,
+        warnings=remarks + [str(note) for note in notes],
     )
+    if label is not None and label not in frame.columns:
+        table.insert_column(-2, pl.lit(None, dtype=pl.String).alias(label))
     return table, report
+
+
+def _suggested(
+    frame: pl.DataFrame,
+    places: NDArray[np.intp],
+    scores: Sequence[float],
+    reasons: Sequence[str],
+    **facts: Any,
+) -> tuple[pl.DataFrame, SuggestReport]:
+    """Return these rows of a table, with scores, reasons and perhaps numbers, and the report."""
+    table, numbers, id = frame[places], (places + 1).tolist(), facts["id"]
+    ids = [None] * len(numbers) if id is None else to_text(table[id]).to_list()
+    if id is None:
+        table.insert_column(0, pl.Series(free_name(frame.columns), numbers, dtype=pl.Int64))
+    added = {"anomaly_score": scores, "reason": reasons}
+    types = {"anomaly_score": pl.Float64, "reason": pl.String}
+    lines = zip(numbers, ids, scores, reasons, strict=True)
+    suggested = [SuggestedRow(*line) for line in lines]
+    report = SuggestReport(rows=frame.height, suggested=suggested, **facts)
+    return table.hstack(pl.DataFrame(added, schema=types)), report

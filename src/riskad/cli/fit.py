@@ -6,8 +6,7 @@ The options of `riskad fit` are the fields of `FitSpec` and the settings of all 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,13 @@ from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
     from riskad.app.fit import Fit
-    from riskad.rows.engine import Engine
 
 _HEADINGS = ("Labels", "Output", "Decision", "Columns", "Model", "Large tables")
 
 
 @command("Show what each column of a table is, before a fit.", TABLES, JSON, FORCE)
 @params.spec_options(*params.LABELS, *params.COLUMNS)
+@params.window_options()
 @params.path("--page", help="Where to write a page (.html) that opens offline.")
 def look(run: Run, page: Path | None, **options: Any) -> None:
     """Show what each column of DATA is, how it is written, and what a model would see.
@@ -47,15 +46,15 @@ def look(run: Run, page: Path | None, **options: Any) -> None:
     from riskad.tables.reading import is_larger_than_memory, read_batches
 
     with run.start(page=page):
-        found = look_table(
+        report = look_table(
             read_batches(run.paths) if is_larger_than_memory(run.paths) else run.table,
             source=run.source,
             progress=run.progress,
             **options,
         )
-        run.say(found, print_look, _fit_command(run, options), run.written.get("page"))
+        run.present(report, print_look, _fit_command(run, options), run.written.get("page"))
         if page is not None:
-            write_text(render_look(found), page, run.force)
+            write_text(render_look(report), page, run.force)
 
 
 def _fit_command(run: Run, options: dict[str, Any]) -> str:
@@ -66,6 +65,7 @@ def _fit_command(run: Run, options: dict[str, Any]) -> str:
         values = list(value) if isinstance(value, tuple) else [value] if value else []
         if isinstance(value, dict):
             values = [f"{column}={kind}" for column, kind in value.items()]
+        # A place to fill in: without labels a fit only ranks rows.
         if parameter.name == "label" and not values:
             values = ["COLUMN"]
         for each in values:
@@ -81,14 +81,14 @@ class _FitCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return arguments, then options by heading, those first that must be given."""
-        *own, last = super().get_params(ctx)  # --help stands last
+        *declared, last = super().get_params(ctx)  # --help stands last
         of_spec, of_models = params.make_fit_options()
 
         def place(parameter: click.Parameter) -> tuple[int, bool]:
             heading = getattr(parameter, "heading", None)
             return -1 if heading is None else _HEADINGS.index(heading), not parameter.required
 
-        return [*sorted([*of_spec, *own], key=place), *of_models, last]
+        return [*sorted([*of_spec, *declared], key=place), *of_models, last]
 
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return by heading how each option is written and what it does; and the models."""
@@ -116,6 +116,20 @@ class _FitCommand(click.Command):
     help="Answers of `riskad label`; they override the labels in DATA.",
     heading="Labels",
 )
+@params.path(
+    "--spans",
+    metavar="TABLE",
+    help="Incidents of a time series: a table with the columns from and to, and optionally those "
+    "of --group and --label; without --label all are anomalies.",
+    heading="Labels",
+)
+@params.path(
+    "--labels",
+    metavar="TABLE",
+    help="Labels of a folder of pictures: a table with a column of file names and one of labels "
+    "(name it by --label if there are others, which are learned from, too).",
+    heading="Labels",
+)
 @params.output(required=True, help="Where to write the model.")
 @params.path(
     "--ranked",
@@ -127,27 +141,15 @@ class _FitCommand(click.Command):
     help="Where to write a report: a page (.html) that opens offline, or .json.",
 )
 @params.option("-v", "--verbose", is_flag=True, help="Print the whole summary, not only 40 lines.")
-@params.option(
-    "--engine",
-    type=click.Choice(("threads", "dask")),
-    default="threads",
-    show_default=True,
-    help="What reads Parquet files that are larger than memory.",
-    heading="Large tables",
-)
-@params.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="dask: address of the cluster, tcp://host:8786 for instance.  [default: none; threads of "
-    "Dask in this process, which opens no port]",
-    heading="Large tables",
-)
+@params.engine_options("What reads Parquet files that are larger than memory.", "Large tables")
 def fit(
     run: Run,
     output: Path,
     ranked: Path | None,
     page: Path | None,
     journal: Path | None,
+    labels: Path | None,
+    spans: Path | None,
     engine: str,
     scheduler: str | None,
     verbose: bool,
@@ -158,14 +160,15 @@ def fit(
     Without any label, rows are ranked by how unlike the others they are, and the output says so.
 
     DATA is a CSV, compressed or not (.gz, .zst, ...), an Excel sheet (cards.xlsx,
-    cards.xlsx::March), JSON lines, Parquet, a table of SQLite or DuckDB (cards.sqlite::payments),
-    or - for standard input. Blank labels mean unlabelled. The output says how each column was read
-    and prepared.
+    cards.xlsx::March), JSON lines, Parquet, a table of SQLite or DuckDB (cards.sqlite::payments), a
+    folder of pictures, or - for standard input. Blank labels mean unlabelled. The output says how
+    each column was read and prepared.
 
-    DATA may be several Parquet files, a folder of them, or a pattern in quotes. These, and a file
-    that does not fit in memory, are read in batches, which needs pip install 'riskad[parquet]'.
-    shallow learns from all rows, the other models from all labelled rows and a random sample of the
-    unlabelled rows; --ranked then writes the 10,000 most suspicious rows.
+    DATA may be several Parquet files, a folder of them, or a pattern in quotes, here or in an
+    object store (s3://bucket/cards/). These, and a file that does not fit in memory, are read in
+    batches (pip install 'riskad[parquet]'), or by other machines with --engine spark or dask. Of
+    such a table shallow learns from all rows; the other models learn from all labelled rows and a
+    random sample of the unlabelled ones, and --ranked writes the 10,000 most suspicious rows.
 
     \b
     Examples:
@@ -174,18 +177,19 @@ def fit(
       riskad fit cards.csv --label status --normal ok --anomaly fraud -o cards.riskad \\
         --model shallow --loss logistic
       riskad fit cards.csv --journal cards.csv.labels.jsonl -o cards.riskad
+      riskad fit photos/ --labels labels.csv --backbone resnet50.onnx -o photos.riskad
       riskad fit 'cards/*.parquet' --label status --normal ok --anomaly fraud \\
         -o cards.riskad --model shallow
     """  # noqa: D301
     from riskad.app.fit import fit_table
-    from riskad.app.model_files import save, save_report
+    from riskad.app.model_files import save
     from riskad.app.report.terminal import print_fit
+    from riskad.app.series import mark_spans
     from riskad.app.spec import FitSpec
-    from riskad.tables.reading import is_larger_than_memory
+    from riskad.tables.pictures import join_labels
+    from riskad.tables.reading import is_larger_than_memory, read_table
     from riskad.tables.workbooks import SHEET_ROWS
 
-    if scheduler is not None and engine != "dask":
-        raise click.UsageError("--scheduler is the address of a Dask cluster: add --engine dask.")
     names = [each.name for each in fields(FitSpec) if each.name in options]
     with params.mistakes_in_usage(run.ctx):
         spec = FitSpec(
@@ -193,71 +197,76 @@ def fit(
             settings={name: value for name, value in options.items() if value is not None},
         )
     sampling = None
+
     with run.start(keep_if_interrupted=True, model=output, ranked=ranked, report=page):
-        with _engine(run, engine, scheduler) as cluster:
+        with run.engine(engine, scheduler) as cluster:
             in_batches = cluster is not None or is_larger_than_memory(run.paths)
-            if journal is None:
+            table: Any
+            if labels is not None:
+                if journal is not None or not run.in_pictures:
+                    raise click.UsageError(
+                        "--labels is for a folder of pictures, without --journal."
+                    )
+                table, label = join_labels(run.table, read_table(labels), spec.label)
+                spec = spec.updated(label=label)
+            elif journal is None:
+                # Without labels rows are only ranked, which is done in memory.
                 table = run.paths if in_batches and spec.label is not None else run.table
             else:
                 if len(run.paths) > 1:
                     raise InputError("A journal is about one table; give one file as DATA.")
                 applied, spec = answered(run.table, journal, spec)
                 table = applied.frame
-                if spec.label_sampling == "unknown":  # the journal knows
+                if spec.label_sampling == "unknown" and spec.window is None:  # the journal knows
                     sampling = applied.sources
-            fit = fit_table(
-                table,
-                spec,
-                source=run.source,
-                sampling=sampling,
-                engine=cluster,
-                progress=run.progress,
-                # Written before columns are explained, so that an interrupt loses no fit.
-                fitted=lambda model, report: save(model, output, report=report, force=run.force),
-            )
+            if spans is not None:
+                if spec.time is None:
+                    raise InputError("--spans needs --time, the column that they are about.")
+                marks, label = read_table(spans), spec.label or "label"
+                table = mark_spans(table, marks, time=spec.time, group=spec.group, label=label)
+                spec = spec.updated(label=label)
+            fitted: list[Any] = []
+            try:
+                fit = fit_table(
+                    table,
+                    spec,
+                    source=run.source,
+                    sampling=sampling,
+                    engine=cluster,
+                    progress=run.progress,
+                    on_fit=lambda *model_and_report: fitted.extend(model_and_report),
+                )
+            except (KeyboardInterrupt, SystemExit):
+                if fitted:  # columns were being explained: that must not lose the fit
+                    save(fitted[0], output, report=fitted[1], force=run.force)
+                raise
         run.progress(f"Writing {output.name}")
-        save_report(output, fit.report)
+        save(fit.model, output, report=fit.report, force=run.force)
         if ranked is not None:
             fits = SHEET_ROWS if ranked.suffix.lower() == ".xlsx" else None
             run.write_table(fit.ranked[:fits], ranked)
-        _say_fit(run, fit, page, print_fit, run.written, verbose)
+        _present_fit(run, fit, page, print_fit, run.written, verbose)
 
 
-def _say_fit(run: Run, fit: Fit, page: Path | None, show: Callable[..., None], *more: Any) -> None:
+def _present_fit(
+    run: Run, fit: Fit, page: Path | None, show: Callable[..., None], *arguments: Any
+) -> None:
     """Write the report of a fit, if requested, and say it: complete for machines."""
-    from riskad.app.describe import describe_fit
-
     report = fit.report
     if page is not None or run.as_json:
+        from riskad.app.describe import describe_fit
+
         report = describe_fit(fit, command=run.ctx.obj)
     if page is not None:
         run.write_report(report, page)
-    run.say(report if run.as_json else fit.report, show, *more)
-
-
-@contextmanager
-def _engine(run: Run, engine: str, scheduler: str | None) -> Iterator[Engine | None]:
-    if engine == "threads":
-        yield None
-        return
-    from riskad.rows.cluster import dask_engine
-
-    if not all(path.suffix.lower() in (".parquet", ".pq") for path in run.paths):
-        raise InputError(
-            "--engine dask works on Parquet files: write the table as Parquet, or leave --engine "
-            "out."
-        )
-    with dask_engine(scheduler) as cluster:
-        yield cluster
+    run.present(report if run.as_json else fit.report, show, *arguments)
 
 
 # --- refit, demo ----------------------------------------------------------------------------
 
 
 @command("Fit the next model, and compare it with the last one.", MODEL, TABLE, JSON, FORCE)
-@params.spec_options("label", shown_default="the model's")
-@params.spec_options(*params.LABELS[1:])
-@params.spec_options("label_sampling", default=None, shown_default="the model's")
+@params.output(required=True, help="Where to write the new model.")
 @params.path(
     "--journal", help="Answers of `riskad label` or of feedback; they override the labels in DATA."
 )
@@ -267,7 +276,6 @@ def _engine(run: Run, engine: str, scheduler: str | None) -> Iterator[Engine | N
     help="Labelled rows that neither model learns from, to compare the two.  [default: answers in "
     "the journal that are newer than MODEL]",
 )
-@params.output(required=True, help="Where to write the new model.")
 @params.path(
     *("--report", "page"),
     help="Where to write a report with both models: a page (.html) that opens offline, or .json.",
@@ -275,6 +283,9 @@ def _engine(run: Run, engine: str, scheduler: str | None) -> Iterator[Engine | N
 @params.option(
     "--even-if-worse", is_flag=True, help="Write the new model even if it is clearly worse."
 )
+@params.spec_options("label", shown_default="the model's")
+@params.spec_options(*params.LABELS[1:])
+@params.spec_options("label_sampling", default=None, shown_default="the model's")
 def refit(
     run: Run,
     journal: Path | None,
@@ -300,26 +311,26 @@ def refit(
         --force --json > refit.json
     """  # noqa: D301
     from riskad.app.model_files import save
-    from riskad.app.refit import Judging, judged_since, refit_spec, refit_table
+    from riskad.app.refit import ComparisonRows, judged_since, refit_spec, refit_table
     from riskad.app.report.terminal import print_refit
     from riskad.tables.labelled import FrameTable
     from riskad.tables.reading import read_table
 
     with run.start(model=output, report=page):
         spec = refit_spec(run.header, **labels)
-        table, sampling, judging = run.table, None, None
+        table, sampling, comparison_rows = run.table, None, None
         if journal is not None:
             applied, spec = answered(table, journal, spec)
             table, sampling = applied.frame, applied.sources
             unseen = judged_since(applied.first_judged, run.header.created)
-            judging = Judging(unseen, applied.sources)
+            comparison_rows = ComparisonRows(unseen, applied.sources)
         if held_out is not None and spec.labels is not None:
-            judging = Judging(other=FrameTable(read_table(held_out), spec.labels))
+            comparison_rows = ComparisonRows(other=FrameTable(read_table(held_out), spec.labels))
         fit = refit_table(
             run.model,
             run.header,
             table,
-            judging,
+            comparison_rows,
             spec=spec,
             sampling=sampling,
             even_if_worse=even_if_worse,
@@ -331,8 +342,9 @@ def refit(
         if before.takes_over:
             save(fit.model, output, report=fit.report, force=run.force)
         else:
+            # What is not written must not be reported as written.
             del run.written["model"]
-        _say_fit(run, fit, page, print_refit, run.written)
+        _present_fit(run, fit, page, print_refit, run.written)
     run.ctx.exit(ALARM if before.alarm else 0)
 
 
@@ -346,4 +358,4 @@ def demo(run: Run, seed: int) -> None:
     from riskad.app.report.terminal import print_demo
 
     with TemporaryDirectory() as folder, run.start():
-        run.say(run_demo(Path(folder), seed=seed, progress=run.progress), print_demo)
+        run.present(run_demo(Path(folder), seed=seed, progress=run.progress), print_demo)

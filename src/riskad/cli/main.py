@@ -16,11 +16,19 @@ from typing import NoReturn
 import click
 
 from riskad.cli.fit import demo, fit, look, refit
-from riskad.cli.label import label
-from riskad.cli.model import export_, inspect, threshold
-from riskad.cli.score import compress, drift, explain, report_table, score, suggest
-from riskad.cli.serve import serve
+from riskad.cli.model import (
+    compress,
+    drift,
+    explain,
+    export_,
+    inspect,
+    report_table,
+    score,
+    suggest,
+    threshold,
+)
 from riskad.cli.shell import Group
+from riskad.cli.web import label, serve
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
-from functools import partial, reduce
+from dataclasses import Field, fields
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -20,12 +20,14 @@ from riskad.cli.shell import in_words_of
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
-    from riskad.web.listening import Binding
+    from riskad.web.connections import Binding
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 MOST_ROWS, MOST_REASONS = 10**9, 1000  # beyond these an option is a slip of the keyboard
 PATH = click.Path(path_type=Path)
+# Fields of `FitSpec` that other commands than `fit` have: `look` these, `label` the first two
+# groups, `refit` the first.
 LABELS = ("label", "normal", "anomaly", "unlabelled", "others_unlabelled")
 COLUMNS = ("id", "drop", "kinds", "group")
 
@@ -51,6 +53,12 @@ output = partial(path, "-o", "--output")
 MODEL = click.Argument(["model_file"], metavar="MODEL", type=PATH)
 TABLE = click.Argument(["data"], type=PATH)
 TABLES = click.Argument(["data"], nargs=-1, required=True)
+NETWORK = Option(
+    ["--backbone", "network"],
+    type=PATH,
+    metavar="FILE",
+    help="Network (.onnx) that looks at the pictures of MODEL.  [default: RISKAD_BACKBONE]",
+)
 JSON = Option(["--json", "as_json"], is_flag=True, help="Print one JSON object, for machines.")
 FORCE = Option(["--force"], is_flag=True, help="Replace output files that exist.")
 
@@ -64,7 +72,7 @@ def count(
 
 
 def _all_of(*options: _Decorator) -> _Decorator:
-    return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
+    return lambda command: reduce(lambda decorated, add: add(decorated), reversed(options), command)
 
 
 # --- from the specification of a fit --------------------------------------------------------------
@@ -72,33 +80,45 @@ def _all_of(*options: _Decorator) -> _Decorator:
 
 def spec_options(*names: str, **changes: Any) -> _Decorator:
     """Add options for fields of `FitSpec`; `changes` are settings of click that differ here."""
-    declared = _declare_options(**changes)
-    return _all_of(*(option(*declared[name][0], **declared[name][1]) for name in names))
+    declared = (_declare_option(name, **changes) for name in names)
+    return _all_of(*(option(*flags, **settings) for flags, settings in declared))
 
 
-def _declare_options(**changes: Any) -> dict[str, tuple[list[str], dict[str, Any]]]:
-    """By field of `FitSpec` how click declares its option: names, and settings."""
-    kinds = get_type_hints(fit_spec.FitSpec)
-    declared = {}
-    for each in fields(fit_spec.FitSpec):
-        kind, about = kinds[each.name], dict(each.metadata) | changes
-        names = [each.name, *about.pop("flags", ())]
-        if not any(name.startswith("--") for name in names):
-            names.append(f"--{each.name.replace('_', '-')}")
-        about.pop("check", None)
-        if (most := about.pop("most", None)) is not None:
-            about |= {"type": click.IntRange(0, most), "metavar": "INTEGER"}
-        about["help"] = _with_default(about["help"], about.pop("shown_default", ""))
-        if kind is bool:
-            about["is_flag"] = True
-        elif get_origin(kind) is tuple:
-            about["multiple"] = True
-        elif get_origin(kind) is dict:
-            about |= {"multiple": True, "callback": _reading(_read_kinds)}
-        else:  # a type, or a type and None
-            about = {"type": (get_args(kind) or (kind,))[0], "default": each.default} | about
-        declared[each.name] = names, about
-    return declared
+@cache
+def _typed_fields(spec: type[fit_spec.FitSpec]) -> dict[str, tuple[Field[Any], Any]]:
+    """By name the fields of a specification, and their types."""
+    kinds = get_type_hints(spec)
+    return {each.name: (each, kinds[each.name]) for each in fields(spec)}
+
+
+def _declare_option(name: str, **changes: Any) -> tuple[list[str], dict[str, Any]]:
+    """How click declares the option of a field of `FitSpec`: its flags, and settings."""
+    field, kind = _typed_fields(fit_spec.FitSpec)[name]
+    about = dict(field.metadata) | changes
+    flags = [name, *about.pop("flags", ())]
+    # A field without a spelling of its own is called as in Python.
+    if not any(flag.startswith("--") for flag in flags):
+        flags.append(f"--{name.replace('_', '-')}")
+    about.pop("check", None)
+    if (most := about.pop("most", None)) is not None:
+        about |= {"type": click.IntRange(0, most), "metavar": "INTEGER"}
+    about["help"] = _with_default(about["help"], about.pop("shown_default", ""))
+    if kind is bool:
+        about["is_flag"] = True
+    elif get_origin(kind) is tuple:
+        about["multiple"] = True
+    elif get_origin(kind) is dict:
+        about |= {"multiple": True, "callback": _reading(_read_kinds)}
+    else:  # a type, or a type and None
+        # What the field says itself comes last, and wins.
+        about = {"type": (get_args(kind) or (kind,))[0], "default": field.default} | about
+    return flags, about
+
+
+def window_options() -> _Decorator:
+    """Add options for the windows of a time series, where there is no fit to judge by time."""
+    time = spec_options("time", help="Column of dates that orders the points of a time series.")
+    return _all_of(time, spec_options("window", "step"))
 
 
 def _reading(read: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -138,11 +158,14 @@ def make_fit_options() -> tuple[list[click.Parameter], list[click.Parameter]]:
     from riskad.detectors.registry import DETECTORS
 
     of_spec: list[click.Parameter] = []
-    for names, about in _declare_options().values():
-        of_spec += [Option(names, **about)] if about["heading"] else []
+    for name in _typed_fields(fit_spec.FitSpec):
+        flags, about = _declare_option(name)
+        # A field without a heading is set by another option of the command line.
+        of_spec += [Option(flags, **about)] if about["heading"] else []
     of_models: dict[str, Option] = {}
     for entry in DETECTORS.values():
         for each in entry.settings:
+            # A setting that several detectors have is one option.
             if each.name in of_models:
                 of_models[each.name].heading += f", {entry.name}"
                 continue
@@ -158,6 +181,31 @@ def make_fit_options() -> tuple[list[click.Parameter], list[click.Parameter]]:
 
 def _with_default(text: str, default: str) -> str:
     return f"{text}  [default: {default}]" if default else text
+
+
+# --- other machines -------------------------------------------------------------------------------
+
+
+def engine_options(help: str, heading: str = "Output") -> _Decorator:
+    """Add options for what works on Parquet files, and where it is."""
+    return _all_of(
+        option(
+            "--engine",
+            type=click.Choice(("threads", "spark", "dask")),
+            default="threads",
+            show_default=True,
+            help=help,
+            heading=heading,
+        ),
+        option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Where the engine is: tcp://host:8786 (dask), spark://host:7077 or local[4] "
+            "(spark).  [default: as Spark is configured; threads of Dask in this process, which "
+            "open no port]",
+            heading=heading,
+        ),
+    )
 
 
 # --- where a server listens -----------------------------------------------------------------------
@@ -192,9 +240,10 @@ def binding(options: dict[str, Any], what: str) -> Binding:
 
     from riskad.core.checks import MissingLibrary
 
+    # Before the import, whose error would name a module and not what to install.
     if not all(map(find_spec, ("starlette", "uvicorn", "prometheus_client"))):
         raise MissingLibrary(f"The {what} needs other libraries: pip install 'riskad[app]'.")
-    from riskad.web.listening import Binding
+    from riskad.web.connections import Binding
 
     bound = Binding(
         host=options["host"],

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskad.app.spec import FitSpec
+from riskad.cli.params import MODEL, NETWORK
 from riskad.cli.shell import Progress, echo_notes, in_words_of, printed, show_progress
 from riskad.core.checks import InputError
 
 if TYPE_CHECKING:
     from riskad.app.fit_report import FitReport
-    from riskad.app.journal import Applied
+    from riskad.app.journal import LabelledFrame
     from riskad.app.model_files import ModelHeader
+    from riskad.rows.engine import Engine
 
+# Outputs that hold rows: of these one may be standard output.
 _TABLES = ("export", "ranked", "reasons", "scored", "suggested")
 
 
@@ -37,13 +40,18 @@ def command(
         @wraps(function)
         def start(model_file: Any = None, data: Any = (), **options: Any) -> None:
             data = data if isinstance(data, tuple) else (str(data),)
+            if (network := options.pop("network", None)) is not None:
+                os.environ["RISKAD_BACKBONE"] = str(network)  # other processes need it, too
             run = Run(model_file, data, options.pop("as_json", False), options.pop("force", False))
             function(run, **options)
 
-        made = click.command(**{"short_help": short_help, **settings})(start)
+        click_command = click.command(**{"short_help": short_help, **settings})(start)
         first = [each for each in parameters if isinstance(each, click.Argument)]
-        made.params = [*first, *made.params, *(each for each in parameters if each not in first)]
-        return made
+        last = [each for each in parameters if each not in first]
+        if MODEL in first and len(first) > 1:
+            last.insert(0, NETWORK)
+        click_command.params = [*first, *click_command.params, *last]
+        return click_command
 
     return make
 
@@ -51,7 +59,7 @@ def command(
 class Run:
     """What a command reads, how far it is, what it writes and, as `text`, what it says."""
 
-    model_file: Path  # if the command takes one
+    model_file: Any  # a path, if the command takes one
 
     def __init__(self, model_file: Any, data: tuple[str, ...], as_json: bool, force: bool):
         self.ctx = click.get_current_context()
@@ -91,11 +99,13 @@ class Run:
         from riskad.tables.paths import file_of
         from riskad.tables.writing import check_writable
 
+        # Names may differ for one file: links, and relative paths.
         files, tables = [], {os.path.realpath(file_of(path)[0]) for path in self.data}
         for what, path in outputs.items():
             if path is None:
                 continue
             self.written[what] = str(path)
+            # Standard output exists already, and needs no check.
             if what in _TABLES and is_pipe(path):
                 continue
             files.append(path)
@@ -117,20 +127,24 @@ class Run:
                 )
         check_different(files)
 
-    def say(self, report: Any, show: Callable[..., None], *more: Any) -> None:
+    def present(self, report: Any, show: Callable[..., None], *arguments: Any) -> None:
         """Set `text` to one JSON object, or to what `show` prints of the report."""
-        if warnings := getattr(report, "warnings", None):
-            spelled = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
-            report = replace(report, warnings=spelled)
+        report = self._in_options(report)
         if not self.as_json:
-            self.text = printed(show, report, *more)
+            self.text = printed(show, report, *arguments)
             return
         from riskad.app.report.documents import to_json
 
         if hasattr(report, "command"):  # the line in reports, the name for machines
             report = replace(report, command=self.ctx.info_name)
-        written = {"written": self.written} if self._has_outputs else {}
+        written = {"written": self.written} if self._has_outputs or self.written else {}
         self.text = to_json(report, command=self.ctx.info_name, **written)
+
+    def _in_options(self, report: Any) -> Any:
+        """The report, with warnings that name options as they are typed."""
+        warnings = getattr(report, "warnings", [])
+        lines = [in_words_of(self.ctx.command, self.ctx, line) for line in warnings]
+        return replace(report, warnings=lines) if lines else report
 
     @cached_property
     def source(self) -> str:
@@ -157,7 +171,7 @@ class Run:
 
     @property
     def spec(self) -> FitSpec:
-        """What the fit of the model was told."""
+        """The specification of the model's fit."""
         return FitSpec() if self.header.report is None else self.header.report.spec
 
     @cached_property
@@ -174,15 +188,44 @@ class Run:
 
         return list(map(check_readable, self.paths))
 
+    @property
+    def in_pictures(self) -> bool:
+        """Whether the data are a folder of pictures."""
+        return self.places[0].format == "pictures"
+
     @cached_property
     def table(self) -> Any:
-        """The table, in memory."""
+        """The table, in memory; for a model of windows those of the table."""
         import polars as pl
 
         from riskad.tables.reading import read_batches, read_table
 
         several = len(self.places) > 1
-        return pl.concat(read_batches(self.places)) if several else read_table(self.places[0])
+        table = pl.concat(read_batches(self.places)) if several else read_table(self.places[0])
+        # These cut windows themselves, from the points.
+        points = self.ctx.info_name in ("refit", "report")
+        if not self.model_file or self.spec.window is None or points:
+            return table
+        return self.model[0].windower_.cut(table).frame
+
+    @contextmanager
+    def engine(self, name: str, scheduler: str | None) -> Iterator[Engine | None]:
+        """Give what works on the tables on other machines; None if this process does."""
+        if name == "threads":
+            if scheduler is not None:
+                raise click.UsageError("--scheduler is where a cluster is: add --engine.")
+            yield None
+            return
+        from riskad.rows.cluster import dask_engine
+        from riskad.rows.spark import spark_engine
+
+        if not all(path.suffix.lower() in (".parquet", ".pq") for path in self.paths):
+            raise InputError(
+                f"--engine {name} works on Parquet files: write the table as Parquet, or leave "
+                "--engine out."
+            )
+        with (dask_engine if name == "dask" else spark_engine)(scheduler) as engine:
+            yield engine
 
     def id_column(self, id: str | None) -> str | None:
         """Return the column that names the rows, by default that of the fit."""
@@ -190,7 +233,7 @@ class Run:
 
         if id is not None:
             check_columns([id], self.table.columns)
-        return id or self.spec.id
+        return id or self.spec.row_names
 
     def write_table(self, rows: Any, path: Path | None) -> None:
         """Write rows as the table was written, if there is a path."""
@@ -205,10 +248,10 @@ class Run:
         from riskad.app.report.documents import write_report
 
         self.progress(f"Writing {path.name}")
-        write_report(report, path, self.force)
+        write_report(self._in_options(report), path, self.force)
 
 
-def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[Applied, FitSpec]:
+def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[LabelledFrame, FitSpec]:
     """Return a table with the labels of a journal, and the specification with their meaning."""
     from riskad.app.journal import apply_labels
 

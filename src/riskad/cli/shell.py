@@ -6,7 +6,6 @@ import math
 import re
 import shlex
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -15,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from riskad.core.checks import InputError, is_unicode, printable
-from riskad.tables.notes import ReadingNote
+from riskad.tables.notes import ReadingNote, catch_kinds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SECONDS_TO_TELL = 2.0  # of scoring, after which its time can be estimated
-_LONG = 30.0  # seconds of scoring that are said beforehand
+_SECONDS_TO_ESTIMATE = 2.0  # of scoring, after which its time can be estimated
+_LONG = 30.0  # seconds of scoring that are announced
 ALARM = 3  # exit code of a command that did its work and found what it was asked to warn of
 
+# A setting as messages of the library spell it: name='text', name=0.5, name=..., name=True.
 _SETTING = re.compile(
     r"""\b(?P<name>[a-z_]+)=(?:(?P<quote>['"])(?P<text>.*?)(?P=quote)|(?P<number>-?\d(?:[\d.]*\d)?)|(?P<any>\.\.\.)|(?P<flag>True))"""
 )
@@ -45,13 +45,15 @@ class Group(click.Group):
                     f"The argument {argument!r} holds bytes that are not UTF-8, which no table or "
                     "model can hold. Rename the file, or correct the argument."
                 )
+        # Reports quote the line, so that a reader can repeat the fit.
         ctx.obj = shlex.join(["riskad", *args])
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a mistake of the user's ends in a sentence."""
+        notes: list[Warning] = []
         try:
-            with _reading_notes():
+            with catch_kinds(ReadingNote) as notes:
                 return super().invoke(ctx)
         except BrokenPipeError:
             raise  # click ends quietly
@@ -67,26 +69,8 @@ class Group(click.Group):
         except click.ClickException as error:  # click's own, with names as they were typed
             error.message = printable(error.message)  # type: ignore[misc]  # click shows this
             raise
-
-
-@contextmanager
-def _reading_notes() -> Iterator[None]:
-    """Say on stderr, when the work is done, what was decided about the files that were read."""
-    said: dict[str, None] = {}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ReadingNote)
-        try:
-            yield
-        finally:
-            for warning in caught:
-                if issubclass(warning.category, ReadingNote):
-                    said[str(warning.message)] = None
-            echo_notes(said)
-    for warning in caught:
-        if str(warning.message) not in said:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+        finally:  # what was decided about the files that were read
+            echo_notes(dict.fromkeys(map(str, notes)))
 
 
 def in_words_of(command: click.Command | None, ctx: click.Context, message: str) -> str:
@@ -99,15 +83,15 @@ def in_words_of(command: click.Command | None, ctx: click.Context, message: str)
         if isinstance(parameter, click.Option)
     }
 
-    def spell(found: re.Match[str]) -> str:
-        name, value = found["name"], found["text"] or found["number"] or ""
+    def spell(match: re.Match[str]) -> str:
+        name, value = match["name"], match["text"] or match["number"] or ""
         if (name, value) in _FLAGS:
             return _FLAGS[name, value]
         if name not in options:  # which model it is, is decided by another command
-            return f"`riskad fit --model {value}`" if name == "model" else found[0]
-        if found["flag"]:
+            return f"`riskad fit --model {value}`" if name == "model" else match[0]
+        if match["flag"]:
             return options[name]
-        if found["any"] or value == "...":
+        if match["any"] or value == "...":
             return f"{options[name]} VALUE"
         plain = re.fullmatch(r"[\w.:+-]+", value)
         return f"{options[name]} {value if plain else repr(value)}"
@@ -135,9 +119,9 @@ def console(stderr: bool = False) -> Console:
 
 def printed(show: Callable[..., None], *arguments: Any) -> str:
     """Return what `show` would print, so that it is known to succeed before files are named."""
-    here = console()
-    with here.capture() as capture:
-        show(here, *arguments)
+    target = console()
+    with target.capture() as capture:
+        show(target, *arguments)
     return capture.get().removesuffix("\n")
 
 
@@ -165,33 +149,35 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, description=printable(description))
 
-    def rows(self, done: int) -> None:
+    def rows(self, n_done: int) -> None:
         """Show that so many rows have a score; 0 starts the clock."""
-        self(f"Scoring: {done:,} rows done")
-        if not done:
+        self(f"Scoring: {n_done:,} rows done")
+        if not n_done:
             self._start = self._clock()
         elif self.count_rows is not None:
             seconds = self._clock() - self._start
-            if seconds >= _SECONDS_TO_TELL and not self._has_warned:
-                self._warn(done, seconds)
+            if seconds >= _SECONDS_TO_ESTIMATE and not self._has_warned:
+                self._warn(n_done, seconds)
             if self._bar is not None:
-                self._bar.update(self._task, completed=done, total=max(self._total, done))
+                self._bar.update(self._task, completed=n_done, total=max(self._total, n_done))
 
-    def _warn(self, done: int, seconds: float) -> None:
+    def _warn(self, n_done: int, seconds: float) -> None:
         """Say how long all rows take, if that is long."""
-        whole = seconds * max(self._total / done, 1.0)
+        # A guess of the number of rows may be too low: never less than what is done.
+        whole = seconds * max(self._total / n_done, 1.0)
         if whole < _LONG:
             return
         self._has_warned = True
+        # Two digits: it is a guess.
         rows = f"about {float(f'{self._total:.2g}'):,.0f} rows"
-        line = f"Scoring {rows} takes about {say_time(whole)}.{self.hint(whole)}"
+        line = f"Scoring {rows} takes about {time_in_words(whole)}.{self.hint(whole)}"
         echo(line, err=True) if self._bar is None else self._bar.console.print(printable(line))
 
 
-def say_time(seconds: float) -> str:
+def time_in_words(seconds: float) -> str:
     """Say a time in its largest unit.
 
-    >>> say_time(45), say_time(2220), say_time(9000)
+    >>> time_in_words(45), time_in_words(2220), time_in_words(9000)
     ('45 seconds', '37 minutes', '2.5 hours')
     """
     if seconds < 100:
@@ -205,8 +191,8 @@ def show_progress(scoring: bool = False) -> Iterator[Progress]:
 
     While rows are scored, a bar shows how much time is left.
     """
-    here = console(stderr=True)
-    if not here.is_terminal:
+    terminal = console(stderr=True)
+    if not terminal.is_terminal:
         yield Progress()
         return
     from rich import progress
@@ -216,6 +202,8 @@ def show_progress(scoring: bool = False) -> Iterator[Progress]:
     if scoring:
         columns = [text, progress.BarColumn(), progress.TimeElapsedColumn()]
         columns += [progress.TextColumn("left"), progress.TimeRemainingColumn()]
-    bar = progress.Progress(*columns, console=here, transient=True, speed_estimate_period=600)
+    # A long period: batches of rows come in steps, and the last ones alone would make the estimate
+    # jump.
+    bar = progress.Progress(*columns, console=terminal, transient=True, speed_estimate_period=600)
     with bar:
         yield Progress(bar)

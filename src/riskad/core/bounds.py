@@ -40,11 +40,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.losses import Loss, get_loss
-from riskad.core.psi_transform import psi_inverse
 from riskad.core.risks import KIND_NAMES, Risk
 from riskad.core.score_classes import LinearClass, ScoreClass
 
@@ -60,6 +60,8 @@ __all__ = [
     "estimation_error",
     "excess_risk",
     "fitted_bounds",
+    "psi",
+    "psi_inverse",
 ]
 
 
@@ -82,6 +84,7 @@ class ByKind:
     @property
     def largest(self) -> str:
         """The kind that contributes most."""
+        # More rows of this kind would make the bound smaller most.
         return max(KIND_NAMES.values(), key=lambda kind: float(getattr(self, kind)))
 
 
@@ -204,11 +207,15 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
     bias between 0 and 5.85e-15
     """
     n = _checked_counts(risk, counts)
+    # C_l is needed even where there is no guard: results report it as the scale of the bound.
     C_l, lowest = _loss_range(risk.loss, C_g)
     rho = lowest if rho is None else check_in_interval("rho", rho, 0, C_l, _RHO, closed=True)
     guarded = [term for term in risk.terms() if term.guarded and term.weight != 0]
     if not risk.guarded or not guarded:
+        # Without the maximum the estimate is linear in the sums over rows: its mean is the risk
+        # itself.
         return Bias(0.0, C_l, rho)
+    # The bracket adds one kind (positive weight) and subtracts another: the larger weight is added.
     added, subtracted = sorted(guarded, key=lambda term: -term.weight)
     v_u, v_k = added.weight, -subtracted.weight
     spread = v_u**2 / n[added.kind] + v_k**2 / n[subtracted.kind]
@@ -247,12 +254,14 @@ def deviation(
     --------
     >>> from riskad.core.risks import get_risk
     >>> risk = get_risk("rad", "logistic", a=0.1, prior=0.8)
-    >>> found = deviation(risk, LabelCounts(100, 20, 2000), C_g=1.0)
-    >>> round(found.value, 3), found.chance.largest
+    >>> bound = deviation(risk, LabelCounts(100, 20, 2000), C_g=1.0)
+    >>> round(bound.value, 3), bound.chance.largest
     (0.22, 'normal')
     """
     epsilon = bias(risk, counts, C_g, rho=rho)
     chance = _chance(risk, counts, epsilon.C_l, math.log(2 / _checked_delta(delta)))
+    # The kinds are drawn independently: their squared ranges add up, and the sum of roots of the
+    # statement exceeds this by at most the factor sqrt(3).
     root = math.hypot(chance.normal, chance.anomaly, chance.unlabelled)
     return Deviation(
         value=chance.total + epsilon.value,
@@ -313,17 +322,22 @@ def estimation_error(
     bias                   0
     """
     epsilon = bias(risk, counts, scores.C_g, rho=rho)
+    # The numbers of Theorem 2 and of Theorem 3, as stated above.
     factor, events = (8, 2) if risk.guarded else (4, 6)
     L_l = risk.loss.lipschitz(scores.C_g)
     W, n = risk.kind_weights(), _checked_counts(risk, counts)
+    # A kind of weight 0 may have no rows at all: its term is 0, not 0 / 0.
     complexity = _by_kind(
         lambda kind: factor * L_l * W[kind] * scores.complexity(kind, n[kind]) if W[kind] else 0.0
     )
+    # Each of the events may fail with probability delta / events, and together with delta at most.
     logarithm = math.log(events / _checked_delta(delta))
     chance = _chance(risk, counts, 2 * epsilon.C_l, logarithm)
     value = complexity.total + chance.total + 2 * epsilon.value
     return EstimationError(
         value=value,
+        # Such a bound is still reported: that it is vacuous is what a user of few labels has to
+        # know.
         vacuous=value >= epsilon.C_l,
         complexity=complexity,
         chance=chance,
@@ -371,8 +385,14 @@ def excess_risk(
         `value` bounds the difference of the error rates.
     """
     approximation = check_in_interval(
-        "approximation", approximation, 0, math.inf, "0 where the best score is in the class.", True
+        "approximation",
+        approximation,
+        0,
+        math.inf,
+        remedy="0 where the best score is in the class.",
+        closed=True,
     )
+    # psi is increasing, so that its inverse at a bound of the excess risk bounds the excess error.
     value = psi_inverse(loss, error.value + approximation)
     return ExcessRisk(value, value >= 1, error.value, approximation, get_loss(loss).name)
 
@@ -415,6 +435,7 @@ def fitted_bounds(
     the bound does not apply to rows longer than the longest one seen.
     """
     _checked_delta(delta)
+    # A fit with w = 0 has no logarithm. The floor need only be small: k enters through ln(1 + k^2).
     k = math.ceil(math.log2(max(weight_norm, 2.0**-20)))
     scores = LinearClass(2.0**k, row_norm)
     error = estimation_error(risk, counts, scores, delta=delta / (4 * (1 + k**2)))
@@ -443,6 +464,7 @@ def _loss_range(loss: Loss, C_g: float) -> tuple[float, float]:
     A margin loss is largest at an end; it falls up to t = 1 and, except for squared loss, beyond.
     """
     C_g = check_in_interval("C_g", C_g, 0, math.inf, "It bounds the scores.")
+    # Squared loss rises again beyond 1: its least value may lie inside the interval.
     ends = loss.value(np.array([-C_g, C_g, min(C_g, 1.0)]))
     return float(ends.max()), float(ends.min())
 
@@ -460,3 +482,71 @@ def _checked_counts(risk: Risk, counts: LabelCounts) -> dict[int, int]:
                 f"the {risk.name} risk needs {KIND_NAMES[kind]} rows, got {n[kind]} ({counts})."
             )
     return n
+
+
+# --- from a bound on the risk to a bound on the error rate: the psi-transform of a loss ----------
+
+
+def _entropy_gap(theta: float) -> float:
+    """Entropy of a fair coin minus that of one with bias theta."""
+    # x ln x tends to 0 with x, which floating point does not know.
+    rest = (1 - theta) * math.log1p(-theta) if theta < 1 else 0.0
+    return 0.5 * ((1 + theta) * math.log1p(theta) + rest)
+
+
+# psi of each loss as Table 1 scales it. Bartlett, Jordan and McAuliffe (2006) work out the hinge,
+# squared (so truncated), logistic and sigmoid ones, up to scale. The others follow likewise: for a
+# convex loss psi(theta) = l(0) - H((1 + theta) / 2), and modified Huber has the minimisers of the
+# squared loss; double hinge, sigmoid and ramp have H(eta) = min(eta, 1 - eta) and l(0) = 1/2.
+_PSI: dict[str, Callable[[float], float]] = {
+    "hinge": lambda theta: theta,
+    "double_hinge": lambda theta: theta / 2,
+    "squared": lambda theta: theta**2 / 2,
+    "modified_huber": lambda theta: theta**2,
+    "logistic": _entropy_gap,
+    "sigmoid": lambda theta: theta / 2,
+    "ramp": lambda theta: theta / 2,
+}
+
+
+def psi(loss: str | Loss, theta: float) -> float:
+    r"""Bartlett, Jordan and McAuliffe's (2006) transform of error rates into risks:
+
+        psi(I(g) - I*) <= R(g) - R*
+
+    For theta = 2 eta - 1 in [0, 1] it is the largest convex function below H^-(eta) - H(eta), with
+
+        H(eta) = inf_t eta l(t) + (1-eta) l(-t),   H^-(eta): the same over t (2 eta - 1) <= 0,
+
+    the lowest risk of scores where a row is normal with probability eta, and the lowest risk of
+    scores with the wrong sign.
+
+    >>> psi("modified_huber", 0.5), psi("hinge", 0.5)
+    (0.25, 0.5)
+    """
+    theta = check_in_interval("theta", theta, 0, 1, closed=True)
+    return _psi_of(loss)(theta)
+
+
+def psi_inverse(loss: str | Loss, value: float) -> float:
+    """The theta with psi(theta) = `value`; 1 from psi(1) on, since no error rate is further off.
+
+    >>> psi_inverse("modified_huber", 0.25), psi_inverse("hinge", 7.0)
+    (0.5, 1.0)
+    """
+    value = check_in_interval("value", value, 0, math.inf, "It bounds a risk.", closed=True)
+    transform = _psi_of(loss)
+    if value >= transform(1.0):
+        return 1.0
+    # Finer than brentq's default: a quadratic psi is flat at 0, where small risks have small theta.
+    return float(brentq(lambda theta: transform(theta) - value, 0.0, 1.0, xtol=1e-15))
+
+
+def _psi_of(loss: str | Loss) -> Callable[[float], float]:
+    name = get_loss(loss).name
+    if name not in _PSI:
+        raise InputError(
+            f"psi of the {name} loss is not known; it is for {', '.join(_PSI)}. With another loss "
+            "use the bound on the risk itself, estimation_error."
+        )
+    return _PSI[name]

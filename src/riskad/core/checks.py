@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, TypeVar
-
-__all__ = [
-    "DataWarning",
-    "InputError",
-    "MissingLibrary",
-    "check_choice",
-    "check_in_interval",
-    "describe_column_difference",
-    "enumerate_names",
-    "is_unicode",
-    "lookup",
-    "printable",
-    "quoted",
-    "with_article",
-]
 
 T = TypeVar("T")
 
@@ -44,6 +30,23 @@ class InputError(ValueError):
 
 class MissingLibrary(InputError):
     """A required library is not installed; the message explains how to install it."""
+
+
+@contextmanager
+def required(message: str) -> Iterator[None]:
+    """Raise a `MissingLibrary` with this message if an import of the block fails.
+
+    Examples
+    --------
+    >>> with required("Tea needs kettle: pip install kettle."):
+    ...     import kettle
+    Traceback (most recent call last):
+    riskad.core.checks.MissingLibrary: Tea needs kettle: pip install kettle.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingLibrary(message) from error
 
 
 class DataWarning(UserWarning):
@@ -71,8 +74,10 @@ def printable(text: object) -> str:
     a\x1b[31mb\u202ec
     """
     text = str(text)
+    # Nearly every text is printable as it is, and this is asked of every cell of a printed table.
     if text.replace("\n", "").isprintable():
         return text
+    # repr spells out a control character between quotes, which go.
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
@@ -85,12 +90,27 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def shorten(text: str, longest: int) -> str:
+    """Leave out the middle of a long text: paths and keys differ at their ends.
+
+    >>> shorten("/data/photos/2026/line_4/part_020.png", 24)
+    '/data/photos…art_020.png'
+    """
+    if len(text) <= longest:
+        return text
+    # One place is for the ellipsis; if the rest is odd, the beginning has one letter more.
+    end = (longest - 1) // 2
+    return f"{text[: longest - 1 - end]}\u2026{text[len(text) - end :]}"
+
+
 def quoted(value: object, longest: int = 60) -> str:
     """A name or value of the user's in quotes, truncated if it is long.
 
     >>> quoted("amount"), quoted("x" * 1000, longest=9)
     ("'amount'", "'xxxxxxxx\u2026")
     """
+    # repr rather than quotation marks: it also spells out control characters, which must not reach
+    # a terminal from a file.
     shown = repr(value)
     return shown if len(shown) <= longest else f"{shown[:longest]}\u2026"
 
@@ -119,6 +139,8 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     """Return `value` if it is one of `choices`; otherwise fail and suggest the closest choice."""
     if isinstance(value, str) and value in choices:
         return value
+    # Below difflib's cutoff of 0.6: a wrong guess costs little, as all choices are listed before
+    # it.
     close = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise InputError(f"{name}={value!r} is not known; choose from {', '.join(choices)}.{hint}")
@@ -133,6 +155,7 @@ def check_in_interval(
     name: str, value: Any, low: float, high: float, remedy: str = "", closed: bool = False
 ) -> float:
     """Return `value` as a float if it is between `low` and `high`; ends count only if `closed`."""
+    # True would pass for 1; and NaN lies in no interval, since every comparison with it is false.
     if isinstance(value, Real) and not isinstance(value, bool):
         number = _as_float(value)
         inside = low <= number <= high if closed else low < number < high
@@ -162,7 +185,9 @@ def describe_column_difference(expected: Collection[str], got: Collection[str]) 
     missing = [name for name in expected if name not in set(got)]
     unexpected = [name for name in got if name not in set(expected)]
     lines = []
+    # A wrong file may differ in thousands of columns; 20 are enough to see it.
     for name in missing[:20]:
+        # Only among the unexpected names: one that was expected is no misspelling of another.
         close = difflib.get_close_matches(name, unexpected, n=1)
         guess = f" (did you mean {quoted(close[0])}?)" if close else ""
         lines.append(f"- missing: {quoted(name)}{guess}")
@@ -170,6 +195,7 @@ def describe_column_difference(expected: Collection[str], got: Collection[str]) 
     hidden = max(len(missing) - 20, 0) + max(len(unexpected) - 20, 0)
     if hidden:
         lines.append(f"... and {hidden} more")
+    # Nothing missing and nothing new: the same columns in another order.
     if not lines and list(expected) != list(got):
         lines.append(f"the order differs: fitted on {enumerate_names(expected)}")
         lines.append(f"                   now given {enumerate_names(got)}")

@@ -7,9 +7,11 @@ compare, in `y` and in the given spellings.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import (
@@ -18,13 +20,14 @@ from riskad.core.labels import (
     NORMAL,
     UNLABELLED,
     Codes,
-    LabelColumn,
+    add_counts,
     as_label_column,
     comparable_text,
+    factorise,
     nearest_spelling,
     read_codes,
     show_counts,
-    show_value,
+    show_label,
 )
 
 __all__ = [
@@ -38,59 +41,63 @@ __all__ = [
     "parse_labels",
 ]
 
+Counts: TypeAlias = Mapping[str | None, int]
+"""How many rows have each text; None is missing."""
 
-def _spellings(kind: str, given: object) -> list[str]:
+
+def _spellings(kind: str, values: object) -> list[str]:
     """Return the texts of one spelling or of a collection of them."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        given = [] if given is None else [given]
-    texts = [comparable_text(value) for value in given]
+    # A text is iterable, too, but means one spelling and not its letters.
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        values = [] if values is None else [values]
+    texts = [comparable_text(value) for value in values]
+    # If missing could mean a label, a column with gaps would label rows that nobody looked at.
     if None in texts and kind != "unlabelled":
         raise InputError(
-            f"{kind}={list(given)!r} includes a missing value, but missing always means "
+            f"{kind}={list(values)!r} includes a missing value, but missing always means "
             f"unlabelled. Write a word into the rows you mean and give that as {kind}."
         )
     return [text for text in texts if text is not None]
 
 
-def _meanings(spelled: Mapping[str, list[str]]) -> dict[str | None, int]:
+def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
     """Return the code of each text; a text may have only one meaning."""
     code_of_kind = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
     kind_of: dict[str, str] = {}
-    for kind, texts in spelled.items():
+    for kind, texts in spellings.items():
         for text in texts:
+            # Spellings such as 1 and "1.0" are one text, so that a clash shows only here.
             if kind_of.setdefault(text, kind) != kind:
                 raise InputError(
-                    f"{show_value(text)} is given both as {kind_of[text]} and as {kind}; "
+                    f"{show_label(text)} is given both as {kind_of[text]} and as {kind}; "
                     "a value can have one meaning only."
                 )
+    # Missing stays unlabelled even if the user lists nothing for it.
     return {None: UNLABELLED} | {text: code_of_kind[kind] for text, kind in kind_of.items()}
 
 
-def _check_occur(
-    kind: str, texts: list[str], counts: Mapping[str | None, int], every: bool, name: str
-) -> None:
+def _check_occur(kind: str, texts: list[str], counts: Counts, every: bool, name: str) -> None:
     """Fail if none of `texts` occurs (with `every`: if one does not occur): it may be a typo."""
     absent = [text for text in texts if text not in counts]
+    # Several spellings may be given of which a table has only some: one that occurs is enough.
     if not absent or (len(absent) < len(texts) and not every):
         return
     nearest = nearest_spelling(absent[0], counts)
-    guess = f" Did you mean {show_value(nearest)}?" if nearest else ""
+    guess = f" Did you mean {show_label(nearest)}?" if nearest else ""
     raise InputError(
-        f"{kind}={show_value(absent[0])} never occurs in {name}.{guess} "
+        f"{kind}={show_label(absent[0])} never occurs in {name}.{guess} "
         f"Values seen: {show_counts(counts)}. "
         "Give the value as it is written there, or leave it out if no row is labelled so."
     )
 
 
-def _check_known(
-    counts: Mapping[str | None, int], meaning: Mapping[str | None, int], name: str, remedy: str
-) -> None:
+def _check_texts(counts: Counts, meaning: Mapping[str | None, int], name: str, remedy: str) -> None:
     """Fail if a value has no stated meaning."""
     unknown = {text: count for text, count in counts.items() if text not in meaning}
     if not unknown:
         return
     guesses = "".join(
-        f" By {show_value(text)}, did you mean {show_value(nearest)}?"
+        f" By {show_label(text)}, did you mean {show_label(nearest)}?"
         for text in list(unknown)[:MAX_SHOWN]
         if text and (nearest := nearest_spelling(text, meaning))
     )
@@ -145,10 +152,10 @@ def parse_labels(
 seen: 'ok' (1 row), 'fruad' (1 row). Give the value as it is written there, or leave it out if \
 no row is labelled so.
     """
-    column = LabelColumn.read(as_label_column(y, name))
-    given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-    meaning = _read_meanings(column.counts(), given, others, name)
-    return column.translate(meaning, otherwise=UNLABELLED)
+    spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+    return _translate(
+        as_label_column(y, name), lambda counts: _read_meanings(counts, spellings, others, name)
+    )
 
 
 def parse_distinct(
@@ -168,21 +175,32 @@ def parse_distinct(
     >>> parse_distinct({"ok": 900, "fraud": 7, None: 10**9}, normal="ok", anomaly="fraud")
     {'ok': 1, 'fraud': -1, None: 0}
     """
+    # Nothing to translate: the column must hold the codes themselves.
     if normal is None and anomaly is None:
-        return _own_codes(counts, name)
-    given = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-    by_text: Counter[str | None] = Counter()
-    for value, n_rows in counts.items():
-        by_text[comparable_text(value)] += n_rows
-    meaning = _read_meanings(dict(by_text.most_common()), given, others, name)
+        return _read_distinct_codes(counts, name)
+    spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+    # Spellings of one value, such as 1 and 1.0, are counted together, as messages show them.
+    by_text = add_counts(counts, counts.values())
+    meaning = _read_meanings(by_text, spellings, others, name)
     return {value: meaning.get(comparable_text(value), UNLABELLED) for value in counts}
 
 
-def _own_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
+def _translate(values: NDArray[Any], meanings: Callable[[Counts], dict[str | None, int]]) -> Codes:
+    """Return the code of each row, by the meanings of the texts that occur, unlabelled if none."""
+    # Few labels are distinct: each is looked up once, whatever the number of rows.
+    distinct, places = factorise(values)
+    counts = np.bincount(places, minlength=len(distinct)).tolist()
+    meaning = meanings(add_counts(distinct, counts))
+    codes = [meaning.get(comparable_text(value), UNLABELLED) for value in distinct]
+    return np.array(codes, dtype=np.int16)[places]
+
+
+def _read_distinct_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
     """Read distinct labels that are already codes; a missing one is unlabelled."""
     values = [value for value in counts if value is not None]
     code_of = dict(zip(values, read_codes(values).tolist(), strict=True))
     codes = {value: code_of.get(value, UNLABELLED) for value in counts}
+    # Distinct values have lost the type int16, which would show that codes were translated.
     if set(codes.values()) == {NORMAL, UNLABELLED}:
         by_text = {comparable_text(value): n_rows for value, n_rows in counts.items()}
         zero = "0" if "0" in by_text else "missing"
@@ -196,21 +214,22 @@ def _own_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
 
 
 def _read_meanings(
-    counts: Mapping[str | None, int], given: Mapping[str, object], others: str, name: str
+    counts: Counts, values: Mapping[str, object], others: str, name: str
 ) -> dict[str | None, int]:
     """The meaning of each text, after checking the given spellings against the data."""
     lenient = check_choice("others", others, ("raise", "unlabelled")) == "unlabelled"
-    spelled = {kind: _spellings(kind, value) for kind, value in given.items()}
-    meaning = _meanings(spelled)
-    if not spelled["normal"] and not spelled["anomaly"]:
+    spellings = {kind: _spellings(kind, value) for kind, value in values.items()}
+    meaning = _meanings(spellings)
+    if not spellings["normal"] and not spellings["anomaly"]:
         raise InputError(
             f"Say which value means normal, which means anomaly, or both: normal=..., "
             f"anomaly=.... Values seen in {name}: {show_counts(counts)}."
         )
     for kind in ("normal", "anomaly"):
-        _check_occur(kind, spelled[kind], counts, every=lenient, name=name)
+        # "unlabelled" is not checked: that a table has no row of it is usual.
+        _check_occur(kind, spellings[kind], counts, every=lenient, name=name)
     if not lenient:
-        _check_known(
+        _check_texts(
             counts,
             meaning,
             name,
@@ -220,19 +239,20 @@ def _read_meanings(
     return meaning
 
 
-def _from_convention(y: Any, library: str, **spelled: list[str]) -> Codes:
+def _from_convention(y: Any, library: str, **spellings: list[str]) -> Codes:
     """Translate by a fixed convention, in which a kind of label may be absent."""
-    column = LabelColumn.read(as_label_column(y, "y"))
-    meaning = _meanings(spelled)
-    listed = "; ".join(f"{kind} is {' or '.join(texts)}" for kind, texts in spelled.items())
-    _check_known(
-        column.counts(),
-        meaning,
-        "y",
+    listed = "; ".join(f"{kind} is {' or '.join(texts)}" for kind, texts in spellings.items())
+    remedy = (
         f"In {library}, {listed}. For other values use riskad.parse_labels(y, normal=..., "
-        "anomaly=...).",
+        "anomaly=...)."
     )
-    return column.translate(meaning, otherwise=UNLABELLED)
+
+    def meanings(counts: Counts) -> dict[str | None, int]:
+        meaning = _meanings(spellings)
+        _check_texts(counts, meaning, "y", remedy)
+        return meaning
+
+    return _translate(as_label_column(y, "y"), meanings)
 
 
 def from_pyod(y: Any) -> Codes:
@@ -241,6 +261,7 @@ def from_pyod(y: Any) -> Codes:
     >>> from_pyod([0, 0, 1])
     array([ 1,  1, -1], dtype=int16)
     """
+    # A truth value never equals a number here, so that both spellings are listed.
     return _from_convention(y, "PyOD", anomaly=["1", "True"], normal=["0", "False"])
 
 
@@ -291,5 +312,5 @@ def from_pulearn(y: Any, *, positive: str) -> Codes:
     array([1, 0], dtype=int16)
     """
     kind = check_choice("positive", positive, ("normal", "anomaly"))
-    spelled = {kind: ["1", "True"], "unlabelled": ["0", "-1", "False"]}
-    return _from_convention(y, "pulearn", **spelled)
+    spellings = {kind: ["1", "True"], "unlabelled": ["0", "-1", "False"]}
+    return _from_convention(y, "pulearn", **spellings)

@@ -50,8 +50,10 @@ KINDS = (UNLABELLED, NORMAL, ANOMALY)
 
 Codes: TypeAlias = NDArray[np.int16]
 
+# Values listed in a message: more would bury the advice after them.
 MAX_SHOWN = 8
 _WHOLE_NUMBER = re.compile(r"([+-]?)(0|[1-9][0-9]*)(\.0*)?")
+# Texts that are shown without quotes. "+5" and "007" are shown with them, as they were written.
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
 _MISSING_TEXT = ("None", "nan", "NaN", "NaT", "<NA>")
 
@@ -77,6 +79,7 @@ anomaly=...).
     """
     y = _one_column(y)
     codes = read_codes(y)
+    # The type is the only mark that survives slicing and joblib of labels having been translated.
     if not has_code_type(y):
         refuse_ambiguous(count_labels(codes))
     return codes
@@ -84,6 +87,7 @@ anomaly=...).
 
 def has_code_type(y: Any) -> bool:
     """Whether an array, tensor or column of any library has the type of codes, int16."""
+    # torch says "torch.int16" and pandas "Int16" if there may be gaps.
     return str(getattr(y, "dtype", "")).rsplit(".", 1)[-1].lower() == "int16"
 
 
@@ -103,6 +107,7 @@ def read_codes(y: Any) -> Codes:
 
     y = _on_host(y)
     try:
+        # scikit-learn's own check, so that shapes are refused here as in its estimators.
         values = column_or_1d(y)
     except (ValueError, TypeError) as error:
         raise InputError(f"y must hold one label for each row: {error}") from error
@@ -121,6 +126,7 @@ def _on_host(y: Any) -> Any:
 
 def _one_column(y: Any) -> Any:
     """The column of a frame of one column; anything else as it is."""
+    # pandas and polars alike, without importing either.
     frame = hasattr(y, "columns") and len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1
     return y[y.columns[0]] if frame else y
 
@@ -129,21 +135,25 @@ def _as_codes(values: NDArray[Any]) -> Codes | None:
     """Return `values` as int16 if all are codes, otherwise None."""
     if values.dtype == object:
         distinct, _ = factorise(values)
+        # To Python True is a number, but it is not a code.
         if any(isinstance(v, (bool, np.bool_)) or not isinstance(v, Real) for v in distinct):
             return None
         values = values.astype(np.float64)
+    # Truth values and texts are no codes, even where NumPy could turn them into numbers.
     if values.dtype.kind not in "iuf":
         return None
     with np.errstate(invalid="ignore"):  # NaN becomes some int16, which does not equal it
         codes: Codes = values.astype(np.int16, copy=False)
+    # An empty array has no smallest entry.
     if not codes.size:
         return codes
+    # int16 labels, which every fit inside the package has, need no comparison.
     exact = codes is values or bool((codes == values).all())
     return codes if exact and codes.min() >= ANOMALY and codes.max() <= NORMAL else None
 
 
 def _refusal(values: NDArray[Any]) -> str:
-    counts = LabelColumn.read(values).counts()
+    counts = count_texts(values)
     return (
         "y must hold only +1 (normal), -1 (anomaly) and 0 (unlabelled), "
         f"got {show_counts(counts)}. {_remedy(set(counts))}"
@@ -162,8 +172,8 @@ def _remedy(texts: set[str | None]) -> str:
             "riskad.parse_labels(y, normal=True, anomaly=False)."
         )
     if present <= {"1", "-1", "0"}:
-        meant = {"1": "normal=1", "-1": "anomaly=-1", "0": "unlabelled=0"}
-        arguments = [argument for text, argument in meant.items() if text in present]
+        argument_of = {"1": "normal=1", "-1": "anomaly=-1", "0": "unlabelled=0"}
+        arguments = [argument for text, argument in argument_of.items() if text in present]
         return (
             "If these are the codes as text, or with missing values for unlabelled: "
             f"riskad.parse_labels(y, {', '.join(arguments)})."
@@ -199,10 +209,11 @@ these in place of y:
     >>> ambiguity_hint(np.array([0, 1, -1], dtype=np.int16))
     ''
     """
-    seen = codes if isinstance(codes, LabelCounts) else count_labels(codes)
-    if seen.anomaly or not seen.normal or not seen.unlabelled:
+    counts = codes if isinstance(codes, LabelCounts) else count_labels(codes)
+    # A -1 occurs in no other convention beside 0 and 1, and one value alone cannot be confused.
+    if counts.anomaly or not counts.normal or not counts.unlabelled:
         return ""
-    zeros, ones = show_counts({"0": seen.unlabelled}), show_counts({"1": seen.normal})
+    zeros, ones = show_counts({"0": counts.unlabelled}), show_counts({"1": counts.normal})
     return "\n".join(
         [
             f"y holds only {zeros} and {ones}, which can mean several things. Say which, with one "
@@ -254,22 +265,27 @@ def comparable_text(value: object) -> str | None:
     >>> [comparable_text(value) for value in (1, 1.0, "+1.0", True, " ok ", "01", float("nan"), "")]
     ['1', '1', '1', 'True', 'ok', '01', None, None]
     """
+    # Columns of fixed-width bytes come from old files; their labels are as readable as texts.
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     text = str(value).strip()
     # Recognise a missing value by its text, without importing the library it came from.
     if not text or (not isinstance(value, str) and text in _MISSING_TEXT):
         return None
+    # Files have TRUE (spreadsheets), true (JSON) and True (Python) for one value.
     if text.lower() in ("true", "false"):
         return text.capitalize()
     whole = _WHOLE_NUMBER.fullmatch(text)
+    # int() drops a plus sign and turns -0 into 0.
     return str(int(whole[1] + whole[2])) if whole else text
 
 
 def as_label_column(y: Any, name: str) -> NDArray[Any]:
     """Return `y` as a one-dimensional array, without turning mixed lists into text."""
     if isinstance(y, np.ma.MaskedArray):
+        # np.asarray would drop the mask and bring the hidden values back.
         y = np.where(np.ma.getmaskarray(y), np.array(None), y.data)
+    # NumPy would turn [1, "a"] into texts; as objects the entries stay what they are.
     values = np.asarray(y, dtype=object if isinstance(y, (list, tuple)) else None)
     if values.ndim == 2 and values.shape[1] == 1:
         return values[:, 0]
@@ -281,6 +297,7 @@ def as_label_column(y: Any, name: str) -> NDArray[Any]:
 def factorise(values: NDArray[Any]) -> tuple[list[object], NDArray[np.intp]]:
     """Return the distinct values and, for each row, the position of its value among them."""
     if values.dtype.kind in "biuf":
+        # All NaN count as one value here.
         distinct, places = np.unique(values, return_inverse=True)
         return distinct.tolist(), places
     rows = values.tolist()
@@ -288,43 +305,31 @@ def factorise(values: NDArray[Any]) -> tuple[list[object], NDArray[np.intp]]:
     if not set(map(type, rows)) <= {str, NoneType}:
         # The key is type and text: values would fail, since True == 1 and nan != nan.
         keys = list(zip(map(type, rows), map(str, rows), strict=True))
+    # Of equal keys the last row stays, and any of them will do: they have the same text.
     examples = dict(zip(keys, rows, strict=True))
     place_of = {key: place for place, key in enumerate(examples)}
     places = np.fromiter(map(place_of.__getitem__, keys), dtype=np.intp, count=len(keys))
     return list(examples.values()), places
 
 
-@dataclass(frozen=True)
-class LabelColumn:
-    """A label column as distinct texts (None if missing), and each row's position among them."""
-
-    texts: list[str | None]
-    places: NDArray[np.intp]
-
-    @classmethod
-    def read(cls, values: NDArray[Any]) -> LabelColumn:
-        """Read a one-dimensional array of any type."""
-        distinct, places = factorise(values)
-        return cls([comparable_text(value) for value in distinct], places)
-
-    def counts(self) -> dict[str | None, int]:
-        """Return the number of rows of each text, the most frequent first."""
-        per_place = np.bincount(self.places, minlength=len(self.texts))
-        total: Counter[str | None] = Counter()
-        for text, count in zip(self.texts, per_place.tolist(), strict=True):
-            total[text] += count
-        return dict(total.most_common())
-
-    def translate(self, meaning: Mapping[str | None, int], otherwise: int) -> NDArray[np.int16]:
-        """Return each row's code; `otherwise` if its text has no meaning."""
-        code_of_place = [meaning.get(text, otherwise) for text in self.texts]
-        return np.array(code_of_place, dtype=np.int16)[self.places]
+def count_texts(values: NDArray[Any]) -> dict[str | None, int]:
+    """Return the number of rows of each text (None if missing), the most frequent first."""
+    distinct, places = factorise(values)
+    return add_counts(distinct, np.bincount(places, minlength=len(distinct)).tolist())
 
 
-def show_value(text: str | None) -> str:
+def add_counts(values: Iterable[object], counts: Iterable[int]) -> dict[str | None, int]:
+    """Return the number of rows of each text, of which several values may be spellings."""
+    total: Counter[str | None] = Counter()
+    for value, count in zip(values, counts, strict=True):
+        total[comparable_text(value)] += count
+    return dict(total.most_common())
+
+
+def show_label(text: str | None) -> str:
     """Quote a text, but show a number or a truth value without quotes.
 
-    >>> [show_value(text) for text in ("ok", "-2.5", "True", None)]
+    >>> [show_label(text) for text in ("ok", "-2.5", "True", None)]
     ["'ok'", '-2.5', 'True', 'missing']
     """
     if text is None:
@@ -341,12 +346,12 @@ def show_counts(counts: Mapping[str | None, int]) -> str:
     """
     if not counts:
         return "no values at all"
-    shown = [
-        f"{show_value(text)} ({count:,} row{'' if count == 1 else 's'})"
+    listed = [
+        f"{show_label(text)} ({count:,} row{'' if count == 1 else 's'})"
         for text, count in list(counts.items())[:MAX_SHOWN]
     ]
-    hidden = len(counts) - len(shown)
-    return ", ".join(shown) + (f" and {hidden:,} more values" if hidden else "")
+    hidden = len(counts) - len(listed)
+    return ", ".join(listed) + (f" and {hidden:,} more values" if hidden else "")
 
 
 def nearest_spelling(text: str, candidates: Iterable[str | None]) -> str | None:

@@ -104,6 +104,7 @@ class Hinges(Pointwise):
             t = xp.clip(kink - z, min=0.0)
             if self.gamma > 0:
                 bent = xp.clip(t, max=self.gamma)
+                # One formula for all three cases: `bent` is t below gamma and gamma above.
                 t = t - bent + bent * bent / (2 * self.gamma)
             total = total + slope * t
         return total
@@ -119,10 +120,12 @@ class Hinges(Pointwise):
         xp = namespace(t)
         if self.gamma > 0:
             return xp.clip(t / self.gamma, min=0.0, max=1.0)
+        # At the kink itself (t = 0) the steeper side counts, as in autograd of clip.
         return xp.astype(t >= 0, t.dtype)
 
     def curvature(self, z: Array) -> Array:
         xp = namespace(z)
+        # Sharp hinges are flat but for their kinks, and remain at 0.
         total = xp.zeros_like(z)
         if self.gamma > 0:
             for kink, slope in zip(self.kinks, self.slopes, strict=True):
@@ -158,8 +161,8 @@ class Loss(Pointwise):
     """c of l(z) - l(-z) = -c z, or None if the difference is not linear."""
     quadratic: ClassVar[bool] = False
     """Whether l is a polynomial of degree 2, so that sums over rows determine its risk exactly."""
-    theorem_constants: ClassVar[tuple[float, float, float]]
-    """(b1, b2, b3) of Theorem 1."""
+    theorem_constants: ClassVar[tuple[float, float, float] | None] = None
+    """(b1, b2, b3) of Theorem 1; without them lambda must be given as a number."""
 
     @abstractmethod
     def lipschitz(self, bound: float) -> float:
@@ -206,6 +209,7 @@ class DoubleHinge(Hinge):
     _pieces = Hinges(kinks=(1.0, -1.0), slopes=(0.5, 0.5))
 
     def lipschitz(self, bound: float) -> float:
+        # The steeper piece begins below z = -1.
         return 0.5 if bound <= 1 else 1.0
 
 
@@ -280,6 +284,7 @@ class Logistic(Loss):
         return s * (1 - s)
 
     def lipschitz(self, bound: float) -> float:
+        # |l'| falls with z, so that it is largest at the lower end -bound.
         return 1 / (1 + math.exp(-bound))
 
 
@@ -304,9 +309,12 @@ class Sigmoid(Loss):
         return s * t * (s - t)
 
     def dc_parts(self) -> tuple[Pointwise, Pointwise]:
+        # Convex for z > 0 and concave below, where the tangent at 0 replaces the curve in u and v
+        # takes the difference off again.
         return _SigmoidTail(side=1), _SigmoidTail(side=-1)
 
     def lipschitz(self, bound: float) -> float:
+        # The slope at 0, the steepest, which every bound includes.
         return 0.25
 
 
@@ -322,6 +330,7 @@ class _SigmoidTail(Pointwise):
 
     def value(self, z: Array) -> Array:
         xp = namespace(z)
+        # `where` evaluates both branches; through tanh neither can overflow.
         tangent = 0.5 - 0.25 * z
         if self.side > 0:
             return xp.where(z >= 0, _SIGMOID.value(z), tangent)
@@ -336,6 +345,7 @@ class _SigmoidTail(Pointwise):
 
     def curvature(self, z: Array) -> Array:
         xp = namespace(z)
+        # The curvature of the loss has the sign of z: of each half, only its own side remains.
         return xp.clip(self.side * _SIGMOID.curvature(z), min=0.0)
 
 
@@ -360,6 +370,7 @@ class Ramp(Loss):
         return namespace(z).zeros_like(z)
 
     def dc_parts(self) -> tuple[Pointwise, Pointwise]:
+        # The ramp is a falling hinge that a second one, from z = -1 down, takes back.
         return Hinges(kinks=(1.0,), slopes=(0.5,)), Hinges(kinks=(-1.0,), slopes=(0.5,))
 
     def lipschitz(self, bound: float) -> float:

@@ -73,11 +73,14 @@ one of each kind. Give at least fraction=0.67.
     """
     codes = _check_truth(truth)
     fraction = check_in_interval("fraction", fraction, 0, 1)
+    # Before any draw, so that a refused call leaves a generator where it was.
     k = _check_count(fraction, len(codes))
     rng = _generator(random_state)
     normal, anomalous = np.flatnonzero(codes == NORMAL), np.flatnonzero(codes == ANOMALY)
     counts, probabilities = _anomaly_counts(len(normal), len(anomalous), k)
+    # The number of anomalies first: given it, the draws of either kind are independent.
     a = int(rng.choice(counts, p=probabilities))
+    # The order of the three draws is part of what a seed means.
     masked = np.full(len(codes), UNLABELLED, dtype=np.int16)
     masked[rng.choice(anomalous, a, replace=False)] = ANOMALY
     masked[rng.choice(normal, k - a, replace=False)] = NORMAL
@@ -90,18 +93,18 @@ def _check_truth(truth: Any) -> Codes:
         codes = read_codes(truth)
     except InputError as error:
         raise InputError(f"The truth cannot be used as it is: {error}") from None
-    seen = count_labels(codes)
-    if seen.unlabelled:
+    counts = count_labels(codes)
+    if counts.unlabelled:
         raise InputError(
             "truth must be +1 (normal) or -1 (anomaly) for every row, got 0 for "
-            f"{seen.unlabelled:,} of {len(codes):,} rows. If 0 means normal and 1 anomaly: "
+            f"{counts.unlabelled:,} of {len(codes):,} rows. If 0 means normal and 1 anomaly: "
             "riskad.core.label_parsing.from_pyod(truth); if 0 means unlabelled, leave these rows "
             "out."
         )
-    if not seen.normal or not seen.anomaly:
+    if not counts.normal or not counts.anomaly:
         raise InputError(
             "truth must hold rows of both kinds, since one of each is labelled at least; got "
-            f"{seen.normal:,} normal and {seen.anomaly:,} anomalies. If they are there in the "
+            f"{counts.normal:,} normal and {counts.anomaly:,} anomalies. If they are there in the "
             "whole set, split it with stratify=truth."
         )
     return codes
@@ -135,8 +138,10 @@ def _anomaly_counts(n_p: int, n_n: int, k: int) -> tuple[NDArray[np.int64], NDAr
     >>> counts.tolist(), probabilities.round(3).tolist()  # C(2, 1) C(3, 2) to C(2, 2) C(3, 1)
     ([1, 2], [0.667, 0.333])
     """
+    # At least one anomaly and one normal row, and no more of a kind than there are.
     counts = np.arange(max(1, k - n_p), min(k - 1, n_n) + 1)
     logs = _log_binomial(n_n, counts) + _log_binomial(n_p, k - counts)
+    # Relative to the largest: the coefficients of a few thousand rows exceed every float.
     weights = np.exp(logs - logs.max())
     return counts, weights / weights.sum()
 

@@ -29,8 +29,6 @@ from riskad.core.checks import InputError
 from riskad.core.losses import Loss, Pointwise, namespace
 from riskad.core.risks import KIND_NAMES, Risk, Term
 
-__all__ = ["Objective", "RowSum", "merge"]
-
 # Scores and related arrays are NumPy arrays, or torch tensors on one device.
 Array: TypeAlias = Any
 Weights: TypeAlias = Any
@@ -97,10 +95,13 @@ class RowSum:
         if not isinstance(f, np.ndarray):
             rows = _combine(function, f, *self._of(y, f), 1.0, f)
             rows = rows if weight is None else rows * weight
+            # Scores on a device are often float32, in which a sum over millions of rows loses
+            # digits.
             return float(rows.sum(dtype=namespace(f).float64))
         labelled = np.flatnonzero(y) if labelled is None else labelled
         total = 0.0
         if self._bulk:
+            # All rows as if they were unlabelled, which nearly all are.
             rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
             rows = rows if weight is None else rows * weight
             rows[labelled] = 0  # not subtracted: large scores would leave rounding errors
@@ -144,6 +145,7 @@ class RowSum:
             entries = tables[:, kinds]
         else:
             xp = namespace(f)
+            # torch takes int64 as an index and no int16; -1 means the last entry, as in NumPy.
             entries = xp.asarray(tables, dtype=f.dtype, device=f.device)[:, kinds.long()]
         A, B, L = entries
         return A if used[0] else 0.0, B if used[1] else 0.0, L if used[2] else 0.0
@@ -176,6 +178,7 @@ class RowSum:
         positive = (np.maximum(self.A, 0), np.maximum(self.B, 0))
         negative = (np.maximum(-self.A, 0), np.maximum(-self.B, 0))
         zero = np.zeros(3)
+        # The linear term and the constant are convex and concave alike: they stay in g.
         g = [RowSum(u, *positive, self.L, self.constant)]
         h = [RowSum(u, *negative, zero)] if _any(negative) else []
         if v is not None:
@@ -207,6 +210,8 @@ class Objective:
         self.risk = risk
         plain = [t for t in risk.terms() if not (risk.guarded and t.guarded)]
         guarded = [t for t in risk.terms() if risk.guarded and t.guarded]
+        # Apart from each other, since the maximum is taken of the guarded sum over all rows and not
+        # row by row.
         self.plain = _row_sum(risk.loss, plain, totals)
         self.guarded = _row_sum(risk.loss, guarded, totals) if guarded else None
 
@@ -235,6 +240,7 @@ class Objective:
     def join(sums: Iterable[float]) -> float:
         """The risk plain + max(0, guarded) from the values of `sums`, constants included."""
         plain, *guarded = sums
+        # Blocks of rows are summed before this: the maximum of a sum is no sum of maxima.
         return plain + sum(max(0.0, value) for value in guarded)
 
     def value(self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> float:
@@ -257,16 +263,19 @@ class Objective:
 
     def _active(self, f: np.ndarray, y: np.ndarray, weight: Weights) -> list[RowSum]:
         """The plain sum, and the guarded one if it is positive."""
+        # The sum decides for all rows at once whether the guard is active.
         guarded = [s for s in self.sums[1:] if s.value(f, y, weight) + s.constant > 0]
         return [self.plain, *guarded]
 
 
 def merge(sums: Iterable[RowSum]) -> list[RowSum]:
     """Add up the sums that share a loss, so that coefficients of either sign cancel."""
+    # Losses compare by value where they are dataclasses: rounded hinges of one width are one.
     by_loss: dict[Pointwise, RowSum] = {}
     for s in sums:
         if s.loss in by_loss:
             t = by_loss[s.loss]
+            # Only sums over the same l can be added coefficient by coefficient.
             s = RowSum(s.loss, s.A + t.A, s.B + t.B, s.L + t.L, s.constant + t.constant)
         by_loss[s.loss] = s
     return list(by_loss.values())
@@ -276,6 +285,7 @@ def _row_sum(loss: Loss, terms: Iterable[Term], totals: np.ndarray) -> RowSum:
     """The table of `terms`, converted to the form that the loss allows."""
     alpha, beta = np.zeros(3), np.zeros(3)
     for term in terms:
+        # With a = 0 a risk has terms of weight 0, which need no rows of their kind.
         if term.weight != 0:
             if not totals[term.kind] > 0:
                 raise InputError(
@@ -284,10 +294,13 @@ def _row_sum(loss: Loss, terms: Iterable[Term], totals: np.ndarray) -> RowSum:
             (alpha if term.sign > 0 else beta)[term.kind] += term.weight / totals[term.kind]
     zero = np.zeros(3)
     if loss.linear_odd is not None:
+        # beta l(-f) = beta l(f) + beta c f
         return RowSum(loss, alpha + beta, zero, loss.linear_odd * beta)
     if loss.symmetric:
         # alpha l(f) + beta l(-f) = (alpha - beta) l(f) + beta, or the same seen from l(-f)
         constant = float(np.minimum(alpha, beta) @ totals)
+        # The smaller of the two appears in both and adds up to a constant; what is left is of one
+        # sign.
         difference = alpha - beta
         return RowSum(loss, np.maximum(difference, 0), np.maximum(-difference, 0), zero, constant)
     return RowSum(loss, alpha, beta, zero)
@@ -297,6 +310,7 @@ def _combine(
     function: Any, f: np.ndarray, A: Any, B: Any, L: Any, odd: float, linear: Any
 ) -> np.ndarray:
     """A function(f) + odd B function(-f) + L linear, for coefficients shared or by row."""
+    # A new array, to which the rest may be added in place.
     rows = A * function(f)
     # Coefficients by row are arrays; what is 0 for all rows is a float.
     if not (isinstance(B, float) and B == 0):

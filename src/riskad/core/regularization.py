@@ -40,11 +40,12 @@ from scipy.optimize import minimize_scalar
 from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.core.losses import Loss, get_loss
 
-__all__ = ["PENALTIES", "Reach", "measure_reach", "theorem_lambda", "theorem_margin"]
+__all__ = ["PENALTIES", "Reach", "measure_reach", "theorem_lambda"]
 
 PENALTIES = ("l2", "l1")
 
-# Above this many features the d x d matrix for the tight l2 value is too expensive.
+# Above this many features the d x d matrix for the tight l2 value is too expensive: 32 MB here, and
+# its eigenvalues take time d^3.
 _MAX_SPECTRAL = 2000
 
 
@@ -83,13 +84,16 @@ def measure_reach(
             continue
         if not np.isfinite(block).all():  # max() would ignore a NaN
             raise InputError("the features of the labelled anomalies hold NaN or infinity.")
+        # The intercept is penalised like a weight, so its feature B counts like the others.
         phi = np.column_stack([block, np.full(len(block), constant)]) if constant else block
+        # The theorem's maxima below are over rows of any weight; the means weigh them.
         weight = np.ones(len(phi)) if weight is None else weight
         total += float(weight.sum())
         squared_norm = max(squared_norm, float(np.einsum("ij,ij->i", phi, phi).max()))
         maximum = max(maximum, float(np.abs(phi).max()))
         absolute = absolute + weight @ np.abs(phi)
         wide = phi.shape[1] > _MAX_SPECTRAL
+        # One d x d matrix for all blocks: its eigenvalue is that of all anomalies together.
         products = None if wide or products is None else products + (phi.T * weight) @ phi
     if total == 0:
         raise InputError("Theorem 1 needs at least one labelled anomaly, and there is none.")
@@ -97,6 +101,7 @@ def measure_reach(
     return Reach(
         c=squared_norm**0.5,
         c_inf=maximum,
+        # It never exceeds c^2; its rounding may.
         spectral=min(spectral, squared_norm),
         column_mean=float(np.max(absolute / total)),
     )
@@ -110,7 +115,6 @@ def theorem_lambda(
     prior: float = 0.8,
     penalty: str = "l2",
     tight: bool = False,
-    fit_intercept: bool = True,
     intercept_scaling: float = 1.0,
 ) -> float:
     """Smallest lambda for which a theorem keeps the rad objective non-negative.
@@ -127,10 +131,9 @@ def theorem_lambda(
         ||w||_2^2 or ||w||_1.
     tight : bool, default=False
         False for the paper's value, True for the smaller one that is also safe (see above).
-    fit_intercept : bool, default=True
-        Whether to add a constant feature to an array of features.
     intercept_scaling : float, default=1.0
-        B, the value of that feature, as in `riskad.ShallowRAD`.
+        B, the value of the constant feature that is added to an array of features, as in
+        `riskad.ShallowRAD`; 0 adds none.
 
     Returns
     -------
@@ -148,63 +151,35 @@ def theorem_lambda(
     check_choice("penalty", penalty, PENALTIES)
     a = 0.0 if a == 0 else check_in_interval("a", a, 0, 1)
     pi_n = 1 - check_in_interval("prior", prior, 0, 1)
-    check_in_interval("intercept_scaling", intercept_scaling, 0, np.inf)
+    largest = np.finfo(float).max
+    check_in_interval("intercept_scaling", intercept_scaling, 0, largest, closed=True)
     loss = get_loss(loss)
     if not isinstance(reach, Reach):
-        constant = intercept_scaling if fit_intercept else 0.0
-        reach = measure_reach([np.atleast_2d(np.asarray(reach, dtype=float))], constant)
-    b1, b2, b3 = loss.theorem_constants
+        phi = np.atleast_2d(np.asarray(reach, dtype=float))
+        reach = measure_reach([phi], intercept_scaling)
+    b1, b2, b3 = _constants_of(loss)
     slope = (1 - a) * b2 + a * b1
     power = 2 if penalty == "l2" else 1
+    # From lam t^2 / c^2 - slope pi_n t + (1 - a) pi_n b2 b3 >= 0 for every size t of a score: its
+    # discriminant must not be positive.
     factor = slope**2 / (4 * (1 - a) * b2 * b3) if power == 2 else slope
     if not tight:
         return pi_n * factor * (reach.c**2 if power == 2 else reach.c_inf)
     size = reach.spectral if power == 2 else reach.column_mean
+    # The ratio never exceeds the factor; the numerical search for it may, by rounding.
     return pi_n * min(factor, _worst_ratio(loss, a, power)) * size
 
 
-def theorem_margin(
-    anomaly_scores: np.ndarray,
-    penalty_value: float,
-    lam: float,
-    loss: str | Loss = "modified_huber",
-    *,
-    a: float = 0.1,
-    prior: float = 0.8,
-) -> float:
-    r"""Theorem 1 (ii) for a given w: how far it is from failing; >= 0 proves R(w) >= 0.
-
-    lambda R(w) - ((1-a) b2 + a b1) pi_n mean |g(x_n)| + (1-a) pi_n b2 b3
-
-    Parameters
-    ----------
-    anomaly_scores : array
-        g(x) of the labelled anomalies.
-    penalty_value : float
-        R(w), including the intercept with its weight b / B.
-    lam : float
-        lambda.
-    loss, a, prior
-        As in `theorem_lambda`.
-
-    Returns
-    -------
-    float
-        At least 0 if w cannot make the objective negative.
-
-    Examples
-    --------
-    >>> theorem_margin(np.array([0.0]), penalty_value=0.0, lam=1.0) > 0
-    True
-    """
-    a = 0.0 if a == 0 else check_in_interval("a", a, 0, 1)
-    pi_n = 1 - check_in_interval("prior", prior, 0, 1)
-    b1, b2, b3 = get_loss(loss).theorem_constants
-    slope = (1 - a) * b2 + a * b1
-    mean_size = float(np.mean(np.abs(anomaly_scores)))
-    return lam * penalty_value - slope * pi_n * mean_size + (1 - a) * pi_n * b2 * b3
+def _constants_of(loss: Loss) -> tuple[float, float, float]:
+    if loss.theorem_constants is None:
+        raise InputError(
+            f"the {loss.name} loss has no constants of Theorem 1 (theorem_constants), from which "
+            "lambda would follow. Give lam as a number, or choose another loss."
+        )
+    return loss.theorem_constants
 
 
+# All lambdas of a grid share one loss and a, and the search evaluates the loss 2,400 times.
 @functools.lru_cache(maxsize=256)
 def _worst_ratio(loss: Loss, a: float, power: int) -> float:
     r"""sup_{s > 0} -h(-s) / s^power with h(t) = l(-t) - a l(t).
@@ -217,13 +192,15 @@ def _worst_ratio(loss: Loss, a: float, power: int) -> float:
         s = np.exp(np.asarray(log_s, dtype=float))
         return (a * loss.value(-s) - loss.value(s)) / s**power
 
-    # As a nears 1 the peak moves to s of the order of 1 - a.
+    # As a nears 1 the peak moves to s of the order of 1 - a. At s = 1e8 the ratio is within about
+    # 1e-8 of its limit; neighbours on the grid differ by 1 %, and a local search refines the peak.
     grid = np.linspace(np.log(1e-4 * (1 - a)), np.log(1e8), 2401)
+    # A grid before the local search: the latter alone may stop at the flat end of the ratio.
     best = int(np.argmax(ratio(grid)))
     around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     peak = minimize_scalar(
         lambda s: -float(ratio(s)), bounds=around, method="bounded", options={"xatol": 1e-10}
     )
-    found = max(float(-peak.fun), float(ratio(grid[best])), 0.0)
+    supremum = max(float(-peak.fun), float(ratio(grid[best])), 0.0)
     # The search stops slightly below the supremum; a safe value is above it.
-    return found * (1 + 1e-6)
+    return supremum * (1 + 1e-6)

@@ -91,6 +91,7 @@ class Risk(ABC):
     def __init__(self, loss: str | Loss = "modified_huber", a: float = 0.1, prior: float = 0.8):
         self.loss = get_loss(loss)
         self.prior = check_in_interval("prior", prior, 0, 1)
+        # A risk without a mixing weight ignores `a`, but nonsense is refused all the same.
         low, high = self.a_range or (-1.0, 1.0)
         self.a = check_in_interval("a", a, low, high, closed=True)
 
@@ -124,6 +125,7 @@ class Risk(ABC):
         """The weight of each kind in the estimate, indexed by label code."""
         weights = np.zeros(3)
         for term in self.terms():
+            # Anomalies count twice in rad, by themselves and in the bracket: (1 + a) pi_n.
             weights[term.kind] += abs(term.weight)
         return weights
 
@@ -141,22 +143,26 @@ class Risk(ABC):
         for term in self._active():
             part = term.weight * self._mean(term, scores, y, sample_weight)
             (guarded if self.guarded and term.guarded else plain).append(part)
+        # A risk without a guard must stay differentiable: clip would have a kink at 0.
         if not guarded:
             return sum(plain)
         return sum(plain) + array_namespace(scores).clip(sum(guarded), min=0.0)
 
     def _active(self) -> Iterator[Term]:
+        # A term of weight 0 would otherwise need rows of its kind, which the user may not have.
         return (term for term in self.terms() if term.weight != 0)
 
     def _mean(self, term: Term, scores: Array, y: Array, sample_weight: Array | None) -> Array:
         xp = array_namespace(scores)
         rows = y == term.kind
+        # Without its rows of weight 0 a kind may be empty: an error, not 0 / 0.
         if sample_weight is not None:
             rows = rows & (sample_weight != 0)
         if not xp.any(rows):
             raise InputError(
                 f"the {self.name} risk needs {KIND_NAMES[term.kind]} rows, and there are none."
             )
+        # Rows of other kinds are left out before the loss is evaluated: 0 x inf would be NaN.
         losses = self.loss.value(term.sign * scores[rows])
         if sample_weight is None:
             return xp.mean(losses)
@@ -175,6 +181,7 @@ class PN(Risk):
 
     @property
     def theorem(self) -> tuple[int, float, float]:
+        # The pn risk has no negative term: lambda of the theorem is that of a = 0.
         return ANOMALY, 0.0, self.prior
 
     def terms(self) -> tuple[Term, ...]:
@@ -187,6 +194,7 @@ class PU(Risk):
     name = "pu"
 
     def terms(self) -> tuple[Term, ...]:
+        # The bracket is marked here, too; only the non-negative subclass applies max(0, .) to it.
         return (
             Term(NORMAL, +1, self.pi_p),
             Term(UNLABELLED, -1, 1.0, guarded=True),
@@ -211,6 +219,8 @@ class RAD(Risk):
     """The paper's unbiased estimator R2_s: (1 - a) pn + a nu."""
 
     name = "rad"
+    # a = 0 is the pn risk and a = 1 the nu risk: between them the unlabelled rows weigh more and
+    # more.
     a_range = (0.0, 1.0)
 
     @property
@@ -241,6 +251,7 @@ class PNU(RAD):
     def terms(self) -> tuple[Term, ...]:
         if self.a >= 0:
             return super().terms()
+        # Sakai's mixing weight, positive where the pu risk joins.
         eta = -self.a
         return (
             Term(NORMAL, +1, self.pi_p),

@@ -138,9 +138,12 @@ def measure_rademacher(
         scores, n = (lambda signs: float((table @ signs).max()) / len(signs)), table.shape[1]
     if n is None:
         raise InputError("n is missing: with a callable, say for how many rows it takes signs.")
+    # A single draw would have no standard error.
     if min(n, draws) < 1 or draws < 2:
         raise InputError(f"it takes 1 row and 2 draws at least, got n={n} and draws={draws}.")
     rng = np.random.default_rng(random_state)
+    # One draw at a time: a table of all signs would take draws x n numbers.
     suprema = [float(scores(rng.choice([-1.0, 1.0], n))) for _ in range(draws)]
+    # The draws are independent, so that the error of their mean falls as 1 / sqrt(draws).
     error = float(np.std(suprema, ddof=1) / math.sqrt(draws))
     return Rademacher(float(np.mean(suprema)), error, draws)

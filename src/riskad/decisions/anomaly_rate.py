@@ -17,10 +17,10 @@ seen them. pi is the rate. Three assumptions about labelling lead to three likel
   suggested. Then rows with the same score are alike, labelled or not, and pi is mean_U q.
 
 **Anomalies are rare, and that is knowledge.** The rates of real tables are the prior of pi, a Beta
-distribution that counts as some 18 labelled rows (`PRIOR`). Where kinds overlap and labels were
-chosen, nothing else tells the rate: the posterior is then close to the prior. Anomalies alone give
-an upper bound by their scores (`_bound`), and the prior does the rest; without labelled anomalies
-there is little more than the prior.
+distribution that counts as some 18 labelled rows (`RATE_PRIOR`). Where kinds overlap and labels
+were chosen, nothing else informs about the rate: the posterior is then close to the prior.
+Anomalies alone give an upper bound by their scores (`_bound`), and the prior does the rest; without
+labelled anomalies there is little more than the prior.
 
 If nobody said how rows were chosen, each assumption has a prior probability, and three things tell
 them apart. (1) Ranks: those of a random sample differ from ranks of unlabelled rows by chance alone
@@ -62,7 +62,7 @@ GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE = (
 ASSUMPTIONS = (GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE)
 """What a rate can be based on."""
 
-PRIOR = (1.7, 16.5)
+RATE_PRIOR = (1.7, 16.5)
 """Beta distribution of the rate: its mean is 9 %, and 95 % lie between 1 % and 25 %."""
 _BELIEFS = {"random": (1.0, 0.0, 0.0), "chosen": (0.0, 0.6, 0.4), "unknown": (0.2, 0.52, 0.28)}
 """Probabilities of the three assumptions."""
@@ -77,9 +77,11 @@ _TRUSTED = 5  # labelled anomalies at which half of the apparent gain from score
 _CUTS = np.arange(3, 11) / 10  # shares of the labelled anomalies that the bound looks at
 _PURE, _PURE_ERROR = 0.5, 0.35  # log of the rate over the bound where anomalies stand apart
 _DRAWS, _MOST_SCORES, _CONFIDENCE = 300, 2_000, 0.95
+# Rates from 0.01 % to 98 %, in steps of 2.5 % of the odds: likelihoods are sums over these.
 _LOG_ODDS = np.linspace(-9, 4, 521)
 _RATES = expit(_LOG_ODDS)
-_LOG_PRIOR = PRIOR[0] * np.log(_RATES) + PRIOR[1] * np.log1p(-_RATES)  # by log odds
+# The density of log odds is that of the rate times rate (1 - rate): both exponents are one larger.
+_LOG_PRIOR = RATE_PRIOR[0] * np.log(_RATES) + RATE_PRIOR[1] * np.log1p(-_RATES)
 _LOG_PRIOR -= np.log(np.exp(_LOG_PRIOR).sum())
 
 
@@ -100,16 +102,6 @@ class RateEstimate:
     high: Annotated[float, SHARE]
     assumption: Annotated[str, Text(choices=ASSUMPTIONS)]
     confidence: Annotated[float, SHARE] = _CONFIDENCE
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Both ends of the interval."""
-        return self.low, self.high
-
-    @property
-    def pi_n(self) -> float:
-        """The rate, under the name that all estimates of it share."""
-        return self.value
 
     def __iter__(self) -> Iterator[float]:
         return iter((self.value, self.low, self.high))
@@ -134,15 +126,13 @@ class RateEstimate:
         return np.asarray(np.sin(np.clip(angles, 0, np.pi / 2)) ** 2)
 
 
-def given_rate(pi_n: Any) -> RateEstimate:
-    """A known rate, or an estimate of another kind with its interval."""
+def as_rate_estimate(pi_n: Any) -> RateEstimate:
+    """An estimate, or a known rate as one."""
     if isinstance(pi_n, RateEstimate):
         return pi_n
     remedy = "0.03 is 3 % of the unlabelled rows."
-    rate = getattr(pi_n, "pi_n", pi_n)
-    value = check_in_interval("the anomaly rate", rate, 0, 1, remedy, closed=True)
-    low, high = getattr(pi_n, "interval", (value, value))
-    return RateEstimate(value, min(float(low), value), max(float(high), value), GIVEN)
+    value = check_in_interval("the anomaly rate", pi_n, 0, 1, remedy, closed=True)
+    return RateEstimate(value, value, value, GIVEN)
 
 
 def check_label_source(source: Any, n_rows: int) -> str | np.ndarray:
@@ -204,6 +194,7 @@ def estimate_rate(
     `source` is one of `LABEL_SOURCES`, or a word for each row. The estimate is the median of the
     posterior, with its quantiles as an interval, which is never a point.
     """
+    # A share of no rows is no number, and every caller has to say so in its own words.
     if not n_unlabelled:
         return None
     anomalous = np.asarray(anomalous, dtype=bool)
@@ -215,12 +206,15 @@ def estimate_rate(
         by_chance = by_chance if by_chance.any() else ~by_chance
     unlabelled = np.sort(unlabelled)
     if len(unlabelled) > _MOST_SCORES:
+        # Evenly spaced quantiles: means of a smooth function over them hardly differ.
         some = np.linspace(0, len(unlabelled) - 1, _MOST_SCORES).round().astype(int)
         unlabelled = unlabelled[some]
     rows = _Rows(scores, anomalous, unlabelled, n_unlabelled, by_chance)
     n, m = rows.counts
     if not m + n or (source == "chosen" and not rows.separates and m < FEWEST):
         return _summary(np.zeros_like(_RATES), PRIOR_ALONE)
+    # Without labelled normal rows there is no line through scores; only how many rows score as high
+    # as anomalies is left.
     if not n and source != "random":
         informative = m >= FEWEST and len(rows.unlabelled) >= FEWEST_UNLABELLED
         bound = _bound(rows) if informative else np.zeros_like(_RATES)
@@ -234,6 +228,7 @@ def _summary(log_likelihood: np.ndarray, assumption: str) -> RateEstimate:
     """The median of the posterior, and the quantiles between which it has 95 % probability."""
     log_posterior = log_likelihood + _LOG_PRIOR
     weights = np.exp(log_posterior - log_posterior.max())
+    # Half of its own weight: the middle of a rate's share of the posterior.
     share = (np.cumsum(weights) - weights / 2) / weights.sum()
     levels = [0.5 - _CONFIDENCE / 2, 0.5, 0.5 + _CONFIDENCE / 2]
     low, value, high = expit(np.interp(levels, share, _LOG_ODDS))
@@ -244,7 +239,10 @@ def _over_assumptions(
     rows: _Rows, beliefs: tuple[float, float, float], rng: np.random.Generator
 ) -> np.ndarray:
     """Log likelihood of each rate, over the assumptions about labelling by their probabilities."""
+    # Counts like a binomial share of `size` rows, which scores make larger than the labelled ones.
     value, size = _difference_estimate(rows)
+    # A quarter of a row from either end: with no anomaly or nothing else, a rate of 0 or 1 would be
+    # certain.
     k = min(max(value * size, 0.25), size - 0.25)  # anomalies among `size` rows; neither is whole
     ways = gammaln(size + 1) - gammaln(k + 1) - gammaln(size - k + 1)
     parts = [np.asarray(ways + k * np.log(_RATES) + (size - k) * np.log1p(-_RATES))]
@@ -253,13 +251,18 @@ def _over_assumptions(
         if not rows.separates:
             parts += [np.full_like(_RATES, chosen)] * 2
         else:
+            # A standardised square is chi-squared; for chosen rows it is `spread` times as large,
+            # and the density has the logarithm of it.
             n = len(rows.scores)
             squares = sum(d**2 for d in _rank_deviations(rows.scores, rows.unlabelled))
             spread = 1 + _MORE_THAN_CHANCE * n
             parts[0] -= squares / 2
             chosen -= squares / (2 * spread) + np.log(spread)
+            # Only normal rows tell kind from content: anomalies rank higher either way.
             higher, _ = _rank_deviations(rows.scores[~rows.anomalous], rows.unlabelled)
             by_content = 1 + _NORMALS_BY_CONTENT * rows.counts[0]
+            # Lower ranks are no evidence: unlabelled rows hold anomalies, labelled normal rows
+            # none.
             by_kind = chosen - max(higher, 0.0) ** 2 / 2
             by_score = chosen - higher**2 / (2 * by_content) - np.log(by_content) / 2
             parts += [by_kind + _alike_by_kind(rows), by_score + _alike_by_score(rows, rng)]
@@ -292,6 +295,7 @@ def _rank_deviations(labelled: np.ndarray, unlabelled: np.ndarray) -> tuple[floa
     n, total = len(labelled), len(labelled) + len(unlabelled)
     r = (rankdata(np.concatenate([labelled, unlabelled]))[:n] - 0.5) / total - 0.5
     error = np.sqrt(1 / n - 1 / total)
+    # Of a uniform distribution on [-1/2, 1/2], r has the variance 1/12 and r^2 the variance 1/180.
     place = r.mean() / (error / np.sqrt(12))
     spread = (r**2 - 1 / 12).mean() / (error / np.sqrt(180))
     return float(place), float(spread)
@@ -314,8 +318,8 @@ def _difference_estimate(rows: _Rows) -> tuple[float, float]:
         line = rows.line.at_rate((m + 0.5) / (n + 1), rows.scores[rows.by_chance])
         q = line.probabilities(rows.scores[rows.by_chance])
         value += float(line.probabilities(rows.unlabelled).mean() - q.mean())
-        left = np.mean((y - q) ** 2) * n / max(n - 2, 1) / max(y.var(), 1e-12)
-        ratio = 1 - max(0.0, 1 - float(left)) * m / (m + _TRUSTED)
+        unexplained = np.mean((y - q) ** 2) * n / max(n - 2, 1) / max(y.var(), 1e-12)
+        ratio = 1 - max(0.0, 1 - float(unexplained)) * m / (m + _TRUSTED)
     return value, 1 / ratio / (1 / n + 1 / rows.n_unlabelled)
 
 
@@ -323,10 +327,12 @@ def _alike_by_score(rows: _Rows, rng: np.random.Generator) -> np.ndarray:
     """Log likelihood of rates near mean_U q, as far as labelled rows determine the line."""
     slopes = rows.line.draws(_DRAWS, rng)
     n, m = rows.counts
+    # Jeffreys' posterior of the share of anomalies among the labelled rows.
     shares = rng.beta(m + 0.5, n + 0.5, _DRAWS)
-    drawn = intercepts(slopes, shares, rows.scores)
-    means = expit(drawn[:, None] + slopes[:, None] * rows.unlabelled).mean(axis=1)
+    starts = intercepts(slopes[:, None] * rows.scores, shares)
+    means = expit(starts[:, None] + slopes[:, None] * rows.unlabelled).mean(axis=1)
     log_odds = logit(np.clip(means, 1e-6, 1 - 1e-6))
+    # No better than 0.1 in log odds, even if all draws agree.
     distance = (_LOG_ODDS - np.median(log_odds)) / np.hypot(log_odds.std(), 0.1)
     return np.asarray(-(distance**2) / 2)
 
@@ -342,6 +348,7 @@ def _alike_by_kind(rows: _Rows) -> np.ndarray:
     bound = bound - np.log((np.exp(bound + _LOG_PRIOR)).sum())
     if rows.line.steepest <= 0:
         return np.asarray(bound)
+    # 0.3: the function q only has to separate kinds; its own rate does not matter to the identity.
     steep = replace(rows.line, slope=rows.line.steepest).at_rate(0.3, rows.scores)
     q = steep.probabilities(rows.scores)
     kinds = [q[~rows.anomalous], q[rows.anomalous], steep.probabilities(rows.unlabelled)]
@@ -349,6 +356,7 @@ def _alike_by_kind(rows: _Rows) -> np.ndarray:
     normal, anomaly, mixed = (float(kind.mean()) for kind in kinds)
     distance = mixed - (1 - _RATES) * normal - _RATES * anomaly
     variance = (1 - _RATES) ** 2 * spread[0] + _RATES**2 * spread[1] + spread[2]
+    # Of the anomalies: they are usually fewer, and their mean is the least certain.
     freedom = max(rows.counts[1] - 1, 1)
     return np.asarray(bound - (freedom + 1) / 2 * np.log1p(distance**2 / variance / freedom))
 
@@ -365,8 +373,10 @@ def _bound(rows: _Rows) -> np.ndarray:
     anomalies, unlabelled = rows.scores[rows.anomalous], rows.unlabelled
     cuts = np.quantile(anomalies, 1 - _CUTS, method="lower")
     K, U = ((kind[:, None] >= cuts).mean(axis=0) for kind in (anomalies, unlabelled))
+    # Where no row exceeds a score one might have: log 0 would exclude every rate.
     U = np.maximum(U, 1 / len(unlabelled))
     error = np.sqrt((1 - K) / (K * len(anomalies)) + (1 - U) / (U * len(unlabelled)))
+    # With its error: at high scores U / K is small but rests on one or two rows.
     best = int(np.argmin(np.log(U / K) + error))
     limit = np.log(U[best] / K[best]) + _PURE
     return np.asarray(norm.logcdf((limit - np.log(_RATES)) / np.hypot(_PURE_ERROR, error[best])))

@@ -41,9 +41,9 @@ from riskad.decisions.anomaly_rate import (
     LABEL_SOURCES,
     SURPRISE,
     RateEstimate,
+    as_rate_estimate,
     check_label_source,
     estimate_rate,
-    given_rate,
     random_p_value,
 )
 from riskad.decisions.conformal import check_normals, conformal_p_values
@@ -54,8 +54,9 @@ from riskad.metrics.ranking import FoldScores, GroupEffect
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
 
-_MOST_SCORED = 20_000  # unlabelled rows that fits of folds score
-_MOST = 20_000  # scores that are kept; more are reduced to quantiles
+# Unlabelled rows that fits of folds score: quantiles between them differ by 1/20,000 of the rows.
+_MOST_SCORED = 20_000
+_MOST = 20_000  # scores that are kept, in 160 KB of a model file; more are reduced to quantiles
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
 _MOST_NORMAL = 500  # unlabelled rows that stand in for normal ones
 _FARTHEST = 1e150  # of a stored score: its square is a number
@@ -89,6 +90,10 @@ class Calibration:
     """p-value of the labelled rows being a random sample, by their scores; None without scores."""
     group_effect: Annotated[float, fields.Number(1)] = 1.0
     """How many labelled rows are worth as much as one that shares its group with no other."""
+    segments: Annotated[
+        Any, fields.Optional(fields.Maybe(fields.Record(("Segments",), {"labelled": "labelled"})))
+    ] = None
+    """Thresholds by segment (`riskad.decisions.segments`), if they were asked for."""
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
@@ -121,11 +126,12 @@ class Calibration:
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
         source = check_label_source(label_source, len(codes))
-        seen = ~np.isnan(held_out)
-        labelled = (codes != UNLABELLED) & seen
-        held = np.sort(held_out[(codes == UNLABELLED) & seen])
+        scored = ~np.isnan(held_out)
+        labelled = (codes != UNLABELLED) & scored
+        held = np.sort(held_out[(codes == UNLABELLED) & scored])
         unlabelled = np.sort(fitted[codes == UNLABELLED])
-        found = cls(
+        # First without a rate: it takes the draft's own properties to find which labels count.
+        draft = cls(
             held_out[labelled],
             codes[labelled],
             _thinned(unlabelled),
@@ -134,10 +140,10 @@ class Calibration:
             held_unlabelled=_thinned(held, _MOST_HELD),
         )
         if pi_n is not None:
-            rate: RateEstimate | None = given_rate(pi_n)
+            rate: RateEstimate | None = as_rate_estimate(pi_n)
         else:
-            counted, scores, compared = labelled, found.scores, found._compared
-            if not (found.tells_kinds or found.anomalies_alone):  # labels are only counted
+            counted, scores, compared = labelled, draft.scores, draft._compared
+            if not (draft.has_both_kinds or draft.anomalies_alone):  # labels are only counted
                 counted = codes != UNLABELLED
                 scores, compared = np.zeros(int(counted.sum())), np.empty(0)
             rate = estimate_rate(
@@ -145,16 +151,16 @@ class Calibration:
                 codes[counted] == ANOMALY,
                 compared,
                 len(unlabelled),
-                source if isinstance(source, str) else source[counted],
-                random_state or 0,
+                source=source if isinstance(source, str) else source[counted],
+                seed=random_state or 0,
             )
         if not isinstance(source, str):  # "random" if some rows are, since rates use them
             source = "random" if (source[labelled] == "random").any() else "chosen"
         return replace(
-            found,
+            draft,
             rate=rate,
             label_source=source,
-            random_p_value=random_p_value(found.scores, held) if found.tells_kinds else None,
+            random_p_value=random_p_value(draft.scores, held) if draft.has_both_kinds else None,
         )
 
     @property
@@ -164,7 +170,7 @@ class Calibration:
         return self.held_unlabelled if enough else self.unlabelled
 
     @property
-    def tells_kinds(self) -> bool:
+    def has_both_kinds(self) -> bool:
         """Whether there are labelled rows of both kinds, and unlabelled rows."""
         kinds = min(len(self.normals), len(self.anomalies))
         return kinds >= FEWEST and len(self._compared) >= FEWEST_UNLABELLED
@@ -193,10 +199,11 @@ class Calibration:
                 "this takes the anomaly rate of the unlabelled rows, and there are none. Leave "
                 "rows unlabelled (0), or give the rate: calibrate(..., pi_n=0.05)."
             )
+        # Laplace's estimate for no anomaly, or nothing else, among n rows.
         least = 1 / (self.n_unlabelled + 2)
         return min(max(self.rate.value, least), 1 - least)
 
-    @property
+    @cached_property
     def knows_probabilities(self) -> bool:
         """Whether `anomaly_probability` has a rate, and labelled rows for a line."""
         both = min(len(self.normals), len(self.anomalies)) >= FEWEST
@@ -211,6 +218,11 @@ class Calibration:
     def over(self, anomaly_scores: np.ndarray) -> Self:
         """The same calibration with other unlabelled rows."""
         return replace(self, unlabelled=np.sort(anomaly_scores), n_unlabelled=len(anomaly_scores))
+
+    def threshold(self, rule: Any) -> float:
+        """The threshold by a rule, of rows of no segment if there are thresholds by segment."""
+        whole = rule.of(self) if self.segments is None else self.segments.thresholds(rule, self)[-1]
+        return float(whole)
 
     def p_values(self, anomaly_scores: np.ndarray) -> np.ndarray:
         """p-values of being normal (`riskad.decisions.conformal`)."""
@@ -286,7 +298,7 @@ def calibrate(
         The model, fitted to X and y.
     X, y
         The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
-    pi_n : float or estimate with `.pi_n`, optional
+    pi_n : float or RateEstimate, optional
         Anomaly rate of the unlabelled rows; by default estimated from the same folds.
     n_splits : int, default=5
         Number of folds. With few rows of a kind, some folds hold none of it out. A row that is the
@@ -328,13 +340,21 @@ def calibrate(
         )
     check_rows_match(X, codes)
     fitted = -model.score_samples(X)
+    # A rule may have moved `offset_` since the fit.
     zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
     groups = None if groups is None else as_groups(groups, len(codes))
     groups = group_equal_rows(X, codes, groups)
     held_out = held_out_scores(model, X, codes, fitted, groups, n_splits, random_state)
     detector.calibration_ = Calibration.of(
-        held_out, codes, fitted, zero, pi_n, random_state, label_source
+        held_out,
+        codes,
+        fitted,
+        zero=zero,
+        pi_n=pi_n,
+        random_state=random_state,
+        label_source=label_source,
     )
+    # The rule in use finds its threshold again, by the new calibration.
     detector.set_threshold(detector.threshold_)
     return model
 
@@ -354,13 +374,14 @@ def held_out_scores(
     """
     splits = cross_splits(codes, n_splits, random_state, groups)
     scores = cross_scores(template, X, codes, fitted, splits, random_state)
+    # They would count the same evidence twice.
     scores[repeats_label(codes, number_copies(X, codes))] = np.nan
     return scores
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Suppress warnings about what a part of the rows lacks by chance, such as varying values."""
+    """Suppress warnings about the data or a fit: of a part of the rows, or shown before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -381,23 +402,27 @@ def cross_scores(
     if len(unlabelled) > _MOST_SCORED:  # enough of them to estimate their distribution
         rng = np.random.default_rng(random_state or 0)
         unlabelled = rng.choice(unlabelled, _MOST_SCORED, replace=False)
+    # Rows whose scores by a fold are needed: held-out ones, and those that show its scale.
     watched = np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
     rows = _safe_indexing(X, watched)
     with quietly():
         for train, held in splits:
+            # A clone for each fold: the model of the user must not change.
             fit = clone(template).fit(_safe_indexing(X, train), codes[train])
             scores = -fit.score_samples(rows)
-            out, seen = np.isin(watched, held), np.isin(watched, train)
-            held_out[watched[out]] = on_scale(scores[out], scores[seen], fitted[watched[seen]])
+            out, rest = np.isin(watched, held), np.isin(watched, train)
+            held_out[watched[out]] = on_scale(scores[out], scores[rest], fitted[watched[rest]])
     return held_out
 
 
-def on_scale(scores: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+def on_scale(scores: np.ndarray, base: np.ndarray, fitted: np.ndarray) -> np.ndarray:
     """F^{-1}(F_k(s)); beyond all shared rows, by the ratio of their spreads."""
-    own, fitted = np.sort(own), np.sort(fitted)
-    beyond = np.minimum(scores - own[0], 0) + np.maximum(scores - own[-1], 0)
-    spread = own.std()
-    return np.interp(scores, own, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
+    base, fitted = np.sort(base), np.sort(fitted)
+    # An anomaly held out may score above every row that both fits know; np.interp alone would give
+    # all of them the same score.
+    beyond = np.minimum(scores - base[0], 0) + np.maximum(scores - base[-1], 0)
+    spread = base.std()
+    return np.interp(scores, base, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
 
 
 def count_groups(
@@ -412,10 +437,12 @@ def count_groups(
     labelled = codes != UNLABELLED
     if groups is None or not labelled.any():
         return calibration
+    # Unlabelled rows carry no information on the share of anomalies among labels.
     codes, groups = codes[labelled], groups[labelled]
     rate, effect = calibration.rate, 1.0
     if rate is not None and rate.low < rate.high:
         wider = GroupEffect.on_share(codes, groups).variance ** 0.5
+        # An end at 0 or 1 has no log odds.
         low, value, high = logit(np.clip([rate.low, rate.value, rate.high], 1e-6, 1 - 1e-6))
         ends = expit([value - wider * (value - low), value + wider * (high - value)])
         rate = replace(rate, low=min(float(ends[0]), rate.low), high=max(float(ends[1]), rate.high))

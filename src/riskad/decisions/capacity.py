@@ -32,25 +32,23 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from riskad.core.checks import InputError, quoted
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.score_line import newton_logistic
+from riskad.decisions.score_line import intercepts, newton_logistic
 from riskad.decisions.thresholds import Capacity, Cost, parse_threshold
-from riskad.metrics.estimates import Estimate
+from riskad.metrics.ranking import Estimate
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_CONFIDENCE = 0.95
-_DRAWS = 1000
+_DRAWS = 1000  # the ends of an interval are then about the 25th from either side
 _BINS, _PARTS = 200, 100  # of the table, and of the rows to which the rate applies
-_CURVE_POINTS = 40
-_KNOTS = (1.0, 2.0)
+_CURVE_POINTS = 40  # on 250 units of a chart
+_KNOTS = (1.0, 2.0)  # spreads above the middle, where the line may bend
 _SLOPE, _BEND = 2.5, 1.0  # standard deviations of the priors of beta and gamma
 _FARTHEST = 6.0  # spreads from the middle; beyond that a larger score changes nothing
 _FITS_DIFFER = 1.5  # times the variance: labelled rows have scores of fits that saw fewer rows
-_FEWEST = 2  # labelled rows of each kind
 _TOP_SHARES = (0.01, 0.05)
 _FEWEST_UNSEEN = 5  # below that, scores of the fit to all rows are used instead
 _CURVE_BEYOND = 1.25  # times the last number of the table, or the number of flagged rows
@@ -67,7 +65,7 @@ class LabelledScores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class TopRows:
     """What looking at the highest scores is expected to find, compared with a random choice."""
 
     rows: int  # looked at
@@ -89,7 +87,7 @@ class ExpectedCost:
 
 
 @dataclass(frozen=True)
-class FoundCurve:
+class ReviewCurve:
     """Anomalies found against rows looked at, with an interval at each point."""
 
     rows: list[int]
@@ -104,11 +102,11 @@ class ReviewReport:
 
     rows: int
     anomalies: Estimate  # in the whole table
-    flagged: Found  # among the rows above the threshold
-    table: list[Found]  # at 5, 10, 20, 50, ... rows
-    curve: FoundCurve
+    flagged: TopRows  # among the rows above the threshold
+    table: list[TopRows]  # at 5, 10, 20, 50, ... rows
+    curve: ReviewCurve
     average_precision: Estimate
-    tops: list[Found]  # of the highest 1 % and 5 %, and of as many rows as there are anomalies
+    tops: list[TopRows]  # of the highest 1 % and 5 %, and of as many rows as there are anomalies
     likely: int = 0  # rows that are more likely an anomaly than not
     cost: ExpectedCost | None = None  # for a rule that weighs false alarms against misses
 
@@ -116,70 +114,66 @@ class ReviewReport:
 class Review:
     """Anomalies among the highest scores of a table, for any number of rows looked at.
 
-    `rate` is the anomaly rate with the ends of its 95 % interval, and `reference` has the scores of
-    the rows to which it applies, by default those of the table. With `probabilities` of being an
-    anomaly, expected counts are their sums; otherwise they are means of draws. `n_rows` is the
-    number of rows of the table, if `scores` are evenly spaced quantiles.
+    Expected counts are sums of the `probabilities` of being an anomaly. `rate` is the anomaly rate
+    with the ends of its 95 % interval, and `reference` has the scores of the rows to which it
+    applies, by default those of the table. `n_rows` is the number of rows of the table, if `scores`
+    are evenly spaced quantiles. There are 2 labelled rows of each kind at least.
     """
 
     def __init__(
         self,
         scores: Floats,
+        probabilities: Floats,
         labelled: LabelledScores,
         rate: tuple[float, float, float],
         *,
         reference: Floats | None = None,
-        probabilities: Floats | None = None,
         n_rows: int | None = None,
     ):
-        if min(len(labelled.normals), len(labelled.anomalies)) < _FEWEST or not len(scores):
-            raise InputError(
-                "what looking at rows finds is told from rows to look at and 2 held-out labelled "
-                f"rows of each kind; there are {len(scores):,} rows, {len(labelled.normals)} "
-                f"normal and {len(labelled.anomalies)} anomalies. Label more."
-            )
         self.n_rows = len(scores) if n_rows is None else n_rows
         self._labelled = labelled
         order = np.argsort(-scores, kind="stable")
         self._scores = scores[order]
         each = self.n_rows / len(scores)  # rows that a score represents
+        # Rows up to and including each score, of the whole table.
         self._ends = each * np.arange(len(scores) + 1)
-        self._expected = None
-        if probabilities is not None:
-            self._expected = each * np.append(0.0, np.cumsum(probabilities[order]))
+        self._expected = each * np.append(0.0, np.cumsum(probabilities[order]))
         evenly = np.linspace(0, self.n_rows, min(_BINS, self.n_rows) + 1).astype(int)
+        # Short lists, which people read, are counted exactly and not in parts of a bin.
         first = [k for k in round_counts(self.n_rows) if k < evenly[1]]
         self._edges = np.unique(np.append(evenly, first).astype(int))
         self._reference = self._scores if reference is None else reference
         if len(self._reference) > _PARTS:
+            # Only the mean probability over these rows matters: means of 100 parts give nearly the
+            # same.
             parts = np.array_split(np.sort(self._reference), _PARTS)
             self._reference = np.array([part.mean() for part in parts])
+        # A fixed seed: a report that is made twice must say the same.
         self._draws = self._draw(rate, np.random.default_rng(0))
 
     def found(self, k: int) -> Estimate:
         """Number of anomalies among the k highest scores."""
-        return self._estimate(self._value(k), self._drawn(k))
+        return self._estimate(*self._count(k))
 
     @property
     def anomalies(self) -> Estimate:
         """Number of anomalies in the whole table."""
         return self.found(self.n_rows)
 
-    def at(self, k: int) -> Found:
+    def at(self, k: int) -> TopRows:
         """What looking at the k highest scores finds; k is at most the number of rows."""
         k = min(k, self.n_rows)
-        drawn, everything = self._drawn(k), self._draws[:, -1]
-        value, total = self._value(k), self._value(self.n_rows)
+        (value, draws), (total, everything) = self._count(k), self._count(self.n_rows)
         some = everything > 0  # a table without any anomaly has no recall
-        recalled = drawn[some] / everything[some] if some.any() else np.ones(1)
+        recalled = draws[some] / everything[some] if some.any() else np.ones(1)
         recall = self._estimate(min(value / total, 1.0), recalled)
         lift = self.n_rows / k if k else 1.0
         ends = {end: lift * getattr(recall, end) for end in ("value", "low", "high")}
-        return Found(
+        return TopRows(
             rows=k,
             threshold=float(self._score_at(k - 0.5)),
-            found=self._estimate(value, drawn),
-            precision=self._estimate(value / k if k else 0.0, drawn / max(k, 1)),
+            found=self._estimate(value, draws),
+            precision=self._estimate(value / k if k else 0.0, draws / max(k, 1)),
             recall=recall,
             by_chance=k * total / self.n_rows,
             lift=replace(recall, **ends),
@@ -188,62 +182,61 @@ class Review:
     @property
     def likely(self) -> int:
         """How many rows are more likely an anomaly than not, by their probabilities."""
-        if self._expected is None:
-            return 0
         likely = np.diff(self._expected) > np.diff(self._ends) / 2
         return round(float(likely.mean() * self.n_rows))
 
     def cost(self, k: int, false_alarm: float, miss: float) -> ExpectedCost:
         """The cost of flagging exactly the k highest scores."""
-        wrong, missed = k - self._drawn(k), self._draws[:, -1] - self._drawn(k)
-        false_alarms = k - self._value(k)
-        misses = max(self._value(self.n_rows) - self._value(k), 0.0)
-        price = false_alarm * false_alarms + miss * misses
+        (value, draws), (total, everything) = self._count(k), self._count(self.n_rows)
+        misses, missed_draws = max(total - value, 0.0), everything - draws
+        price = false_alarm * (k - value) + miss * misses
         return ExpectedCost(
-            self._estimate(false_alarms, wrong),
-            self._estimate(misses, missed),
-            self._estimate(price, false_alarm * wrong + miss * missed),
+            self._estimate(k - value, k - draws),
+            self._estimate(misses, missed_draws),
+            self._estimate(price, false_alarm * (k - draws) + miss * missed_draws),
         )
 
     def average_precision(self) -> Estimate:
         r"""The mean precision at the positions of the anomalies, over all N rows of the table.
 
         A bin that starts below F anomalies among k rows, and holds f among n, adds f times
-        (F + f / 2) / (k + n / 2). If probabilities are given, F and f are their sums, so that it
-        agrees with all other counts.
+        (F + f / 2) / (k + n / 2). F and f are sums of probabilities, so that it agrees with all
+        other counts.
         """
         places = (self._edges[:-1] + self._edges[1:]) / 2
 
-        def of_counts(found: Floats) -> Floats:
-            held = np.diff(found, axis=1)
-            precision = (found[:, :-1] + held / 2) / places
-            total = np.where(found[:, -1] > 0, found[:, -1], 1.0)
-            return np.asarray((held * precision).sum(axis=1) / total)
+        def of_counts(anomalies: Floats) -> Floats:
+            in_bin = np.diff(anomalies, axis=1)
+            precision = (anomalies[:, :-1] + in_bin / 2) / places
+            total = np.where(anomalies[:, -1] > 0, anomalies[:, -1], 1.0)
+            return np.asarray((in_bin * precision).sum(axis=1) / total)
 
-        drawn = of_counts(self._draws)
-        value = float(drawn.mean())
-        if self._expected is not None:
-            value = float(of_counts(np.interp(self._edges, self._ends, self._expected)[None])[0])
-        return self._estimate(value, drawn)
+        expected = np.interp(self._edges, self._ends, self._expected)
+        return self._estimate(float(of_counts(expected[None])[0]), of_counts(self._draws))
 
-    def table(self) -> list[Found]:
+    def table(self) -> list[TopRows]:
         """Return what is found at 5, 10, 20, 50, ... rows, until nearly all anomalies are."""
-        rows: list[Found] = []
+        rows: list[TopRows] = []
         for k in round_counts(self.n_rows)[:-1] or [self.n_rows]:
             rows.append(self.at(k))
+            # The lines after this one would hardly differ.
             if rows[-1].recall.value > 0.95:
                 break
         return rows
 
-    def curve(self, most: int) -> FoundCurve:
+    def curve(self, most: int) -> ReviewCurve:
         """Anomalies found at evenly spaced numbers of rows, up to `most`."""
         ks = np.unique(np.linspace(0, min(most, self.n_rows), _CURVE_POINTS + 1).astype(int))
         ends = [(each.value, each.low, each.high) for each in map(self.found, ks.tolist())]
-        return FoundCurve(ks.tolist(), *map(list, zip(*ends, strict=True)))
+        return ReviewCurve(ks.tolist(), *map(list, zip(*ends, strict=True)))
 
     def _draw(self, rate: tuple[float, float, float], rng: np.random.Generator) -> NDArray[Any]:
         """Number of anomalies up to each edge, drawn many times."""
+        # Rows of a bin share a probability, so that a draw takes a binomial for each of 200 bins
+        # instead of a coin for each row.
         sizes, labelled = np.diff(self._edges), self._labelled
+        # One standard deviation of a normal distribution to either side: far scores do not change
+        # the unit.
         low, middle, high = np.quantile(self._reference, (0.16, 0.5, 0.84))
         spread = (high - low) / 2 or self._reference.std() or 1.0
 
@@ -262,35 +255,26 @@ class Review:
         )
         covariance = _FITS_DIFFER * np.linalg.inv(hessian)[1:, 1:]
         slopes = rng.multivariate_normal(theta[1:], covariance, _DRAWS)
-        alpha = _intercepts(slopes @ basis(self._reference).T, _draw_rates(rate, rng))
+        alpha = intercepts(slopes @ basis(self._reference).T, _draw_rates(rate, rng))
         lines = slopes @ basis(self._score_at((self._edges[:-1] + self._edges[1:]) / 2)).T
-        found = np.cumsum(rng.binomial(sizes, expit(alpha[:, None] + lines)), axis=1)
-        return np.pad(found, ((0, 0), (1, 0)))
+        anomalies = np.cumsum(rng.binomial(sizes, expit(alpha[:, None] + lines)), axis=1)
+        return np.pad(anomalies, ((0, 0), (1, 0)))
 
-    def _drawn(self, k: int) -> Floats:
-        """Draws at k rows; between two edges, in proportion."""
+    def _count(self, k: int) -> tuple[float, Floats]:
+        """The expected count of anomalies among k rows, and draws; between edges in proportion."""
         after = max(int(np.searchsorted(self._edges, k)), 1)
         low, high = self._edges[after - 1 : after + 1]
         before, upto = self._draws[:, after - 1], self._draws[:, after]
-        return before + (k - low) / (high - low) * (upto - before)
-
-    def _value(self, k: int) -> float:
-        """The expected count, limited to between none and all of the k rows."""
-        if self._expected is None:
-            return float(self._drawn(k).mean())
-        return float(np.interp(k, self._ends, self._expected))
+        draws = before + (k - low) / (high - low) * (upto - before)
+        return float(np.interp(k, self._ends, self._expected)), draws
 
     def _score_at(self, place: Any) -> Any:
         """The score at a position, counted in rows from the highest."""
         return np.interp(place, (self._ends[:-1] + self._ends[1:]) / 2, self._scores)
 
     def _estimate(self, value: float, draws: Floats) -> Estimate:
-        """The value with an interval that contains it."""
-        tail = (1 - _CONFIDENCE) / 2
-        low, high = np.quantile(draws, (tail, 1 - tail))
         n, m = len(self._labelled.normals), len(self._labelled.anomalies)
-        ends = min(float(low), value), max(float(high), value)
-        return Estimate(value, *ends, n, m, _CONFIDENCE)
+        return Estimate.of_draws(value, draws, n, m)
 
 
 def round_counts(n_rows: int) -> list[int]:
@@ -311,38 +295,31 @@ def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> F
     return np.sin(np.clip(angles, 1e-3, np.pi / 2 - 1e-3)) ** 2
 
 
-def _intercepts(lines: Floats, rates: Floats) -> Floats:
-    """The alpha with which the mean probability of each line is its rate."""
-    low, high = logit(rates) - lines.max(axis=1), logit(rates) - lines.min(axis=1)
-    for _ in range(24):
-        alpha = (low + high) / 2
-        below = expit(alpha[:, None] + lines).mean(axis=1) < rates
-        low, high = np.where(below, alpha, low), np.where(below, high, alpha)
-    return (low + high) / 2
-
-
 # --- the review of a calibrated detector -------------------------------------------------
 
 
 def review_rows(
-    calibration: Calibration, scores: Floats, n_rows: int | None = None
+    calibration: Calibration, scores: Floats | None = None, n_rows: int | None = None
 ) -> Review | None:
-    """The review of a table, of unlabelled rows or others; None if labels do not allow it."""
-    if calibration.rate is None or not calibration.tells_kinds or not len(scores):
+    """The review of a table, by default of the unlabelled rows; None if labels do not allow it."""
+    of_fit = scores is None
+    if scores is None:
+        scores, n_rows = calibration.unlabelled, calibration.n_unlabelled
+    if calibration.rate is None or not calibration.has_both_kinds or not len(scores):
         return None
     value, low, high = calibration.rate
     line, reference = calibration.line, None
-    if scores is calibration.unlabelled:  # the rows to which the rate applies
+    if of_fit:  # the rows to which the rate applies
         line = line.at_rate(calibration.pi_n, scores)
     else:  # new to the fit, like the rows that it has held out
         held = calibration.held_unlabelled
         reference = held if len(held) >= _FEWEST_UNSEEN else calibration.unlabelled
     return Review(
         scores,
+        line.probabilities(scores),
         LabelledScores(calibration.normals, calibration.anomalies, calibration.group_effect),
         (value, low, high),
         reference=reference,
-        probabilities=line.probabilities(scores),
         n_rows=n_rows,
     )
 
@@ -415,6 +392,7 @@ def plan_capacity(
     """
     rows, period = parse_capacity(capacity)
     if period and moments is not None and time is not None:
+        # Both the first and the last day count.
         days = (moments.max() - moments.min()).days + 1
         of_rows = n_rows / days * _DAYS[period]
         pace = f"{of_rows:,.0f}" if of_rows >= 10 else f"{of_rows:.1f}"

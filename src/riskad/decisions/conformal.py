@@ -22,7 +22,7 @@ from scipy.stats import false_discovery_control
 
 from riskad.core.checks import InputError, check_in_interval
 
-_SHOWN = 10  # rows of which the share of anomalies is told where no list is as pure as wanted
+_SHOWN = 10  # rows whose share of anomalies is stated if no list is as pure as required
 
 
 def check_normals(n: int, what: str) -> None:
@@ -43,6 +43,7 @@ def conformal_p_values(normals: Any, scores: Any) -> np.ndarray:
     array([1.  , 0.75, 0.25])
     """
     n = len(normals)
+    # A normal row with the same score counts, too: p-values may be too large, never too small.
     above = n - np.searchsorted(np.sort(np.asarray(normals, dtype=float)), scores, side="left")
     return np.asarray((1 + above) / (n + 1))
 
@@ -71,8 +72,10 @@ class FdrSelection:
         m if not even all of them would be enough.
         """
         m, smallest_p = len(self.selected), 1 / (self.n_normal + 1)
+        # Even with all rows at the lowest p-value the procedure's last limit, fdr, is below it.
         if smallest_p > self.fdr:
             return m + 1
+        # Rounding must not ask for one row more where the quotient is whole.
         return max(1, math.ceil(m * smallest_p / self.fdr - 1e-9))
 
     @property
@@ -89,7 +92,7 @@ class FdrSelection:
     def __str__(self) -> str:
         rows = len(self.selected)
         limit = (
-            f"{self.n_normal:,} labelled normals tell no p-value below 1/{self.n_normal + 1:,} = "
+            f"{self.n_normal:,} labelled normals allow no p-value below 1/{self.n_normal + 1:,} = "
             f"{1 / (self.n_normal + 1):.2g}"
         )
         if self.fewest > rows:
@@ -130,11 +133,12 @@ def select_at_fdr(
     --------
     >>> p = np.array([0.05, 0.05, 0.4, 0.9])
     >>> print(select_at_fdr(p, 0.1, n_normal=19))
-    2 of 4 rows selected, of which on average at most 10% are normal; 19 labelled normals tell no \
+    2 of 4 rows selected, of which on average at most 10% are normal; 19 labelled normals allow no \
 p-value below 1/20 = 0.05: at 0.1 either no row is selected or at least 2, which must score above \
 nearly all of them
     """
     fdr = check_in_interval("fdr", fdr, 0, 1, "It is the share of false alarms among the selected.")
     p = np.asarray(p_values, dtype=float)
+    # Rounding of the procedure's own division must not exclude a p-value on the limit.
     selected = false_discovery_control(p) <= fdr * (1 + 1e-12) if len(p) else np.zeros(0, bool)
     return FdrSelection(selected, fdr, int(n_normal), probabilities)

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import _safe_indexing, check_array
 
 from riskad.core.checks import check_in_interval
@@ -39,12 +40,14 @@ from riskad.metrics.ranking import Auc, like_interval
 
 FEWEST_COMPARED = 20  # labelled normal rows
 _CHECK_ROWS = 5_000  # of the unlabelled rows; enough to show a relevant difference
-_RESAMPLES = 300
+_RESAMPLES = 300  # the smallest p-value is then 1/301, below half of any level in use
 
 _PENALTIES = (1e-3, 1e-2, 1e-1)  # of scikit-learn's C
 _SPLITS = 5
-_LARGEST = 5.0  # w; a row that represents more others is not reliable
-_FARTHEST = 4.0  # standard deviations; values are clipped here
+_LARGEST = 5.0  # w; larger ones would let single rows decide a weighted mean
+# A single far value would decide a logistic regression: values are clipped at so many standard
+# deviations.
+_FARTHEST = 4.0
 _FEWEST = 20  # labelled rows that are compared
 _CLEARLY = 2.0  # gain in log likelihood, of labelled rows, over a constant
 _MOST_ROWS, _MOST_COLUMNS = 2_000, 100
@@ -88,7 +91,7 @@ def compare_labels(
     rng = np.random.default_rng(seed)
     kinds = [rng.permutation(np.flatnonzero((codes == k) & ~np.isnan(scores))) for k in KINDS]
     # In random order, so that ties between neighbours cause no bias.
-    rows = rng.permutation(np.concatenate([own[:_CHECK_ROWS] for own in kinds]))
+    rows = rng.permutation(np.concatenate([kind[:_CHECK_ROWS] for kind in kinds]))
     features, codes, scores = _standardised(_safe_indexing(X, rows)), codes[rows], scores[rows]
     labelled = codes != UNLABELLED
     line = ScoreLine.through(scores[labelled], codes[labelled] == ANOMALY)
@@ -105,13 +108,7 @@ def compare_labels(
 def _standardised(X: Any) -> Any:
     """Columns in standard deviations; sparse ones are not centred."""
     X = check_array(X, accept_sparse="csr", dtype=np.float64)
-    if sparse.issparse(X):
-        variance = X.multiply(X).mean(axis=0) - np.square(X.mean(axis=0))
-        # Of a column that is nearly constant, rounding can leave less than nothing.
-        scale = np.sqrt(np.maximum(np.asarray(variance).ravel(), 0))
-        return (X @ sparse.diags_array(1 / np.where(scale > 0, scale, 1))).tocsr()
-    scale = X.std(axis=0)
-    return (X - X.mean(axis=0)) / np.where(scale > 0, scale, 1)
+    return StandardScaler(with_mean=not sparse.issparse(X)).fit_transform(X)
 
 
 def _normals_differ(
@@ -161,7 +158,8 @@ def _normals_differ(
     one_row = np.ravel(one_row.toarray() if sparse.issparse(one_row) else one_row)
     error = np.sqrt(variances + one_row**2)
     error = np.where(variances > 0, error, np.inf)  # a constant column never differs
-    rates = np.append(np.linspace(*rate.interval, 21), rate.value)
+    # The rate is not known exactly: rows differ only if they do at every rate of its interval.
+    rates = np.append(np.linspace(rate.low, rate.high, 21), rate.value)
     distances = [np.abs(sides(pi) @ means) / error for pi in rates]
     least = min(distances, key=lambda distance: distance.max())
     column = int(least.argmax()) % features.shape[1]
@@ -185,6 +183,8 @@ def _anomalies_apart(
     m = round(min(max((share - false) / max(true - false, 1e-12), 0.0), 1.0) * len(u))
     if m < 1:
         return None
+    # Labelled anomalies come first among the others, so that a lower position is a labelled
+    # neighbour.
     count = (_nearest(features, n, np.concatenate([n, u])) < len(n)).sum()
     both = np.concatenate([n, u[np.argsort(-scores[u])[:m]]])
     neighbour = _nearest(features, both, both)
@@ -204,8 +204,8 @@ def _nearest(features: Any, rows: NDArray[Any], others: NDArray[Any]) -> NDArray
     return np.where(first == np.arange(len(rows)), second, first)
 
 
-def _p_value(observed: Any, drawn: NDArray[Any]) -> float:
-    return float((1 + (drawn >= observed).sum()) / (1 + len(drawn)))
+def _p_value(observed: Any, draws: NDArray[Any]) -> float:
+    return float((1 + (draws >= observed).sum()) / (1 + len(draws)))
 
 
 def _verdict(
@@ -264,11 +264,15 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
     spread = some.std(axis=0)
     Z = np.nan_to_num((some - some.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
     Z = np.clip(Z, -_FARTHEST, _FARTHEST)
+    # Values at both ends may be preferred: the absolute value shows it to a linear model.
     features = np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
     odds, gain = _cross_fitted(features, is_labelled, seed)
-    own = odds[is_labelled]
-    w = np.exp(np.clip(np.median(own) - own, -np.log(_LARGEST), np.log(_LARGEST)))
-    beyond = float((odds[~is_labelled] < np.quantile(own, _TAIL)).mean())
+    labelled_odds = odds[is_labelled]
+    # Relative to the median, since a factor common to all weights has no effect.
+    w = np.exp(
+        np.clip(np.median(labelled_odds) - labelled_odds, -np.log(_LARGEST), np.log(_LARGEST))
+    )
+    beyond = float((odds[~is_labelled] < np.quantile(labelled_odds, _TAIL)).mean())
     return LabelWeights(w, gain > _CLEARLY, beyond)
 
 
@@ -287,9 +291,9 @@ def _cross_fitted(F: np.ndarray, labelled: np.ndarray, seed: int) -> tuple[np.nd
             fit = LogisticRegression(C=C, tol=1e-3).fit(F[train], labelled[train], weight[train])
             odds[held] = fit.decision_function(F[held])
         loss = weight @ np.logaddexp(0, np.where(labelled, -odds, odds))
-        own = float(weight.sum() * np.log(2) - loss)
-        if own > gain:
-            best, gain = odds, own
+        gain_here = float(weight.sum() * np.log(2) - loss)
+        if gain_here > gain:
+            best, gain = odds, gain_here
     return best, gain
 
 
@@ -301,6 +305,7 @@ def auc_with_weights(
     `scores` are held-out anomaly scores of these rows.
     """
     anomalous = codes == ANOMALY
+    # Only the gap is used: the given AUC may be one of folds, each ranked by itself.
     equal = _weighted_auc(scores, anomalous, np.ones_like(weights))
     gap = _weighted_auc(scores, anomalous, weights) - equal
     value = min(max(auc.value + gap, 0.0), 1.0)

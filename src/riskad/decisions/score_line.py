@@ -26,7 +26,8 @@ from scipy.special import expit, logit, xlogy
 
 _WEAK = 1 / 2.5**2
 _SHRINKAGE = 3.0
-_STEPS, _MOST_SCORES = 50, 2_000
+_STEPS = 50  # of Newton's method: a bound, which bisection alone would need for 15 digits
+_MOST_SCORES = 2_000  # of an ascending list, by which intercepts are found
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,11 @@ class ScoreLine:
     def through(cls, scores: np.ndarray, anomalous: np.ndarray) -> Self:
         """The line through rows of both kinds; its mean over them is the share of anomalies."""
         middle, spread = float(scores.mean()), float(scores.std()) or 1.0
+        # In units of the spread, so that the penalty means the same for every detector.
         b, error = _penalised_slope((scores - middle) / spread, anomalous.astype(float))
         m, n = int(anomalous.sum()), len(anomalous)
         steep = cls(0.0, max(b, 0.0) / spread, error / spread, max(b, 0.0) / spread)
+        # Half a row of each kind more: with one kind alone the rate would be 0 or 1.
         steep = steep.at_rate((m + 0.5) / (n + 1), scores)
         if b <= 0:
             return steep
@@ -52,14 +55,16 @@ class ScoreLine:
         # The log likelihood, compared with that of the probability m / n for all rows.
         best_constant = float(xlogy(m, m / n) + xlogy(n - m, 1 - m / n))
         gain = 2 * (float(np.log(np.maximum(p, 1e-300)).sum()) - best_constant)
-        kept = max(0.0, 1 - _SHRINKAGE / max(gain, 1e-12)) * m / (m + 1)
-        shrunk = replace(steep, slope=steep.slope * kept)
+        # Positive part, as of James and Stein: a gain below 3 is what chance alone would show.
+        factor = max(0.0, 1 - _SHRINKAGE / max(gain, 1e-12)) * m / (m + 1)
+        # The intercept belongs to the slope: it is found again for the flatter line.
+        shrunk = replace(steep, slope=steep.slope * factor)
         return shrunk.at_rate((m + 0.5) / (n + 1), scores)
 
     def at_rate(self, rate: float, scores: np.ndarray) -> Self:
         """The line with the same slope whose mean probability over these rows is the rate."""
-        found = intercepts(np.array([self.slope]), np.array([rate]), scores)
-        return replace(self, intercept=float(found[0]))
+        [intercept] = intercepts(self.slope * np.asarray(scores)[None, :], np.array([rate]))
+        return replace(self, intercept=float(intercept))
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Probability of being an anomaly, row by row."""
@@ -74,26 +79,28 @@ class ScoreLine:
         return np.maximum(rng.normal(self.steepest, self.error, size), 0)
 
 
-def intercepts(slopes: np.ndarray, rates: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """C with mean_i expit(c + slope * score_i) = rate, for each slope and its rate.
+def intercepts(terms: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """The c with mean_i expit(c + terms_i) = rate, for each row of terms and its rate.
 
     The mean rises with c. Newton's steps stay within valid bounds: c lies between the values that
-    the smallest and the largest score would need.
+    the smallest and the largest term would need.
     """
-    terms = slopes[:, None] * scores
-    wanted = logit(rates)
-    low, high = wanted - terms.max(axis=1), wanted - terms.min(axis=1)
-    c = np.clip(wanted - terms.mean(axis=1), low, high)
+    log_odds = logit(rates)
+    low, high = log_odds - terms.max(axis=1), log_odds - terms.min(axis=1)
+    c = np.clip(log_odds - terms.mean(axis=1), low, high)
     for _ in range(_STEPS):
         p = expit(c[:, None] + terms)
         excess = p.mean(axis=1) - rates
-        done = np.abs(excess) <= 1e-9 * rates
-        if done.all():
+        converged = np.abs(excess) <= 1e-9 * rates
+        if converged.all():
             break
+        # The bounds close in from both sides, also where Newton's steps do all the work.
         low, high = np.where(excess < 0, c, low), np.where(excess > 0, c, high)
         step = c - excess / np.maximum((p * (1 - p)).mean(axis=1), 1e-300)
+        # A step that leaves the bounds is replaced by bisection: far from the solution expit is
+        # flat.
         inside = (step > low) & (step < high)
-        c = np.where(done, c, np.where(inside, step, (low + high) / 2))
+        c = np.where(converged, c, np.where(inside, step, (low + high) / 2))
     return np.asarray(c)
 
 
@@ -107,18 +114,20 @@ def expected_f1(
     """
     n = len(scores)
     some = scores[np.linspace(0, n - 1, min(n, _MOST_SCORES)).round().astype(int)]
-    found = np.zeros(len(first))
-    for c in intercepts(np.full(len(rates), slope), rates, some):
+    f1 = np.zeros(len(first))
+    for c in intercepts(np.tile(slope * some, (len(rates), 1)), rates):
+        # Expected anomalies among the scores from each position on.
         hits = np.cumsum(expit(c + slope * scores)[::-1])[::-1]
-        found += 2 * hits[first] / (n - first + hits[0]) / len(rates)
-    return found
+        f1 += 2 * hits[first] / (n - first + hits[0]) / len(rates)
+    return f1
 
 
-def _penalised_slope(z: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+def _penalised_slope(z: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """The slope of a logistic regression with a weak penalty, and its standard error."""
+    # The intercept is hardly penalised, just enough that the Hessian has an inverse.
     Z, penalty = np.column_stack([np.ones_like(z), z]), np.diag([1e-8, _WEAK])
-    start = np.array([logit((wanted.sum() + 0.5) / (len(wanted) + 1)), 0.0])
-    theta, _ = newton_logistic(Z, wanted, penalty, start)
+    start = np.array([logit((y.sum() + 0.5) / (len(y) + 1)), 0.0])
+    theta, _ = newton_logistic(Z, y, penalty, start)
     p = expit(Z @ theta)
     variance = np.linalg.inv((Z.T * (p * (1 - p))) @ Z + penalty)
     return float(theta[1]), float(np.sqrt(variance[1, 1]))

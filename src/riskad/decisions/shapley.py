@@ -58,7 +58,7 @@ _FIRST_DRAWN = 3  # sets for each column, after which the error is checked
 _ENOUGH = 0.02  # error, as a share of the largest value
 _DESIGN_ENTRIES = 10_000_000  # of least squares: no more sets than these, 80 MB
 _SCREENED = 250  # groups of very many columns, of which
-_ALONE, _LEFT = 24, 8  # so many are divided in the end, and groups of all others
+_SINGLES, _OTHER_GROUPS = 24, 8  # so many are divided in the end, and groups of all others
 _TOGETHER = 32  # rows whose mixtures are scored together, at most
 _BATCH_ENTRIES = 2_000_000  # of mixed rows in memory at a time
 
@@ -87,15 +87,19 @@ def shapley_values(
     effort = _SLOW if slow else _FAST
     entries = 8 * min(n_columns, effort.one_by_one) * len(reference)  # of the first mixtures
     most = max(1, min(_TOGETHER, _BATCH_ENTRIES // entries))
+    # Without a deadline as many rows as fit; with one, first a single row, to see how long it
+    # takes.
     start, size = 0, most if end == math.inf else 1
     while start < len(scores) and (start == 0 or time.perf_counter() <= end):
         rows = range(start, min(start + size, len(scores)))
         games = []
         for i in rows:
             x = X[[i]].toarray()[0] if sparse.issparse(X) else X[i]
+            # The same seed for each row, whose reasons must not depend on the other rows.
             rng = np.random.default_rng(random_state)
             games.append(_play(x, reference, owners, float(scores[i]) - base, effort, rng))
         for i, (players, phi, error) in zip(rows, _score_together(games, score), strict=True):
+            # Columns in which the row is as usual add nothing.
             contributions[i, players], errors[i, players] = phi, error
         start, size = start + len(rows), min(2 * size, most)
     return contributions[:start], errors[:start]
@@ -104,6 +108,7 @@ def shapley_values(
 def _score_together(games: Sequence[_Game], score: Callable[[Floats], Floats]) -> list[Any]:
     """The results of games; the rows that they ask for next are scored together."""
     results: list[Any] = [None] * len(games)
+    # A generator is started by sending None.
     answers: dict[int, Any] = dict.fromkeys(range(len(games)))
     while answers:
         requests = {}
@@ -131,6 +136,7 @@ def _play(
     rng: np.random.Generator,
 ) -> _Game:
     """Columns in which a row differs from the usual one, their values and standard errors."""
+    # A column that is as usual would change nothing in any set: its value is exactly 0.
     differing = np.flatnonzero(x != reference)
     players, slots = np.unique(owners[differing], return_inverse=True)
 
@@ -138,10 +144,12 @@ def _play(
         mixed = np.tile(reference, (2 * len(sets), 1))
         inside = np.concatenate([sets, ~sets])[:, slots]
         mixed[:, differing] = np.where(inside, x[differing], reference[differing])
+        # Sets first, then their complements, in one batch.
         v = yield mixed
         return (v[: len(sets)] - v[len(sets) :] + D) / 2
 
     k = len(players)
+    # One column has the whole difference; none, nothing.
     if k < 2:
         return players, np.full(k, D), np.zeros(k)
     if k <= effort.one_by_one:
@@ -173,12 +181,15 @@ def _values(
     most = max(_FIRST_DRAWN * k, min(effort.drawn * k, _DESIGN_ENTRIES // k))
     sets, u, n = np.empty((0, k), dtype=bool), np.empty(0), 0
     while True:
-        more = min(n or _FIRST_DRAWN * k, most - n)
-        size = rng.choice(sizes, more, p=masses / masses.sum())
-        drawn = np.argsort(rng.random((more, k)), axis=1) < size[:, None]
-        added = drawn if n else np.concatenate([np.eye(k, dtype=bool), drawn])
+        n_new = min(n or _FIRST_DRAWN * k, most - n)
+        # A set of one column is known already, and so is its complement: sizes 2 to k - 2 are
+        # drawn.
+        size = rng.choice(sizes, n_new, p=masses / masses.sum())
+        # A random order of columns, of which the first `size` are in the set.
+        draws = np.argsort(rng.random((n_new, k)), axis=1) < size[:, None]
+        added = draws if n else np.concatenate([np.eye(k, dtype=bool), draws])
         u = np.append(u, (yield from worth(added)))
-        sets, n = np.concatenate([sets, added]), n + more
+        sets, n = np.concatenate([sets, added]), n + n_new
         weights = np.repeat([2 / k, masses.sum() / n], [k, n])
         phi, error = _regress(sets, u, weights, D, n_drawn=n)
         if n == most or error.max() <= _ENOUGH * np.abs(phi).max():
@@ -194,10 +205,11 @@ def _regress(
     solution: adding 1 / k makes the normal equations regular and does not change it.
     """
     (n, k), root, share = sets.shape, np.sqrt(weights), sets.mean(axis=1)
-    Z, left = (sets - share[:, None]) * root[:, None], (u - share * D) * root
+    Z, target = (sets - share[:, None]) * root[:, None], (u - share * D) * root
     inverse = np.linalg.inv(Z.T @ Z + 1 / k)
-    phi = inverse @ (Z.T @ left)
-    moves = (Z * (left - Z @ phi)[:, None])[n - n_drawn :]
+    # k x k: for the widest design, 1,000 columns, 8 MB.
+    phi = inverse @ (Z.T @ target)
+    moves = (Z * (target - Z @ phi)[:, None])[n - n_drawn :]
     variance = np.einsum("ij,ij->i", inverse @ (moves.T @ moves), inverse)
     phi += D / k
     phi[np.abs(phi) < 1e-12 * np.abs(phi).max()] = 0.0  # rounding, of a column that adds nothing
@@ -213,17 +225,17 @@ def _find_groups(
     """
     columns, effects = rng.permutation(k), np.zeros(k)
     chosen = np.ones(k, dtype=bool)
-    while chosen.sum() > _ALONE:
+    while chosen.sum() > _SINGLES:
         candidates = columns[chosen[columns]]
         groups = np.array_split(candidates, min(_SCREENED, len(candidates)))
         u = yield from worth(_members(groups, k))
-        for i in np.argsort(-np.abs(u), kind="stable")[_ALONE:]:
+        for i in np.argsort(-np.abs(u), kind="stable")[_SINGLES:]:
             chosen[groups[i]] = False
             effects[groups[i]] = u[i] / len(groups[i])
     others = np.flatnonzero(~chosen)
     # Columns with similar effects share a group: those that raise the score, and those that do not.
     others = others[np.argsort(effects[others], kind="stable")]
-    return [*np.flatnonzero(chosen)[:, None], *np.array_split(others, _LEFT)]
+    return [*np.flatnonzero(chosen)[:, None], *np.array_split(others, _OTHER_GROUPS)]
 
 
 def _members(groups: Sequence[NDArray[np.intp]], k: int) -> Sets:

@@ -49,7 +49,7 @@ LIKELY, BORDERLINE, UNLIKE = "likely anomaly", "borderline", "unlike what was la
 # Found on root seeds 101 and 102 of the experiment `suggesting`.
 _SHARE = 0.25  # w
 _TENTH = 0.1  # share of rows that are borderline; least share of the weight and choice in F
-_CANDIDATES = 1_000  # m
+_CANDIDATES = 1_000  # m: a million distances
 _LATER = 2.0  # subtracted from rows that come later: values differ by less
 _ALIKE = 0.1  # of the median distance
 _MEMORY = 10  # times n: as how many rows labelled rows count at most
@@ -115,6 +115,7 @@ def suggest_rows(
     """
     if not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"n must be a whole number of rows, 1 or more, got {n!r}.")
+    # A search and what it chose score alike; only the latter has steps and a threshold.
     model = getattr(model, "best_estimator_", model)
     detector = model[-1] if isinstance(model, Pipeline) else model
     detector = getattr(detector, "best_estimator_", detector)
@@ -131,14 +132,15 @@ def suggest_rows(
     labelled, free = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not free.size:
         raise InputError("Every row is labelled; there is none left to suggest.")
+    # Labelled rows are left out before shares are taken: a tenth is of what can be chosen.
     borderline, likely = _groups(scores[free], -float(detector.offset_), n)
-    drawn, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
+    candidates, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
     if compared is None:  # rows as the detector sees them
         several = isinstance(model, Pipeline) and len(model) > 1
         compared = model[:-1].transform(X) if several else X
-    Z = _features(compared, np.concatenate([free[drawn], labelled]))
-    m = len(drawn)
-    chosen = drawn[_herd(Z[:m], weights, Z[m:], likely[drawn], min(n, m))]
+    Z = _features(compared, np.concatenate([free[candidates], labelled]))
+    m = len(candidates)
+    chosen = candidates[_herd(Z[:m], weights, Z[m:], likely[candidates], min(n, m))]
     reasons = np.select([likely, borderline], [LIKELY, BORDERLINE], UNLIKE)[chosen]
     return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
 
@@ -159,6 +161,7 @@ def _groups(s: Floats, t: float, n: int) -> tuple[NDArray[np.bool_], NDArray[np.
 
 def _weights(borderline: NDArray[np.bool_], likely: NDArray[np.bool_]) -> Floats:
     """Return q, which sums to one."""
+    # The common factor 1 / |R| is left out and comes back with the sum.
     p = (1 - _SHARE) + _SHARE * borderline / max(borderline.mean(), 1 / len(borderline))
     p /= p.sum()
     weight = float(p[likely].sum())
@@ -188,6 +191,7 @@ def _features(matrix: Any, places: Places) -> Any:
                 " begin the pipeline with riskad.tables.preparation.TablePreparer."
             ) from error
         matrix = matrix.reshape(len(matrix), -1)  # also for images
+    # Distances need no centring, which would make sparse features dense.
     scaler = StandardScaler(with_mean=False).fit(matrix)
     Z = scaler.transform(matrix[places])
     if sparse.issparse(Z):
@@ -195,22 +199,26 @@ def _features(matrix: Any, places: Places) -> Any:
     return np.where(np.isnan(Z), scaler.mean_ / scaler.scale_, Z)  # missing values become the mean
 
 
-def _herd(Z: Any, weights: Floats, known: Any, likely: NDArray[np.bool_], n: int) -> Places:
-    """The n rows of Z that herding chooses, in order; `known` are labelled rows."""
+def _herd(Z: Any, weights: Floats, labelled: Any, likely: NDArray[np.bool_], n: int) -> Places:
+    """The n rows of Z that herding chooses, in order, beside labelled rows."""
     distances = euclidean_distances(Z[:_CANDIDATES], squared=True)
+    # Copies of rows would make the median 0.
     distances = distances[distances > 0]
     h = float(np.median(distances)) if distances.size else 1.0  # 1 if all rows are alike
-    wanted = _kernel_sums(Z, Z, h, weights)
-    n_known = min(known.shape[0], _MEMORY * n)
-    share = np.full(known.shape[0], n_known / max(known.shape[0], 1))
-    seen, alike = _kernel_sums(Z, known, h, share), np.zeros(Z.shape[0])
+    target = _kernel_sums(Z, Z, h, weights)
+    n_labelled = min(labelled.shape[0], _MEMORY * n)
+    share = np.full(labelled.shape[0], n_labelled / max(labelled.shape[0], 1))
+    covered, alike = _kernel_sums(Z, labelled, h, share), np.zeros(Z.shape[0])
     chosen: list[int] = []
     while len(chosen) < n:
+        # Until a tenth is chosen, only likely anomalies come first.
         later = alike if len(chosen) >= _TENTH * n else np.maximum(alike, _LATER * ~likely)
-        i = int(np.argmax(wanted - seen / (n_known + len(chosen) + 1) - later))
+        i = int(np.argmax(target - covered / (n_labelled + len(chosen) + 1) - later))
         chosen.append(i)
+        # Only those to the row just chosen: the sums for all others are up to date.
         distances = euclidean_distances(Z, Z[[i]], squared=True)[:, 0]
-        seen += np.exp(-distances / h)
+        covered += np.exp(-distances / h)
+        # Twice the penalty of coming later: near copies come after everything else.
         alike[distances <= _ALIKE**2 * h] = 2 * _LATER
         alike[i] = np.inf
     return np.array(chosen, dtype=np.intp)

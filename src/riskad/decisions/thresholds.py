@@ -7,7 +7,6 @@ states what it needs, and raises an error if the labels are not sufficient.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from abc import ABC, abstractmethod
@@ -16,7 +15,7 @@ from typing import Annotated, ClassVar, get_type_hints
 
 import numpy as np
 
-from riskad.core.checks import InputError, check_in_interval, quoted
+from riskad.core.checks import InputError, check_choice, check_in_interval, quoted
 from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import check_normals
@@ -25,9 +24,11 @@ from riskad.files.codec import register
 from riskad.files.fields import POSITIVE, SHARE, Maybe, Number
 
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
-_LEAST_RISE = 0.75  # of log odds per standard deviation of scores, assumed for a list
+# Rise of log odds per standard deviation of scores that a list assumes: smaller values make lists
+# longer where labels show no slope.
+_LEAST_RISE = 0.75
 _MOST_LISTED = 2.0  # rows of a list per expected anomaly
-_RATES = 15  # number of rates over which the expected F1 is averaged
+_RATES = 15  # over which the expected F1 is averaged; each costs a pass over the scores
 _FEWEST = 3  # labelled anomalies; a share of fewer is not informative
 
 
@@ -107,13 +108,14 @@ class Likely(Threshold):
         if calibration.rate is None or not calibration.n_unlabelled:
             return calibration.zero
         s, pi_n = calibration.unlabelled, calibration.pi_n
+        # Without a line, rows are taken to be as alike as `_LEAST_RISE` allows.
         slope, rates = 0.0, np.array([pi_n])
         if calibration.knows_probabilities:
             slope, rates = calibration.line.slope, calibration.likely_rates(_RATES)
         slope = max(slope, _LEAST_RISE / (float(s.std()) or 1.0))
         levels, first = np.unique(s, return_index=True)  # rows with equal scores stay together
-        listed = len(s) - first <= _MOST_LISTED * pi_n * len(s)
-        f1 = expected_f1(s, first, slope, rates) * listed
+        short_enough = len(s) - first <= _MOST_LISTED * pi_n * len(s)
+        f1 = expected_f1(s, first, slope, rates) * short_enough
         best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
         if best == 0:  # all rows have one score, and none is more likely than another
             return float(levels[0])
@@ -214,10 +216,11 @@ class FalseAlarms(Threshold):
         """The threshold that a normal row exceeds with probability at most `rate`."""
         n = len(calibration.normals)
         check_normals(n, "false alarm rates")
+        # Rounding must not lose a row where the product is whole.
         k = math.floor(self.rate * (n + 1) + 1e-9)
         if k < 1:
             raise InputError(
-                f"a false alarm rate of {self.rate:g} cannot be told from {n} labelled normals: "
+                f"a false alarm rate of {self.rate:g} cannot be set with {n} labelled normals: "
                 f"the smallest is 1/{n + 1} = {1 / (n + 1):.2g}. Ask for that much, or label "
                 f"{math.ceil(1 / self.rate - 1e-9) - 1 - n} more."
             )
@@ -312,14 +315,10 @@ def parse_threshold(text: str) -> Threshold:
     >>> str(FalseAlarms(0.01))
     'false-alarms:0.01'
     """
+    # "f2" is written without a colon.
     name, *parts = re.sub(r"^f(?=[\d.])", "f:", text.strip().lower()).split(":")
     if name not in THRESHOLDS:
-        spelled = ["f1" if known == "f" else known for known in THRESHOLDS]
-        close = difflib.get_close_matches(name, spelled, n=1, cutoff=0.5)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise InputError(
-            f"threshold={quoted(name)} is not known; choose from {', '.join(spelled)}.{hint}"
-        )
+        check_choice("threshold", name, ["f1" if each == "f" else each for each in THRESHOLDS])
     rule = THRESHOLDS[name]
     takes = name + ("".join(f":{field.name.upper()}" for field in fields(rule)) or " alone")
     takes = "f1, f2 or another number" if name == "f" else takes
@@ -333,6 +332,7 @@ def parse_threshold(text: str) -> Threshold:
         raise unreadable
     types = get_type_hints(rule)
     for i, (field, number) in enumerate(zip(fields(rule), numbers, strict=False)):
+        # float("50") is 50.0, and a rule that counts rows would refuse it.
         if types[field.name] is int and number.is_integer():
             numbers[i] = int(number)
     return rule(*numbers)
@@ -350,7 +350,10 @@ def _cut(calibration: Calibration, k: int) -> float:
     """A threshold that k unlabelled rows exceed, midway between two of them."""
     n, unlabelled = calibration.n_unlabelled, calibration.unlabelled
     if k >= n:
+        # A row is flagged if its score exceeds the threshold: below the lowest, all are.
         return float(np.nextafter(unlabelled[0], -np.inf))
+    # Between the k-th and the next score: a row that is computed in another order may differ in the
+    # last digit.
     place = (n - k - 0.5) / (n - 1) if n > 1 else 1.0
     return float(np.quantile(unlabelled, min(place, 1.0))) if k > 0 else float(unlabelled[-1])
 
@@ -375,6 +378,7 @@ def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.nd
 
 def _fewest_flagged(t: np.ndarray, value: np.ndarray) -> float:
     """The threshold with the highest value; among several, the one that flags fewest rows."""
+    # Values that differ by rounding are equal; thresholds ascend, so that the last flags fewest.
     best = np.flatnonzero(value >= value.max() - 1e-12)
     return float(t[best[-1]])
 
@@ -396,6 +400,7 @@ def zero_one_threshold(
     whole interval is best, its middle is used, and among several the one nearest to zero.
     """
     if sample_weight is not None:
+        # Rows without weight would still end intervals between scores.
         weighty = sample_weight > 0
         scores, y, sample_weight = scores[weighty], y[weighty], sample_weight[weighty]
     order = np.argsort(scores)
@@ -413,6 +418,8 @@ def zero_one_threshold(
             wrong = below if term.sign > 0 else 1 - below
             (guarded if risk.guarded and term.guarded else plain)[:] += term.weight * wrong
     error = plain + (np.maximum(guarded, 0) if risk.guarded else guarded)
+    # A threshold below all scores, and one above: a distance of 1 to the nearest score is
+    # arbitrary.
     edges = np.concatenate([levels[:1] - 1, levels, levels[-1:] + 1])
     middles = (edges[:-1] + edges[1:]) / 2
     best = middles[error <= error.min() + 1e-12]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from riskad.core.checks import InputError
 from riskad.core.risks import KIND_NAMES
 from riskad.deep.batches import Pools, pools_of
-from riskad.deep.graph import network_scores
-from riskad.deep.nets import ARCHITECTURES, find_architecture, lay_out
+from riskad.deep.nets import ARCHITECTURES, find_architecture, lay_out, network_scores
 from riskad.deep.trainer import Settings, choose_device, evaluate
 from riskad.detectors.base import Detector, refuse_non_finite
-from riskad.detectors.description import say_settings
+from riskad.detectors.description import settings_in_words
 from riskad.files import fields
 from riskad.files.fields import Array, Either, ListOf, Maybe, State, Text, require
 from riskad.rows.arrays import on_host_array
@@ -30,7 +29,9 @@ Curves = dict[str, np.ndarray]
 _TABLE_TYPES, _IMAGE_TYPES = [np.float64, np.float32], [np.float32, np.uint8]
 _MOST_LAYERS = 1000  # in a model file
 _DEVICES = ("auto", "cpu", "mps", "cuda", *(f"cuda:{place}" for place in range(64)))
-_FAR = 1e15  # standard deviations beyond which squares overflow single precision
+# Standard deviations at which columns are clipped: their squares stay far below the largest number
+# in single precision, 3e38.
+_FAR = 1e15
 _BLOCK = 2**20  # values of which means are taken at a time
 
 
@@ -62,25 +63,25 @@ class DeepDetector(Detector):
     _weight_decay: ClassVar[float] = 5e-4
     _gives_scores: ClassVar[bool] = True  # whether its network does, and no representation
 
-    random_state: Annotated[Any, fields.SEED]
     _mean: Annotated[np.ndarray, Array("f", ("channels",))]
     _scale: Annotated[np.ndarray, Array("f", ("channels",), low=np.nextafter(0, 1))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        super()._check_state(state)
         shape = state["shape_"]
         require(math.prod(shape) == state["n_features_in_"], "shape_: of other columns")
         require(len(state["_mean"]) == shape[0], "_mean: of other columns")
         if state["module"] is None:
-            return  # a module of one's own, which is given again
+            return  # a user's module, which is passed again when the model is loaded
         architecture = find_architecture(state["module"])
         architecture.check_shape(state["module"], shape)
         require(len(architecture.sizes) <= _MOST_LAYERS, f"module: more than {_MOST_LAYERS} layers")
         network = lay_out(architecture, shape, scores=cls._gives_scores)  # takes no memory
-        wanted = {name: (str(w.dtype), tuple(w.shape)) for name, w in network.state_dict().items()}
+        expected = {
+            name: (str(w.dtype), tuple(w.shape)) for name, w in network.state_dict().items()
+        }
         stored = {name: (f"torch.{w.dtype}", w.shape) for name, w in state["weights_"].items()}
-        require(stored == wanted, "weights_: of other shapes or types")
+        require(stored == expected, "weights_: of other shapes or types")
 
     def _describe(self) -> dict[str, Any]:
         """Return the threshold and the number of steps of the best network."""
@@ -88,7 +89,7 @@ class DeepDetector(Detector):
 
     def _describe_in_words(self) -> list[str]:
         """Return what was trained, and for how long."""
-        return [say_settings(self._shape_in_words, self), f"{self.best_iter_:,} steps"]
+        return [settings_in_words(self._shape_in_words, self), f"{self.best_iter_:,} steps"]
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the scores of a named architecture."""
@@ -113,6 +114,7 @@ class DeepDetector(Detector):
         X = as_table(on_host_array(X))
         with input_errors(type(self).__name__):
             ndim = len(X.shape) if hasattr(X, "shape") else np.asarray(X).ndim
+        # Three or more axes are images: rows, then channels or pixels.
         if ndim > 2:
             X = self._check_images(X, reset)
         else:
@@ -147,6 +149,8 @@ class DeepDetector(Detector):
             across = (-1, *[1] * (X.ndim - 2))
             X = X - self._mean.reshape(across).astype(X.dtype)
             X /= self._scale.reshape(across).astype(X.dtype)
+        # Standardised in doubles, since a column of time stamps has no digits left in single
+        # precision.
         if X.dtype == np.float64:
             X = np.clip(X, -_FAR, _FAR).astype(np.float32)
         rows = torch.from_numpy(np.require(X, requirements=["C", "W"]).reshape(len(X), -1))
@@ -174,8 +178,12 @@ class DeepDetector(Detector):
         """Scores (n,), high for normal rows, from what the network gives."""
         return outputs
 
-    def _fit_network(self, X: np.ndarray, codes: np.ndarray) -> None:
-        """Train, keep the network, and place the threshold."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to a table X (n, columns), or to images (n, h, w) or (n, c, h, w), with labels y.
+
+        y is +1 normal, -1 anomaly, 0 unlabelled; `riskad.parse_labels` translates other spellings.
+        """
+        X, codes, _ = self._check_training(X, y)
         self._check_fit(codes)
         network = self._build().to(choose_device(self.device))
         self._mean, self._scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
@@ -185,10 +193,12 @@ class DeepDetector(Detector):
         pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
         self._keep(network, *self._train(network, data, pools))
         self._place_threshold(self._scores_of(data), codes)
+        return self
 
     def _keep(self, network: nn.Module, curves: Curves, best_step: int) -> None:
         """Take the trained network and its curves; refuse one that diverged."""
         weights = {name: value.cpu().numpy().copy() for name, value in network.state_dict().items()}
+        # Scores of such weights would be NaN, which no threshold and no user would notice.
         finite = all(np.isfinite(value).all() for value in weights.values())
         if not finite or best_step == 0:  # no check was better than infinity
             raise InputError(
@@ -201,9 +211,9 @@ class DeepDetector(Detector):
     def _network(self) -> nn.Module:
         """The fitted network, on the device."""
         if not hasattr(self, "_module"):
-            network, wanted = self._build(), {name: w.shape for name, w in self.weights_.items()}
-            if {name: tuple(w.shape) for name, w in network.state_dict().items()} != wanted:
-                raise InputError(f"module is not the one of the fit, whose weights are {wanted}.")
+            network, stored = self._build(), {name: w.shape for name, w in self.weights_.items()}
+            if {name: tuple(w.shape) for name, w in network.state_dict().items()} != stored:
+                raise InputError(f"module is not the one of the fit, whose weights are {stored}.")
             network.load_state_dict({name: torch.tensor(w) for name, w in self.weights_.items()})
             self._module = network
         return self._module.to(choose_device(self.device)).eval()
@@ -228,8 +238,10 @@ class DeepDetector(Detector):
 def _moments(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean of each column or channel and its spread, 1 if there is none; in double precision."""
     axes = tuple(axis for axis in range(X.ndim) if axis != 1)
+    # Blocks bound the memory of doubles, which images of bytes would need eight times over.
     blocks, count = np.array_split(X, -(-X.size // _BLOCK)), X.size // X.shape[1]
     mean = sum(block.sum(axis=axes, dtype=np.float64) for block in blocks) / count
     across = mean.reshape(-1, *[1] * (X.ndim - 2))
+    # Around the mean, in a second pass: E[x^2] - E[x]^2 loses all digits of a column far from 0.
     spread = np.sqrt(sum(np.square(block - across).sum(axis=axes) for block in blocks) / count)
     return mean, np.where(spread > 0, spread, 1.0)

@@ -55,20 +55,24 @@ def pools_of(codes: Tensor) -> dict[int, Tensor]:
     return {kind: torch.nonzero(codes == kind)[:, 0] for kind in BATCH_ORDER}
 
 
-def hold_out(pools: Pools, share: float, seed: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+def split_pools(
+    pools: Pools, share: float, seed: int
+) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
     """Set aside a random `share` of each pool for validation; returns the rest and the held rows.
 
     At least one row of a kind is held and one left; where a kind has a single row none is held out.
     """
     if share == 0 or any(len(rows) == 1 for rows in pools.values()):
         return dict(pools), {kind: rows[:0] for kind, rows in pools.items()}
-    left, held = {}, {}
+    training, held = {}, {}
     for kind, rows in pools.items():
+        # The same seed for each kind: what is held out of one does not depend on the rows of
+        # another.
         generator = torch.Generator().manual_seed(int(seed))
         order = torch.randperm(len(rows), generator=generator).to(rows.device)
         n_held = min(max(round(share * len(rows)), 1), len(rows) - 1) if len(rows) else 0
-        held[kind], left[kind] = rows[order[:n_held]], rows[order[n_held:].sort().values]
-    return left, held
+        held[kind], training[kind] = rows[order[:n_held]], rows[order[n_held:].sort().values]
+    return training, held
 
 
 class BatchSampler:
@@ -80,23 +84,24 @@ class BatchSampler:
     def __init__(
         self, pools: Pools, sizes: Mapping[int, int], seed: int, device: torch.device | str = "cpu"
     ):
-        drawn = [kind for kind in BATCH_ORDER if sizes.get(kind, 0) > 0]
-        for kind in drawn:
+        kinds = [kind for kind in BATCH_ORDER if sizes.get(kind, 0) > 0]
+        for kind in kinds:
             if len(pools[kind]) == 0:
                 raise InputError(
                     f"there are no {KIND_NAMES[kind]} rows to draw from. Give some, or draw none "
                     "of this kind: size 0."
                 )
-        counts = torch.tensor([len(pools[kind]) for kind in drawn])
-        repeats = torch.tensor([sizes[kind] for kind in drawn])
+        counts = torch.tensor([len(pools[kind]) for kind in kinds])
+        repeats = torch.tensor([sizes[kind] for kind in kinds])
         # A counter for each column, in a stream for each kind: b_n does not change the rows of U.
         columns = [
             _signed((1 + j + (BATCH_ORDER.index(kind) << 32)) * _STEP)
-            for kind in drawn
+            for kind in kinds
             for j in range(sizes[kind])
         ]
-        self.kinds = torch.tensor(drawn).repeat_interleave(repeats).to(device)
-        self._rows = torch.cat([pools[kind].to(device) for kind in drawn])
+        self.kinds = torch.tensor(kinds).repeat_interleave(repeats).to(device)
+        # All pools end to end, so that one gather serves a step.
+        self._rows = torch.cat([pools[kind].to(device) for kind in kinds])
         self._counts = counts.repeat_interleave(repeats).to(device)
         self._starts = (counts.cumsum(0) - counts).repeat_interleave(repeats).to(device)
         self._columns = torch.tensor(columns, device=device)
@@ -106,6 +111,7 @@ class BatchSampler:
         """Rows (B,) of the data for this step; for steps (S, 1) all of theirs, (S, B)."""
         # 32 random bits u to floor(u n / 2^32): uniform up to n / 2^32, and exact in int64.
         counter = _signed(step * _STEP) if isinstance(step, int) else step * _signed(_STEP)
+        # Mixed twice: steps and columns are consecutive numbers, whose sums would repeat.
         u = _shifted(mix(mix(self._key + counter) + self._columns), 32)
         return self._rows[self._starts + ((u * self._counts) >> 32)]
 

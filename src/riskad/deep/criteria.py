@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from riskad.core.checks import InputError, check_choice, check_in_interval
+from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import ANOMALY, UNLABELLED
 from riskad.core.risks import KIND_NAMES, Risk
 from riskad.deep.batches import BATCH_ORDER
@@ -38,21 +38,17 @@ class RiskCriterion(nn.Module):
     r"""A risk over a batch whose columns have given kinds.
 
     With guard="clip" the objective is the risk itself, plain + max(0, guarded), so that a negative
-    guarded part has no gradient. "kiryo" is the step of Kiryo et al. (2017): if guarded < -beta,
-    only -gamma guarded is descended, which brings the guarded part back up; otherwise it is
-    plain + guarded. The value is plain + max(0, guarded) under either.
+    guarded part has no gradient. "kiryo" is the step of Kiryo et al. (2017) with their beta = 0 and
+    gamma = 1: if guarded < 0, only -guarded is descended, which brings the guarded part back up;
+    otherwise it is plain + guarded. The value is plain + max(0, guarded) under either.
     """
 
     plain: Tensor
     guarded: Tensor
 
-    def __init__(
-        self, risk: Risk, kinds: Tensor, guard: str = "clip", beta: float = 0.0, gamma: float = 1.0
-    ):
+    def __init__(self, risk: Risk, kinds: Tensor, guard: str = "clip"):
         super().__init__()
         self.guard = check_choice("guard", guard, GUARDS)
-        self.beta = check_in_interval("beta", beta, 0, float("inf"), closed=True)
-        self.gamma = check_in_interval("gamma", gamma, 0, 1, closed=True)
         self.loss = risk.loss
         plain, guarded = _coefficients(risk, kinds.cpu())
         self.register_buffer("plain", plain.float().to(kinds.device))
@@ -60,13 +56,14 @@ class RiskCriterion(nn.Module):
 
     def forward(self, scores: Tensor) -> Losses:
         """Losses of scores (..., B)."""
+        # Half precision ends here: terms of opposite sign are added up below.
         scores = scores.to(self.plain.dtype)
         sides = self.loss.value(torch.stack([scores, -scores], dim=-2))
         plain, guarded = (self.plain * sides).sum((-2, -1)), (self.guarded * sides).sum((-2, -1))
         value = plain + guarded.clamp(min=0.0)
         if self.guard == "clip":
             return Losses(value, value.detach())
-        descended = torch.where(guarded < -self.beta, -self.gamma * guarded, plain + guarded)
+        descended = torch.where(guarded < 0, -guarded, plain + guarded)
         return Losses(descended, value.detach())
 
 
@@ -80,6 +77,7 @@ def _coefficients(risk: Risk, kinds: Tensor) -> tuple[Tensor, Tensor]:
                 name = KIND_NAMES[term.kind]
                 raise InputError(f"the {risk.name} risk needs {name} rows, and the batch has none.")
             target = guarded if risk.guarded and term.guarded else plain
+            # A kind may stand in two terms, one of which is guarded: coefficients add up.
             target[0 if term.sign > 0 else 1] += term.weight * of_kind / of_kind.sum()
     return plain, guarded
 
@@ -110,6 +108,7 @@ class SADCriterion(nn.Module):
             of_kind = kinds.cpu() == kind
             if of_kind.any():
                 weight = (1.0 if kind == UNLABELLED else eta) * counts[kind] / sum(counts.values())
+                # Each row of a kind has an equal share of the kind's weight in the whole table.
                 (far if kind == ANOMALY else near)[of_kind] = weight / of_kind.sum()
         self.register_buffer("centre", centre)
         self.register_buffer("near", near.float().to(kinds.device))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -23,7 +23,9 @@ from riskad.deep.trainer import evaluate, train
 from riskad.detectors.base import RandomState
 from riskad.files.fields import COUNT, SHARE, Array, Number, State, require
 
-CENTRE_MARGIN = 0.1  # of its coordinates from 0, so that zero weights cannot reach them
+# Least distance of the centre's coordinates from 0, to which a network with all weights 0 maps
+# every row: were the centre there, it would be the perfect fit.
+CENTRE_MARGIN = 0.1
 
 
 class DeepSAD(DeepDetector):
@@ -115,12 +117,6 @@ class DeepSAD(DeepDetector):
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> DeepSAD:
-        """Fit to rows X with labels y: +1 normal, -1 anomaly, 0 unlabelled."""
-        X, codes, _ = self._check_training(X, y)
-        self._fit_network(X, codes)
-        return self
-
     def _check_fit(self, codes: np.ndarray) -> None:
         if not isinstance(self.module, (str, list, tuple)):
             raise InputError(
@@ -144,6 +140,7 @@ class DeepSAD(DeepDetector):
         return build_network(self.module, self.shape_, self._seed, scores=False)
 
     def _train(self, network: nn.Module, data: Tensor, pools: Pools) -> tuple[Curves, int]:
+        # Before the centre: it is the mean of what the pre-trained encoder gives.
         errors = self._pretrain(network, data) if self.pretrain_iter > 0 else np.empty(0)
         centre = centre_of(evaluate(network, data))
         self.centre_ = centre.cpu().numpy()
@@ -174,6 +171,7 @@ class DeepSAD(DeepDetector):
         If there is a single kind, no risk exists, and it is the (1 - prior)-quantile.
         """
         present = set(codes.tolist())
+        # From most to least information; the first whose kinds of row are all there.
         for name in ("rad", "pn", "nu", "pu"):
             risk = get_risk(name, prior=self.prior)
             if risk.kinds() <= present:
@@ -197,6 +195,7 @@ class Autoencoder(nn.Module):
 
 def centre_of(representations: Tensor) -> Tensor:
     """The mean of representations (..., n, rep), with coordinates kept away from 0."""
+    # Summed in doubles, since there may be very many rows.
     mean = representations.mean(-2, dtype=torch.float64).float()
     side = torch.where(mean < 0, -1.0, 1.0)
     return torch.where(mean.abs() < CENTRE_MARGIN, CENTRE_MARGIN * side, mean)

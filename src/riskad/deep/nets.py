@@ -25,7 +25,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -108,6 +110,7 @@ class ScoreUnit(nn.Linear):
         """One score for each row."""
         if not self.centred:
             return super().forward(x).squeeze(1)
+        # The bias is added after centring, which would take it away again.
         scores = F.linear(x, self.weight).squeeze(1)
         mean = scores.to(self.mean.dtype).mean(0, keepdim=True) if self.training else self.mean
         if self.training:
@@ -115,7 +118,7 @@ class ScoreUnit(nn.Linear):
         return scores - mean + self.bias
 
 
-class OwnModule(nn.Module):
+class UserModule(nn.Module):
     """A user's module, which must map a batch (B, *shape) to one score for each row."""
 
     def __init__(self, module: nn.Module):
@@ -145,6 +148,7 @@ def _convolution(c_in: int, c_out: int) -> nn.Conv2d:
 def _drawn(network: nn.Sequential, seed: int) -> nn.Sequential:
     """A network that was laid out on torch's meta device, with the weights that the seed gives."""
     generator = torch.Generator().manual_seed(int(seed))
+    # Layers without memory get some; every number in it is set below.
     network.to_empty(device="cpu")
     for layer in network:
         if isinstance(layer, nn.Linear | nn.Conv2d):
@@ -227,15 +231,73 @@ def build_network(
         architecture.check_shape(module, shape)
         return _drawn(lay_out(architecture, shape, scores, centred), seed)
     if isinstance(module, nn.Module):
-        return OwnModule(copy.deepcopy(module))
+        return UserModule(copy.deepcopy(module))
     if not callable(module):
         raise InputError(
             f"module must be one of {', '.join(ARCHITECTURES)}, sizes of layers, an nn.Module, or "
             f"a function from the shape of a row to one, got {module!r}."
         )
+    # The user's function may draw from torch's global generator: it is seeded here, and put back.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        built = module(tuple(shape))
-    if not isinstance(built, nn.Module):
-        raise InputError(f"the function given as module must return an nn.Module, got {built!r}.")
-    return OwnModule(built)
+        network = module(tuple(shape))
+    if not isinstance(network, nn.Module):
+        raise InputError(f"the function given as module must return an nn.Module, got {network!r}.")
+    return UserModule(network)
+
+
+# --- the same networks as nodes of an ONNX graph -------------------------------------------
+
+
+def network_scores(g: Any, X: str, detector: Any, network: nn.Module) -> str:
+    """Return scores of a named architecture: its one unit, or minus the distance from a centre."""
+    if not isinstance(network, nn.Sequential):
+        raise InputError(
+            f"This {type(detector).__name__} has a module of your own, of which only you know the "
+            f"layers; export it with torch.onnx."
+        )
+    x = _standardised(g, X, detector)
+    for layer in network:
+        x = _node(g, x, layer)
+    if hasattr(detector, "centre_"):
+        away = g.node("Sub", x, detector.centre_)
+        # Deep SAD: the nearer to the centre, the more normal.
+        x = g.node("Neg", g.node("ReduceSumSquare", away, np.array([1]), keepdims=0))
+    return str(g.cast(x, np.float64))
+
+
+def _standardised(g: Any, X: str, detector: Any) -> str:
+    """Rows as the network sees them: standardised by column or channel, in single precision."""
+    images = len(detector.shape_) > 1
+    # As `DeepDetector._data`: tables are standardised in doubles, images in single precision.
+    kind = np.float32 if images else np.float64
+    across = (-1, *[1] * (len(detector.shape_) - 1))
+    if detector.scale:
+        X = g.node("Sub", X, detector._mean.reshape(across).astype(kind))
+        X = g.node("Div", X, detector._scale.reshape(across).astype(kind))
+    return X if images else g.cast(X, np.float32)
+
+
+def _node(g: Any, x: str, layer: nn.Module) -> Any:
+    """The nodes of one layer."""
+    values = {name: value.cpu().numpy() for name, value in layer.state_dict().items()}
+    match layer:
+        case nn.Conv2d():
+            return g.node("Conv", x, values["weight"], pads=[*layer.padding, *layer.padding])
+        case nn.BatchNorm1d() | nn.BatchNorm2d():
+            mean, variance = values["running_mean"], values["running_var"]
+            # The operator asks for a scale and a shift, of which our layers have none.
+            affine = np.ones_like(mean), np.zeros_like(mean)
+            return g.node("BatchNormalization", x, *affine, mean, variance, epsilon=layer.eps)
+        case nn.MaxPool2d():
+            return g.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+        case nn.LeakyReLU():
+            return g.node("LeakyRelu", x, alpha=layer.negative_slope)
+        case nn.Flatten():
+            return g.node("Flatten", x, axis=1)
+        case ScoreUnit():  # also an nn.Linear, and therefore first
+            shift = values["bias"] - values["mean"] if layer.centred else values["bias"]
+            return g.node("Add", g.node("MatMul", x, values["weight"][0]), shift)
+        case nn.Linear():
+            return g.node("MatMul", x, values["weight"].T)
+    raise TypeError(f"no node for {layer}")

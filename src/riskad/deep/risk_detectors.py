@@ -14,16 +14,16 @@ from riskad.core.losses import LOSSES, Loss
 from riskad.core.risks import KIND_NAMES, RISKS, Risk, get_risk
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.deep.base import Curves, DeepDetector
-from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, hold_out
+from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, split_pools
 from riskad.deep.criteria import RiskCriterion
 from riskad.deep.nets import Module, build_network
 from riskad.deep.trainer import Validation, train
 from riskad.detectors.base import RandomState
-from riskad.detectors.description import MinimisesRisk, check_kinds_present
+from riskad.detectors.description import RiskMinimizer, check_kinds_present
 from riskad.files.fields import SHARE, Number, Text
 
 
-class _RiskDetector(DeepDetector, MinimisesRisk):
+class _RiskDetector(DeepDetector, RiskMinimizer):
     """A network that minimises a risk of `riskad.core`."""
 
     validation_fraction: Annotated[float, SHARE]
@@ -46,21 +46,25 @@ class _RiskDetector(DeepDetector, MinimisesRisk):
         held_out = self.validation_fraction
         if not isinstance(held_out, Real) or not 0 <= float(held_out) < 1:
             raise InputError(f"validation_fraction must be a number in [0, 1), got {held_out!r}.")
+        # In the order of label codes: 0, 1, and -1 as the last.
         totals = np.array([(codes == code).sum() for code in (UNLABELLED, NORMAL, ANOMALY)])
         check_kinds_present(risk, count_labels(codes), totals)
 
     def _build(self) -> nn.Module:
+        # A bounded loss has no slope for scores far from 0 (see `ScoreUnit`).
         centred = self._bound_risk().loss.bounded
         return build_network(self.module, self.shape_, self._seed, centred=centred)
 
     def _train(self, network: nn.Module, data: Tensor, pools: Pools) -> tuple[Curves, int]:
         risk = self._bound_risk()
         sizes = self._batch_sizes(risk)
+        # A kind without rows in a batch is not held out either: it would count for nothing.
         used = {kind: rows if sizes[kind] else rows[:0] for kind, rows in pools.items()}
-        left, held = hold_out(used, self.validation_fraction, self._seed)
+        training, held = split_pools(used, self.validation_fraction, self._seed)
         held_out = any(map(len, held.values()))
-        sampler = BatchSampler(left, sizes, self._seed, data.device)
+        sampler = BatchSampler(training, sizes, self._seed, data.device)
         criterion = RiskCriterion(risk, sampler.kinds, self._guard)
+        # The held-out rows have every kind that the risk needs, so that it has a value on them.
         validation = Validation(held, risk, data.device) if held_out else None
         return train(network, criterion, data, sampler, self._settings(), validation)
 
@@ -175,15 +179,6 @@ class DeepRAD(_RiskDetector):
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> DeepRAD:
-        """Fit to a table X (n, columns), or to images (n, h, w) or (n, c, h, w), with labels y.
-
-        y is +1 normal, -1 anomaly, 0 unlabelled; `riskad.parse_labels` translates other spellings.
-        """
-        X, codes, _ = self._check_training(X, y)
-        self._fit_network(X, codes)
-        return self
-
     def _bound_risk(self) -> Risk:
         check_choice("risk", self.risk, RISKS)
         return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
@@ -251,11 +246,11 @@ class NNPU(_RiskDetector):
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> NNPU:
-        """Fit to rows X with labels y; rows labelled -1 count as unlabelled."""
-        X, codes, _ = self._check_training(X, y)
-        self._fit_network(X, np.where(codes == ANOMALY, UNLABELLED, codes))
-        return self
+    def _check_labels(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        codes, weight = super()._check_labels(X, y, sample_weight)
+        return np.where(codes == ANOMALY, UNLABELLED, codes), weight
 
     def _check_fit(self, codes: np.ndarray) -> None:
         for kind, code in ((NORMAL, "+1"), (UNLABELLED, "0")):

@@ -97,9 +97,8 @@ def train(
     """Train a network, which is on the device of the data, on rows that the sampler draws.
 
     With `validation` it is left in its best state; otherwise all steps are taken. Returns the
-    learning curves, "step",
-    "risk" (mean over the batches since the last check) and "validation", and the step whose
-    parameters were kept, 0 if no check gave a number.
+    learning curves "step", "risk" (mean over the batches since the last check) and "validation",
+    and the step whose parameters were kept, 0 if no check gave a number.
     """
     on_gpu = data.device.type == "cuda"
     # Products are in half precision where the GPU has hardware for it; parameters stay in single.
@@ -107,7 +106,7 @@ def train(
     rate, decay = settings.learning_rate, settings.weight_decay
     optimiser = torch.optim.Adam(network.parameters(), rate, weight_decay=decay, fused=on_gpu)
     curves: dict[str, list[float]] = {"step": [], "risk": [], "validation": []}
-    best, best_step, step, values, kept = math.inf, 0, 0, [], network.state_dict()
+    best, best_step, step, values, best_state = math.inf, 0, 0, [], network.state_dict()
     network.train()
     # Algorithms that give the same numbers every time. (Without `enabled`, cuDNN would be off.)
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False):
@@ -124,6 +123,7 @@ def train(
             if step % settings.check_every != 0 and step != settings.max_iter:
                 continue
             curves["step"].append(step)
+            # Losses leave the device only here: at each step the GPU would have to wait for it.
             curves["risk"].append(float(torch.stack(values).mean()))
             values.clear()
             if validation is None:
@@ -132,10 +132,11 @@ def train(
                 held_out = validation(network, data)
                 curves["validation"].append(held_out)
                 if held_out < best:  # never if it is NaN
-                    best, best_step, kept = held_out, step, deepcopy(network.state_dict())
+                    best, best_step, best_state = held_out, step, deepcopy(network.state_dict())
+            # Checks since the best one; without validation the last step is always the best.
             if sum(each > best_step for each in curves["step"]) >= settings.patience:
                 break
     if validation is not None:
-        network.load_state_dict(kept)
+        network.load_state_dict(best_state)
     network.eval()
     return {name: np.array(curve) for name, curve in curves.items() if curve}, best_step

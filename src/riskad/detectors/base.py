@@ -35,12 +35,12 @@ from riskad.detectors.description import SelfDescribing
 from riskad.files.fields import (
     NAMES,
     NUMBER,
+    SEED,
+    Either,
     Maybe,
     Number,
     Optional,
     Record,
-    State,
-    require,
 )
 from riskad.metrics.search import labelled_auc
 from riskad.rows.arrays import on_host_array, to_numpy
@@ -52,6 +52,9 @@ RandomState: TypeAlias = int | np.random.RandomState | None
 
 MOST_SAMPLED = 200_000
 """Rows of a source that are sampled for detectors that need their rows in memory."""
+_SUMMARY = Either(
+    *(Record(("UnlabelledSummary",), {"n_columns": n}) for n in (0, "n_features_in_"))
+)
 
 
 class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
@@ -63,26 +66,14 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     rows with `unlabelled_`. A new fit removes both.
     """
 
-    random_state: RandomState
+    random_state: Annotated[RandomState, Optional(SEED)]
     offset_: Annotated[float, NUMBER]
     calibration_: Annotated[Calibration, Optional(Record(("Calibration",)))]
-    unlabelled_: Annotated[
-        UnlabelledSummary | None, Optional(Maybe(Record(("UnlabelledSummary",))))
-    ]
+    unlabelled_: Annotated[UnlabelledSummary | None, Optional(Maybe(_SUMMARY))]
     threshold_: Annotated[Threshold, Optional(Record(THRESHOLD_TYPES))] = RiskZero()
 
     n_features_in_: Annotated[int, Number(1, 10**8, whole=True)]
     feature_names_in_: Annotated[Any, Optional(NAMES)]
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
-        d, unlabelled = state["n_features_in_"], state.get("unlabelled_")
-        require(
-            unlabelled is None or unlabelled.n_columns in (0, d), "unlabelled_: of other columns"
-        )
-        ratio = getattr(state.get("calibration_"), "ratio", None)
-        require(ratio is None or len(ratio.coef) == d, "calibration_: of other columns")
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """Fit to X and y, then predict +1 (normal) or -1 (anomaly) for the same rows."""
@@ -90,13 +81,15 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return scores g(x): the higher, the more normal."""
-        check_is_fitted(self)
+        if not hasattr(self, "offset_"):  # of one row, the check alone would take longest
+            check_is_fitted(self)
+        # An array is no source, and the score of one row need not wait for the search.
         if type(X) is not np.ndarray:
             X, _, _ = unpacked(X)
             if (rows := as_rows(X)) is not None:
                 self._check_columns(rows.feature_names, rows.n_features, reset=False)
-                return _checked_scores(rows.each(self._scores))
-        return _checked_scores(self._scores(self._check_rows(X, reset=False)))
+                return checked_scores(rows.each(self._scores))
+        return checked_scores(self._scores(self._check_rows(X, reset=False)))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return `score_samples` minus the threshold: negative for anomalies."""
@@ -105,6 +98,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     def predict(self, X: Any) -> np.ndarray:
         """Return +1 for rows judged normal, -1 for anomalies."""
         decisions = self.decision_function(X)
+        # A row exactly on the threshold is normal, as in scikit-learn.
         return namespace(decisions).where(decisions >= 0, NORMAL, ANOMALY)
 
     @property
@@ -116,43 +110,39 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         """Return minus `score_samples`: the higher, the more anomalous."""
         return -self.score_samples(X)
 
+    def _anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return `anomaly_score` and novelty, in the time of one; None if it has no novelty."""
+        return -self.score_samples(X), None
+
     def set_threshold(self, rule: Threshold | str) -> Self:
         """Decide by another rule of `riskad.decisions.thresholds`, without another fit.
 
-        Sets `offset_`, which `predict` uses, and `threshold_`, the rule. A string has the form used
-        on the command line, for instance "false-alarms:0.01".
+        A string has the form used on the command line, for instance "false-alarms:0.01".
         """
         check_is_fitted(self)
         rule = parse_threshold(rule) if isinstance(rule, str) else rule
+        # Without a calibration `offset_` is still that of the fit, which `RiskZero` asks for.
         if not isinstance(rule, RiskZero) or hasattr(self, "calibration_"):
-            self.offset_ = -rule.of(self._calibrated("thresholds other than 'risk'"))
+            self.offset_ = -self._calibrated("thresholds other than 'risk'").threshold(rule)
         self.threshold_ = rule
         return self
 
     def p_values(self, X: Any) -> np.ndarray:
-        """Conformal p-values: that of a normal row is at most q with probability at most q.
-
-        They are computed from labelled normal rows, and are valid for new normal rows that are like
-        these (`riskad.decisions.conformal`).
-        """
+        """Conformal p-values, valid for normal rows that are like the labelled ones."""
         return self._calibrated("p-values").p_values(self.anomaly_score(X))
 
     def select_anomalies(self, X: Any, fdr: float = 0.1) -> FdrSelection:
         """Select rows of which on average at most the share `fdr` is normal.
 
-        Applies Benjamini and Hochberg's procedure to the rows of X (`riskad.decisions.conformal`).
-        The result also states what is possible with the given number of labelled normal rows, and
-        what probabilities say where nothing can be selected.
+        The result says, too, what the labelled normal rows allow (`riskad.decisions.conformal`).
         """
         p_values, calibration = self.p_values(X), self.calibration_
+        # Probabilities only describe the selection; p-values alone decide it.
         likely = self.anomaly_probability(X) if calibration.knows_probabilities else None
         return select_at_fdr(p_values, fdr, len(calibration.normals), likely)
 
     def anomaly_probability(self, X: Any) -> np.ndarray:
-        """Return the probability of being an anomaly (`Calibration`).
-
-        It is computed at the anomaly rate of the unlabelled rows.
-        """
+        """Return the probability of being an anomaly, at the anomaly rate of unlabelled rows."""
         return self._calibrated("probabilities").anomaly_probability(self.anomaly_score(X))
 
     @property
@@ -167,18 +157,14 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of being an anomaly and of being normal, in two columns.
 
-        The first column is `anomaly_probability`. The method exists once the detector is
-        calibrated: `AutoRAD` by `fit`, others by `riskad.calibrate`.
+        The method exists once the detector is calibrated: `AutoRAD` by `fit`, others by
+        `riskad.calibrate`.
         """
         probability = self.anomaly_probability(X)
         return np.column_stack([probability, 1 - probability])
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the AUC of labelled anomalies against labelled normal rows.
-
-        It is what scikit-learn's tools maximise unless told otherwise. Unlabelled rows (0) are
-        ignored. Rows of the fit look better than new ones.
-        """
+        """Return the AUC of labelled anomalies against labelled normal rows; 0 is ignored."""
         return labelled_auc(self, X, y)
 
     def _calibrated(self, what: str) -> Calibration:
@@ -200,24 +186,34 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return self._check_table(X, reset, accept_sparse="csr")
 
     def _check_table(self, X: Any, reset: bool, **options: Any) -> Any:
-        """X as numbers, not necessarily finite."""
         least = 2 if reset else 1
         options |= {"ensure_all_finite": False, "ensure_min_samples": least}
         return check_numbers(self, X, reset, **options)
+
+    @property
+    def _names(self) -> np.ndarray | None:
+        return getattr(self, "feature_names_in_", None)
+
+    def _check_finite(self, X: Any, missing: bool = False) -> None:
+        """Refuse infinities and, unless `missing`, NaN, and say where the first one is."""
+        values = X.data if sparse.issparse(X) else X
+        if np.isinf(values).any() if missing else not np.isfinite(values).all():
+            refuse_non_finite(X, self._names, missing)
 
     def _check_columns(self, names: Sequence[str] | None, n_columns: int, reset: bool) -> None:
         """Remember the columns of a source or a `Table`, or compare them with those of the fit."""
         if reset:
             self.n_features_in_ = n_columns
+            # A fit to rows without names must not keep those of an earlier fit.
             self.__dict__.pop("feature_names_in_", None)
             if names is not None:
                 self.feature_names_in_ = np.asarray(names, dtype=object)
             return
-        known = getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and list(names) != list(known):
+        fitted_names = self._names
+        if names is not None and fitted_names is not None and list(names) != list(fitted_names):
             raise InputError(
                 f"the rows have columns {enumerate_names(names)}, and the model was fitted to "
-                f"{enumerate_names(known)}. Give the same columns in the same order."
+                f"{enumerate_names(fitted_names)}. Give the same columns in the same order."
             )
         if n_columns != self.n_features_in_:
             raise InputError(
@@ -229,9 +225,11 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         self, X: Any, y: Any, sample_weight: Any = None
     ) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows in memory with their codes and weights; from a source, a sample of its rows."""
+        # Rows in memory pass the checks of a table, whatever wraps them.
         X, y, sample_weight = unpacked(X, y, sample_weight)
         source = as_rows(X, y, sample_weight)
         if source is not None:
+            # The same rows for every detector and seed, so that results can be compared.
             rows = sampled(source, MOST_SAMPLED, seed=0)
             X, y, sample_weight = rows.X, rows.y, rows.sample_weight
         X = self._check_rows(X, reset=True)
@@ -250,13 +248,13 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give "
                 "one label for each row: +1 normal, -1 anomaly, 0 unlabelled."
             )
+        # Before the codes: a wrong length of weights is told by its own name.
         weight = check_weight(X, sample_weight)
         codes = check_codes(y)
         check_rows_match(X, codes)
         return codes, weight
 
     def _forget_decisions(self) -> None:
-        """Remove the results of an earlier fit."""
         for name in ("calibration_", "threshold_", "unlabelled_", "_drawn_seed"):
             self.__dict__.pop(name, None)
 
@@ -265,14 +263,16 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         """`random_state` as a number; None or a generator draws one for each fit."""
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
+        # Drawn once for a fit: its parts and its refits must agree on the seed.
         if not hasattr(self, "_drawn_seed"):
             self._drawn_seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return self._drawn_seed
 
     def __getstate__(self) -> dict[str, Any]:
-        # A seed that was drawn belongs to one fit.
-        state = super().__getstate__().items()
-        return {name: value for name, value in state if name != "_drawn_seed"}
+        # A seed that was drawn belongs to one fit, and a callback is code.
+        state = {**super().__getstate__()}
+        state.pop("_drawn_seed", None)
+        return state | ({"callback": None} if "callback" in state else {})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -281,8 +281,9 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         return tags
 
 
-def _checked_scores(scores: np.ndarray) -> np.ndarray:
+def checked_scores(scores: np.ndarray) -> np.ndarray:
     """Return the scores if none is NaN, which would silently be neither normal nor an anomaly."""
+    # False for NaN, too, in one pass and without a copy on a device.
     if not bool((abs(scores) < np.inf).all()):
         bad = ~np.isfinite(to_numpy(scores))
         raise InputError(
@@ -305,12 +306,20 @@ def _relative(weight: np.ndarray | None) -> np.ndarray | None:
     """Weights with mean 1, so that only their ratios matter; None if all rows weigh the same."""
     if weight is None or not (weight > 0).any():
         return weight
+    # Equal weights change nothing, and None spares every product with them.
     return None if (weight == weight[0]).all() else weight / weight[weight > 0].mean()
+
+
+def check_whole(name: str, value: Any, least: int = 1) -> None:
+    """Refuse a parameter that is not a whole number, or below the least."""
+    if not isinstance(value, Integral) or value < least:
+        raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
 
 
 def refuse_non_finite(X: Any, names: np.ndarray | None, missing: bool = False) -> None:
     """Report where the first NaN or infinity of X is; with `missing`, NaN is allowed."""
     values = X.data if sparse.issparse(X) else X
+    # Only now, when an error is certain: a fit does not pay for finding the place.
     bad = np.isinf(values) if missing else ~np.isfinite(values)
     if not bad.any():
         raise InputError(

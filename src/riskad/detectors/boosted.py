@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Self
@@ -46,22 +45,17 @@ from scipy.optimize import brentq
 from sklearn.base import BaseEstimator, clone
 
 from riskad.core.checks import DataWarning, InputError, MissingLibrary, check_in_interval
-from riskad.core.labels import NORMAL, UNLABELLED, count_labels
+from riskad.core.labels import NORMAL, UNLABELLED
 from riskad.core.losses import LOSSES, Loss, Pointwise
 from riskad.core.objective import Objective, RowSum
-from riskad.core.risks import RISKS, Risk, get_risk
-from riskad.detectors.base import RandomState
-from riskad.detectors.description import MinimisesRisk, check_kinds_present
-from riskad.detectors.frame_detector import FrameDetector, check_trees
-from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.core.risks import Risk, get_risk
+from riskad.detectors.base import RandomState, check_whole
+from riskad.detectors.frame_detector import TreeDetector
+from riskad.detectors.tree_ensemble import Trees
 from riskad.detectors.tree_growth import from_lightgbm
 from riskad.files import fields
-from riskad.metrics.folds import PNUStratifiedKFold, count_independent
 from riskad.rows.encoding import FEW_LEVELS
-from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.sources import RowBlocks
-
-__all__ = ["BoostedRAD", "LabelledTrees"]
 
 # LightGBM has one number of threads for the process, which each call sets. Memory that a call in
 # one thread has reserved may be too small after a call in another one, and the process crashes.
@@ -70,10 +64,6 @@ one_fit_at_a_time = threading.Lock()
 _L2 = 3.0  # lambda of a leaf's value, in labelled rows of average weight
 _MIN_LEAF = 1e-3  # for smaller values, rounding in LightGBM's sums can look like a leaf
 _FOLD_ITER = 100
-# Early stopping: this many rows determine the number of rounds, a single number, well enough; with
-# too few labelled rows to hold some out it is fixed.
-_CV_ROWS, _CV_SPLITS = 10_000, 5
-_FEW_LABELS_ITER = 100
 # Kinks are rounded over this width, and curvatures are searched at these margins.
 _WIDTH = 0.5
 _MARGINS = np.linspace(-3, 3, 601)
@@ -87,11 +77,11 @@ _LABELLED_FOLD_ITER = 80
 _DRAWS = 10
 
 
-class BoostedRAD(MinimisesRisk, FrameDetector):
+class BoostedRAD(TreeDetector):
     r"""Semi-supervised anomaly detection by risk minimisation, with gradient-boosted trees.
 
-    Grows trees with LightGBM (`pip install 'riskad[boost]'`) whose sum g(x) lowers the same risk as
-    `riskad.ShallowRAD` does with a linear score, round by round:
+    Grows trees with LightGBM whose sum g(x) lowers the same risk as `riskad.ShallowRAD` does with a
+    linear score, round by round:
 
         a R_u^+ + (1 - a) pi_p R_p^+ + pi_n R_n^- - a pi_n R_n^+
 
@@ -117,11 +107,8 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     risk : str, default="rad"
         Risk estimator: a name of `riskad.core.risks.RISKS`.
     max_iter : int, default=300
-        Number of trees; with `early_stopping`, the maximum.
-    early_stopping : bool, default=False
-        Whether to use the number of trees with the lowest mean risk on held-out rows, in at most
-        five folds; 100 with a single row of a kind. With few labels the held-out risk is mostly
-        chance, and a fixed number ranks rows better (`results/trees.json`).
+        Number of trees. A fixed number ranks rows better than that with the lowest risk on held-out
+        rows: with few labels this risk is mostly chance.
     learning_rate : float in (0, 1], default=0.1
         Share of each leaf's best value that is added to the score.
     max_leaf_nodes : int, default=8
@@ -130,7 +117,7 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         Minimum weight of a leaf, where a labelled row weighs 1 on average. The risk sets the total
         weight of the unlabelled rows: with a = 0.1, about a tenth of all.
     random_state : int, RandomState or None, default=0
-        Seed for folds and splits. With a number, the same data give the same model.
+        Seed for splits. With a number, the same data give the same model.
     n_jobs : int, default=1
         Threads of LightGBM in `fit`. More help from about 100,000 rows on, if cores are free.
 
@@ -140,8 +127,6 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         Number of trees; fewer than requested if no split lowers the risk further.
     train_risk_ : ndarray of n_iter_ + 1
         The training risk, with kinks rounded, before the first round and after each.
-    cv_risk_ : ndarray or None
-        Mean risk of held-out rows after each round, if rows were held out.
     risk_parts_ : dict
         What each term of the risk contributes on the training rows; "total" is the risk.
     offset_ : float
@@ -166,29 +151,19 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
     True
     """
 
-    cv_risk_: Annotated[np.ndarray | None, fields.Maybe(fields.Array("f", ("rounds tried",)))]
     _shape_in_words: ClassVar[str] = "boosted trees"
-    trees_: Annotated[Trees, TREES]
 
     loss: Annotated[str | Loss, fields.Text(choices=LOSSES)]
-    a: Annotated[float, fields.Number(-1, 1)]
-    prior: Annotated[float, fields.SHARE]
-    risk: Annotated[str, fields.Text(choices=RISKS)]
     max_iter: Annotated[int, fields.SIZE]
-    early_stopping: Annotated[bool, fields.FLAG]
     learning_rate: Annotated[float, fields.POSITIVE]
     max_leaf_nodes: Annotated[int, fields.SIZE]
     min_samples_leaf: Annotated[float, fields.Number(0)]
-    random_state: Annotated[Any, fields.SEED]
     n_iter_: Annotated[int, fields.COUNT]
     train_risk_: Annotated[np.ndarray, fields.Array("f", ("risks",))]
-    feature_importances_: Annotated[np.ndarray, fields.Array("f", ("n_features_in_",), low=0)]
-    risk_parts_: Annotated[Any, fields.DictOf(fields.TEXT, fields.NUMBER)]
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
         super()._check_state(state)
-        check_trees(state)
         counted = state["trees_"].cover is not None
         fields.require(counted, "trees_: without the training rows of their leaves")
 
@@ -200,7 +175,6 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         prior: float = 0.8,
         risk: str = "rad",
         max_iter: int = 300,
-        early_stopping: bool = False,
         learning_rate: float = 0.1,
         max_leaf_nodes: int = 8,
         min_samples_leaf: float = 1.0,
@@ -212,62 +186,33 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         self.prior = prior
         self.risk = risk
         self.max_iter = max_iter
-        self.early_stopping = early_stopping
         self.learning_rate = learning_rate
         self.max_leaf_nodes = max_leaf_nodes
         self.min_samples_leaf = min_samples_leaf
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> BoostedRAD:
-        """Fit to rows X with labels y.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers or NaN, in a frame also text and categories.
-        y : array of shape (n_rows,)
-            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
-        sample_weight : array of shape (n_rows,), optional
-            In the risk and for `min_samples_leaf` a row counts by the ratio of its weight to the
-            mean weight, so equal weights change nothing. A row with weight 0 is ignored. For random
-            splits and the folds of `early_stopping` a row is one row whatever its weight.
-        """
-        X, codes, weight = self._check_training(X, y, sample_weight)
-        risk = self._check_settings()
-        rows = RowBlocks(self._learn_evidence(X, codes, weight), codes, weight)
-        check_kinds_present(risk, count_labels(codes), rows.totals())
-        counts = np.isin(codes, list(risk.kinds())) & (True if weight is None else weight > 0)
-        rows = rows if counts.all() else rows.take(np.flatnonzero(counts))
+    def _grow(self, rows: RowBlocks, risk: Risk) -> tuple[Trees, np.ndarray]:
+        # Codes of more levels are ranks by frequency, which are split like numbers.
+        few = [j for j, texts in self.schema_.levels.items() if len(texts) <= FEW_LEVELS]
         with one_fit_at_a_time:
-            max_iter = self._choose_max_iter(rows, risk)
-            boosting = self._boosting(rows, risk)
-            self.n_iter_ = sum(1 for _ in boosting.rounds(max_iter))
-            self.trees_ = from_lightgbm(boosting.booster)
-            gain = self._by_column(boosting.booster.feature_importance("gain"))
+            boosting = _Boosting(rows, risk, self._parameters(), few)
+            self.n_iter_ = boosting.run(int(self.max_iter))
+            trees = from_lightgbm(boosting.booster)
+            gain = boosting.booster.feature_importance("gain")
         if not self.n_iter_:
             warnings.warn(
                 "no split lowers the risk, so every row has the same score. Lower min_samples_leaf "
                 f"(now {self.min_samples_leaf:g}), or label more rows.",
                 DataWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         self.train_risk_ = np.array(boosting.risks)
-        self.feature_importances_ = gain / max(gain.sum(), np.finfo(float).tiny)
-        # Trees separate their training rows too well to find another threshold on these.
-        self.offset_ = 0.0
-        scores = self.trees_.predict(rows.X)
-        parts = risk.parts(scores, rows.y, rows.sample_weight)
-        self.risk_parts_ = {name: float(part) for name, part in parts.items()}
-        self.risk_parts_["total"] = float(risk.value(scores, rows.y, rows.sample_weight))
-        return self
+        return trees, gain / max(gain.sum(), np.finfo(float).tiny)
 
     def _check_settings(self) -> Risk:
-        """The bound risk; every parameter is checked before any work."""
         for name, least in (("max_iter", 1), ("max_leaf_nodes", 2), ("n_jobs", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < least:
-                raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
+            check_whole(name, getattr(self, name), least)
         if check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True) == 0:
             raise InputError("learning_rate must be greater than 0: trees of weight 0 do nothing.")
         check_in_interval("min_samples_leaf", self.min_samples_leaf, _MIN_LEAF, np.inf, closed=True)
@@ -291,45 +236,15 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
             **_shared_parameters(self._seed, n_jobs=self.n_jobs),
         }
 
-    def _boosting(self, rows: RowBlocks, risk: Risk) -> _Boosting:
-        few = [j for j, texts in self.schema_.levels.items() if len(texts) <= FEW_LEVELS]
-        return _Boosting(rows, risk, self._parameters(), few)
-
-    def _choose_max_iter(self, rows: RowBlocks, risk: Risk) -> int:
-        self.cv_risk_ = None
-        if not self.early_stopping:
-            return int(self.max_iter)
-        if rows.n_rows > _CV_ROWS:
-            rng = np.random.default_rng(self._seed)
-            rows = rows.sample(_CV_ROWS, risk.kind_weights(), rng)
-        groups = group_equal_rows(rows.X, rows.y)
-        counts = [count_independent(rows.y, kind, groups) for kind in risk.kinds()]
-        n_splits = min(_CV_SPLITS, *counts)
-        if n_splits < 2:
-            return min(int(self.max_iter), _FEW_LABELS_ITER)
-        folds = PNUStratifiedKFold(n_splits, random_state=self._seed, unlabelled=True)
-        risks = []
-        for train, test in folds.split(rows.X, rows.y):
-            boosting, held_out = self._boosting(rows.take(train), risk), rows.take(test)
-            objective, scores = Objective(risk, held_out.totals()), np.zeros(held_out.n_rows)
-            before = objective.value(scores, held_out.y, held_out.sample_weight)
-            risks.append(np.full(self.max_iter, before))
-            for t in boosting.rounds(self.max_iter):
-                scores += boosting.last_tree(held_out.X)
-                risks[-1][t:] = objective.value(scores, held_out.y, held_out.sample_weight)
-        self.cv_risk_ = np.mean(risks, axis=0)
-        return int(np.argmin(self.cv_risk_)) + 1
-
     def _check_rows(self, X: Any, reset: bool) -> Any:
         X = super()._check_rows(X, reset)
         return sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM rejects csr_array
 
     def _scores(self, X: Any) -> np.ndarray:
-        return self.trees_.predict(self._seen(X))
+        return self.trees_.predict(self._append_evidence(X))
 
     def _contributions(self, X: Any) -> tuple[Any, float] | None:
-        """Return the Shapley values of the trees (`Trees.contributions`), and their mean."""
-        result = self.trees_.contributions(self._seen(X))
+        result = self.trees_.contributions(self._append_evidence(X))
         return None if result is None else (self._by_column(result[0]), result[1])
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
@@ -337,15 +252,12 @@ class BoostedRAD(MinimisesRisk, FrameDetector):
         return self.trees_.onnx(graph, self._graph_rows(graph, rows))
 
     def _clone_for_fold(self) -> Self:
-        """Return an unfitted copy that grows for fewer rounds."""
         return clone(self).set_params(max_iter=_FOLD_ITER)
 
     def _describe(self) -> dict[str, Any]:
-        """Return the number of rounds, the threshold and the parts of the risk."""
         return super()._describe() | {"rounds": int(self.n_iter_)}
 
     def _describe_in_words(self) -> list[str]:
-        """Return what was minimised, and in how many rounds."""
         return [*super()._describe_in_words(), f"{self.n_iter_:,} rounds"]
 
 
@@ -367,6 +279,7 @@ class _Boosting:
         self.curvatures = _curvatures(risk, loss, rows)
         labelled = rows.y != UNLABELLED
         weight = labelled if rows.sample_weight is None else labelled * rows.sample_weight
+        # Summed over plain and guarded part: min_samples_leaf must mean the same for guarded risks.
         self.unit = float(np.sum(self.curvatures, axis=0)[labelled].sum() / weight.sum())
         self.threads = {"num_threads": parameters["num_threads"]}
         self.learning_rate, self.l2 = parameters["learning_rate"], parameters["lambda_l2"]
@@ -375,35 +288,35 @@ class _Boosting:
         self.f = np.zeros(rows.n_rows)
         self.risks = [Objective.join(self._value(s) for s in self.sums)]
         self.tau = 1.0
-        self.in_vain = 0  # draws of random splits without one that gains
+        self.failed_draws = 0  # draws of random splits without one that gains
 
-    def rounds(self, max_iter: int) -> Iterator[int]:
-        """Add a tree at a time, while they lower the risk, and yield the number of the round."""
+    def run(self, max_iter: int) -> int:
+        """Add a tree at a time, while they lower the risk; returns how many there are."""
         for t in range(max_iter):
+            # First with leaf values pulled to 0, then with them centred.
             for _ in range(2 * _DRAWS):
                 if not self.booster.update(fobj=self._derivatives):
                     break
-                self.in_vain += 1
+                self.failed_draws += 1
             else:
-                return
-            own_step = self.guarded or self.centred
-            self.f = self.f + (self._best_step() if own_step else self.last_tree(self.rows.X))
+                return t
+            resets = self.guarded or self.centred
+            self.f = self.f + (self._best_step() if resets else self._last_tree())
             self.risks.append(Objective.join(self._value(s) for s in self.sums))
-            yield t
+        return max_iter
 
     @property
     def centred(self) -> bool:
         """Whether leaf values are pulled to the step that is best for all rows equally."""
-        return self.in_vain >= _DRAWS
+        return self.failed_draws >= _DRAWS
 
-    def last_tree(self, X: Any) -> np.ndarray:
-        """What the last tree adds to the scores of these rows."""
+    def _last_tree(self, **options: Any) -> np.ndarray:
         t = self.booster.num_trees() - 1
-        return self.booster.predict(X, start_iteration=t, num_iteration=1, **self.threads)
+        options |= {"start_iteration": t, "num_iteration": 1}
+        return self.booster.predict(self.rows.X, **options, **self.threads)
 
     @property
     def guarded(self) -> bool:
-        """Whether the risk is P + max(0, Q)."""
         return len(self.sums) > 1
 
     def _value(self, s: RowSum) -> float:
@@ -413,22 +326,20 @@ class _Boosting:
         """Gradient and curvature of P + tau Q, in LightGBM's format."""
         y, weight = self.rows.y, self.rows.sample_weight
         self.gradients = [s.gradient(self.f, y, weight) for s in self.sums]
-        g, h = (self._mixed(parts, self.tau) for parts in (self.gradients, self.curvatures))
+        g, h = (self._mix(parts, self.tau) for parts in (self.gradients, self.curvatures))
         if self.centred:
             g = g - h * (g.sum() / h.sum())
         return g / self.unit, h / self.unit
 
     @staticmethod
-    def _mixed(parts: list[np.ndarray], tau: float) -> np.ndarray:
+    def _mix(parts: list[np.ndarray], tau: float) -> np.ndarray:
         plain, *guarded = parts
         return plain + tau * guarded[0] if guarded else plain
 
     def _best_step(self) -> np.ndarray:
         """Set the leaves of the last tree to the best values for P^ + max(0, Q^)."""
         t = self.booster.num_trees() - 1
-        leaf = self.booster.predict(
-            self.rows.X, pred_leaf=True, start_iteration=t, num_iteration=1, **self.threads
-        )[:, 0]
+        leaf = self._last_tree(pred_leaf=True)[:, 0]
         centre = 0.0
         if self.centred:
             centre = float(self._leaf_values(np.zeros_like(leaf), 0.0, 0.0)[0][0])
@@ -445,7 +356,7 @@ class _Boosting:
         h = [np.bincount(leaf, part) for part in self.curvatures]
 
         def values(tau: float) -> np.ndarray:
-            G, H = self._mixed(g, tau), self._mixed(h, tau)
+            G, H = self._mix(g, tau), self._mix(h, tau)
             return c - (G + H * c) / (H + l2)
 
         if not self.guarded:
@@ -461,12 +372,9 @@ class _Boosting:
 
 
 def _curvatures(risk: Risk, loss: Pointwise, rows: RowBlocks) -> list[np.ndarray]:
-    """h_i = kappa (|A| + |B|)[y_i] of the plain sum and, if the risk is guarded, the guarded one.
-
-    The coefficients are those of the terms, before any cancel in the table
-    (`riskad.core.objective`): a row whose loss sums to a line would otherwise have no curvature,
-    and no weight.
-    """
+    """The h_i = kappa (|A| + |B|)[y_i] of the plain sum and, of a guarded risk, the guarded sum."""
+    # The coefficients are those of the terms, before any cancel (`riskad.core.objective`): a row
+    # whose loss sums to a line would otherwise have no curvature, and no weight.
     kappa = float(np.abs(loss.curvature(_MARGINS)).max())
     if kappa == 0:
         raise InputError(
@@ -520,6 +428,7 @@ def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
         return growth | {"num_leaves": 31, "min_data_in_leaf": 20}
     affordable = _MAX_CELLS / (n_labelled * n_columns)
     rounds = round(np.clip(affordable, 500, 2_000))
+    # The number of rounds times their size is constant: fewer rounds go as far.
     growth = {"num_iterations": rounds, "learning_rate": 50.0 / rounds, "feature_fraction": 1.0}
     return growth | {"num_leaves": 8, "min_data_in_leaf": 20}
 
@@ -544,11 +453,7 @@ class LabelledTrees(BaseEstimator):
     random_state: Annotated[Any, fields.SEED]
     n_features_in_: Annotated[int, fields.SIZE]
 
-    trees_: Annotated[Trees, TREES]
-
-    @classmethod
-    def _check_state(cls, state: fields.State) -> None:
-        check_trees(state)
+    trees_: Annotated[Trees, fields.Record(("Trees",), {"n_features": "n_features_in_"})]
 
     def __init__(self, *, max_iter: int | None = None, random_state: int | None = None):
         self.max_iter = max_iter
@@ -568,6 +473,7 @@ class LabelledTrees(BaseEstimator):
         parameters = {
             "objective": "binary",
             "lambda_l2": 1.0,
+            # Each tree sees four fifths of the rows, so that trees differ more.
             "bagging_fraction": 0.8,
             "bagging_freq": 1,
             **growth,
@@ -580,16 +486,13 @@ class LabelledTrees(BaseEstimator):
         return self
 
     def _clone_for_fold(self) -> LabelledTrees:
-        """Return an unfitted copy that grows for fewer rounds."""
         most = self.max_iter or _LABELLED_FOLD_ITER
         return clone(self).set_params(max_iter=min(most, _LABELLED_FOLD_ITER))
 
     def _kept_rows(self) -> int:
-        """Return 0: trees hold no rows."""
         return 0
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the log-odds of being normal."""
         return self.trees_.predict(np.asarray(X))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
@@ -602,6 +505,8 @@ def _shared_parameters(seed: int, n_jobs: int) -> dict[str, Any]:
         "seed": seed,
         "num_threads": int(n_jobs),
         "deterministic": True,
+        # Otherwise LightGBM times two ways of counting and takes the faster one, which may differ
+        # from run to run, and with it the last digits.
         "force_row_wise": True,
         "verbosity": -1,
     }

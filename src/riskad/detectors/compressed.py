@@ -16,7 +16,7 @@ of a fit or at any time later, without a table.
 One stored row in five is held out. On these the two are compared (`Fidelity`), and the student's
 scores get the spread of the teacher's: trees pull scores towards the mean. Thresholds,
 probabilities and p-values of the teacher then keep their meaning, and are copied
-when it is used (`CompressedRAD.deciding_as`).
+when it is used (`CompressedRAD._deciding_as`).
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ from riskad.core.checks import InputError
 from riskad.detectors.auto.detector import AutoRAD
 from riskad.detectors.auto.views import Views
 from riskad.detectors.base import RandomState
-from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.detectors.tree_ensemble import TREES
+from riskad.detectors.frame_detector import ENCODER, FrameDetector
 from riskad.detectors.tree_growth import from_hist_gradient_boosting
 from riskad.files import fields
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.engine import one_blas_thread
 
 _MIN_ROWS = 50
-_MADE_CELLS, _MOST_MADE = 120_000, 6_000  # rows to make, and fewer of wide tables
+_SYNTHETIC_CELLS, _MOST_SYNTHETIC = 120_000, 6_000  # rows to make, and fewer of wide tables
 _HELD_OUT = 5  # one stored row in so many
 _MOST_ANOMALOUS = 0.2  # share of rows from which half of the made ones start
+# Neighbours to choose from; share of cells from one of them; noise in multiples of the difference
+# between the two rows: more makes rows that the table could not contain.
 _NEIGHBOURS, _NEIGHBOUR_CELLS, _NOISE = 5, 0.3, 0.5
 _MANY_VALUES = 10  # from here, a number may take values that no row has
+# Attributes of the teacher: what follows its later changes, and what is fixed when it is learned.
 _DECISIONS = ("offset_", "calibration_", "threshold_", "unlabelled_")
 _SHARED = ("n_features_in_", "feature_names_in_", "schema_", "evidence_", "encoder_", "offset_")
 
@@ -67,7 +69,6 @@ class Fidelity:
 
     @classmethod
     def of(cls, before: np.ndarray, after: np.ndarray, offset: float) -> Fidelity:
-        """Compare scores, high for normal rows, and the decisions by a threshold on them."""
         rank_correlation = 0.0
         if np.ptp(before) > 0 and np.ptp(after) > 0:
             rank_correlation = float(np.clip(spearmanr(before, after).statistic, -1, 1))
@@ -129,17 +130,10 @@ class CompressedRAD(FrameDetector):
     """
 
     max_iter: Annotated[int, fields.SIZE]
-    random_state: Annotated[Any, fields.SEED]
     n_rows_: Annotated[int, fields.COUNT]
-    encoder_: Annotated[Any, fields.Record(("OneHotImputer", "SingularVectors"))]
-    trees_: Annotated[Any, TREES]
+    encoder_: Annotated[Any, ENCODER]
+    trees_: Annotated[Any, fields.Record(("Trees",), {"n_features": "encoded"})]
     fidelity_: Annotated[Any, fields.Record(("Fidelity",))]
-
-    @classmethod
-    def _check_state(cls, state: fields.State) -> None:
-        super()._check_state(state)
-        of_these = state["trees_"].n_features == check_encoder(state)
-        fields.require(of_these, "trees_: of other columns")
 
     def __init__(self, *, max_iter: int = 600, random_state: RandomState = 0):
         self.max_iter = max_iter
@@ -149,27 +143,28 @@ class CompressedRAD(FrameDetector):
         """Fit an `AutoRAD` to rows X with labels y, +1, -1 or 0, and learn its scores."""
         teacher = AutoRAD(random_state=self._seed).fit(X, y, sample_weight=sample_weight)
         self._forget_decisions()
-        self.__dict__ |= self.learn(teacher).deciding_as(teacher).__dict__
+        self.__dict__ |= self._learn(teacher)._deciding_as(teacher).__dict__
         return self
 
-    def learn(self, teacher: AutoRAD) -> CompressedRAD:
+    def _learn(self, teacher: AutoRAD) -> CompressedRAD:
         """Learn the scores of a fitted `AutoRAD`."""
         check_is_fitted(teacher)
         for name in _SHARED:
             if hasattr(teacher, name):
                 setattr(self, name, getattr(teacher, name))
         rng = np.random.default_rng(self._seed)
-        stored = rng.permutation(_stored_rows(teacher))
-        if len(stored) < _MIN_ROWS:
+        rows = rng.permutation(_stored_rows(teacher))
+        if len(rows) < _MIN_ROWS:
             raise InputError(
-                f"The model stores {len(stored):,} training rows, too few to learn its scores "
+                f"The model stores {len(rows):,} training rows, too few to learn its scores "
                 f"from: {_MIN_ROWS} are needed. With so few rows, scores are quick."
             )
-        held_out, learned = np.split(stored, [len(stored) // _HELD_OUT])
-        before, scores = (_teacher_scores(teacher, rows) for rows in (held_out, learned))
-        made = _made_rows(teacher, learned, scores, rng)
-        Z = np.vstack([learned, made])
-        scores = np.concatenate([scores, _teacher_scores(teacher, made)])
+        # Held out first: a synthetic row near a held-out one would give its score away.
+        held_out, training = np.split(rows, [len(rows) // _HELD_OUT])
+        before, scores = (_teacher_scores(teacher, rows) for rows in (held_out, training))
+        synthetic = _synthetic_rows(teacher, training, scores, rng)
+        Z = np.vstack([training, synthetic])
+        scores = np.concatenate([scores, _teacher_scores(teacher, synthetic)])
         self.n_rows_ = len(Z)
         boosting = HistGradientBoostingRegressor(
             max_iter=self.max_iter,
@@ -185,7 +180,7 @@ class CompressedRAD(FrameDetector):
         self.fidelity_ = Fidelity.of(before, after, self.offset_)
         return self
 
-    def deciding_as(self, teacher: AutoRAD) -> CompressedRAD:
+    def _deciding_as(self, teacher: AutoRAD) -> CompressedRAD:
         """Return a copy with the present thresholds and probabilities of the teacher."""
         student = copy(self)
         for name in _DECISIONS:
@@ -196,11 +191,12 @@ class CompressedRAD(FrameDetector):
     def _stretch(self, before: np.ndarray, after: np.ndarray) -> None:
         """Give scores of trees the mean and the spread of the teacher's on held-out rows."""
         slope = before.std() / after.std() if after.std() > 0 else 1.0
+        # The score is the sum over all trees: each carries its share of the shift.
         shift = (before.mean() - slope * after.mean()) / self.trees_.n_trees
         self.trees_ = replace(self.trees_, value=slope * self.trees_.value + shift)
 
     def _scores(self, X: Any) -> np.ndarray:
-        return self.trees_.predict(self.encoder_.transform(self._seen(X)))
+        return self.trees_.predict(self.encoder_.transform(self._append_evidence(X)))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""
@@ -208,17 +204,14 @@ class CompressedRAD(FrameDetector):
         return self.trees_.onnx(graph, numbers)
 
     def _describe(self) -> dict[str, Any]:
-        """Return the threshold, what was learned, and what was lost."""
-        learned = {"rows": self.n_rows_, "trees": self.trees_.n_trees}
-        return super()._describe() | learned | {"fidelity": asdict(self.fidelity_)}
+        sizes = {"rows": self.n_rows_, "trees": self.trees_.n_trees}
+        return super()._describe() | sizes | {"fidelity": asdict(self.fidelity_)}
 
     def _describe_in_words(self) -> list[str]:
-        """Return what was compressed, and what was lost."""
         trees = f"{self.trees_.n_trees:,} trees that learned the scores of AutoRAD"
         return [f"{trees} for {self.n_rows_:,} rows", self.fidelity_.in_words()]
 
     def _evidence_in_words(self) -> str:
-        """Describe that held-out scores come from the original model."""
         return "scored by AutoRAD, before it was compressed"
 
 
@@ -232,7 +225,7 @@ def _stored_rows(teacher: AutoRAD) -> np.ndarray:
     rows[:, view.kept_] += view.scaler_.scale[view.kept_] * view.maps_["outliers"].rows
     if isinstance(teacher.encoder_, OneHotImputer) and teacher.evidence_.places:
         # Evidence on levels was cross-fitted for training rows. New rows get that of all labels.
-        table = _decoded(teacher.encoder_, rows)[:, : -len(teacher.evidence_.places)]
+        table = _decode(teacher.encoder_, rows)[:, : -len(teacher.evidence_.places)]
         rows = teacher.encoder_.transform(teacher.evidence_.transform(table))
     return rows
 
@@ -241,19 +234,21 @@ def _teacher_scores(teacher: AutoRAD, encoded: np.ndarray) -> np.ndarray:
     """Scores of encoded rows, which come close to those of the rows themselves."""
     encoder = teacher.encoder_
     if isinstance(encoder, OneHotImputer):
-        rows = Views(teacher.views_, encoder, _decoded(encoder, encoded))
+        rows = Views(teacher.views_, encoder, _decode(encoder, encoded))
     else:
         rows = Views(teacher.views_, encoder, encoded)
+        # These rows are encoded already: the cached property gets its value.
         rows._numbers = encoded
     with one_blas_thread():
         return teacher._average(rows)
 
 
-def _decoded(encoder: OneHotImputer, encoded: np.ndarray) -> np.ndarray:
+def _decode(encoder: OneHotImputer, encoded: np.ndarray) -> np.ndarray:
     """Rows that the encoder turns into these: with blanks where marked, and codes of levels."""
     n_numbers, n_marks = len(encoder.numbers_), len(encoder.marks_)
     rows = np.full((len(encoded), encoder.n_features_in_), np.nan)
     rows[:, encoder.numbers_] = encoded[:, :n_numbers]
+    # Marks were standardised and back: they are 0 and 1 up to rounding.
     marked = encoded[:, n_numbers : n_numbers + n_marks] > 0.5
     rows[:, encoder.marks_] = np.where(marked, np.nan, rows[:, encoder.marks_])
     start = n_numbers + n_marks
@@ -265,11 +260,11 @@ def _decoded(encoder: OneHotImputer, encoded: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _made_rows(
+def _synthetic_rows(
     teacher: AutoRAD, rows: np.ndarray, scores: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Rows that mix encoded ones; what comes from one column of a table stays together."""
-    n_made = min(_MOST_MADE, max(_MADE_CELLS // rows.shape[1], len(rows)))
+    n_synthetic = min(_MOST_SYNTHETIC, max(_SYNTHETIC_CELLS // rows.shape[1], len(rows)))
     origin = np.arange(rows.shape[1])
     if isinstance(teacher.encoder_, OneHotImputer):
         appended = [*teacher.schema_.part_columns, *teacher.evidence_.places]
@@ -277,23 +272,24 @@ def _made_rows(
         origin = origins[teacher.encoder_.columns_]
     n_origins = origin.max() + 1
     anomalous = np.argsort(scores)[: max(1, int(_MOST_ANOMALOUS * len(rows)))]
-    first = rng.integers(len(rows), size=n_made)
+    first = rng.integers(len(rows), size=n_synthetic)
     first[::2] = rng.choice(anomalous, size=len(first[::2]))
 
     # A neighbour's cells, numbers with noise; numbers with few values keep to these.
-    near = n_made // 2
+    near = n_synthetic // 2
     Z = rows / (rows.std(axis=0) + 1e-12)
     search = NearestNeighbors(n_neighbors=_NEIGHBOURS + 1).fit(Z)
     neighbours = search.kneighbors(Z, return_distance=False)
     a = first[:near]
     b = neighbours[a, rng.integers(1, _NEIGHBOURS + 1, size=near)]
+    # Noise would give a code or a flag values that no row has.
     continuous = np.array([len(np.unique(column)) > _MANY_VALUES for column in rows.T])
     continuous &= np.bincount(origin, minlength=n_origins)[origin] == 1
     noise = _NOISE * rng.standard_normal((near, rows.shape[1])) * continuous
-    taken = rng.random((near, n_origins)) < _NEIGHBOUR_CELLS
-    by_neighbours = np.where(taken[:, origin], rows[b] + noise * (rows[b] - rows[a]), rows[a])
+    swapped = rng.random((near, n_origins)) < _NEIGHBOUR_CELLS
+    by_neighbours = np.where(swapped[:, origin], rows[b] + noise * (rows[b] - rows[a]), rows[a])
 
     # Up to half of the cells of any other row
-    a, b = first[near:], rng.integers(len(rows), size=n_made - near)
-    taken = rng.random((len(a), n_origins)) < rng.random((len(a), 1)) / 2
-    return np.vstack([by_neighbours, np.where(taken[:, origin], rows[b], rows[a])])
+    a, b = first[near:], rng.integers(len(rows), size=n_synthetic - near)
+    swapped = rng.random((len(a), n_origins)) < rng.random((len(a), 1)) / 2
+    return np.vstack([by_neighbours, np.where(swapped[:, origin], rows[b], rows[a])])

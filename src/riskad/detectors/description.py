@@ -1,18 +1,8 @@
 """What a detector reports about itself. Other code asks the detector and never checks its class.
 
 Users see a scikit-learn estimator. What the rest of the package asks is `DetectorTags`, as
-scikit-learn has tags, and the underscored methods of `SelfDescribing`:
-
-| a detector reports | used by |
-|---|---|
-| `_used_kinds`, `_check_counts`: which kinds of row it learns from, and needs | fits of tables |
-| `_describe`, `_describe_in_words`: what it found, as numbers and as sentences | summary, report |
-| `_evidence_in_words`: what scored the held-out labelled rows | summary, report |
-| `_clone_for_fold`: an unfitted copy that is faster to fit | `AutoRAD` |
-| `_contributions`: what each column adds to a score, if it can compute this | reasons |
-| `_onnx_scores`, `_trial_rows`: its scoring as nodes of a graph, rows to test it on | export |
-| `_kept_rows`, `_forget_rows`: training rows that it stores | `inspect`, `fit --forget-rows` |
-| annotations with a bound: what a model file may contain of it | model files |
+scikit-learn has tags, and the underscored methods of `SelfDescribing`. What a model file may
+contain of a detector are its annotations with a bound (`riskad.files.fields`).
 """
 
 from __future__ import annotations
@@ -21,22 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.risks import Risk, get_risk
 from riskad.decisions.thresholds import RiskZero, Threshold
-
-__all__ = [
-    "GRAPH_TOLERANCE",
-    "DetectorTags",
-    "MinimisesRisk",
-    "SelfDescribing",
-    "check_kinds_present",
-    "detector_tags",
-    "say_settings",
-]
 
 GRAPH_TOLERANCE = 1e-5
 """Allowed difference between scores of a graph and of the model."""
@@ -59,13 +39,15 @@ class DetectorTags:
     reports_progress
         `fit` calls the parameter `callback` with a sentence at each step.
     supports_novelty
-        It has `novelty` and `_anomaly_score_and_novelty`.
+        It has `novelty`.
     supports_guarded_risks
         A guarded risk, which cannot be negative, can be chosen.
     has_bounds
         Theorems 2 and 3 hold for it: it has `weight_norm_` and `_largest_norm`.
     slow_to_score
         A score takes about 0.1 ms or more.
+    needs_rows
+        Scoring needs training rows, which a model file then contains.
     threshold
         The rule that decides for a table unless another is given.
 
@@ -84,6 +66,7 @@ class DetectorTags:
     supports_guarded_risks: bool = True
     has_bounds: bool = False
     slow_to_score: bool = False
+    needs_rows: bool = False
     threshold: Threshold = field(default_factory=RiskZero)
 
 
@@ -111,13 +94,7 @@ class SelfDescribing:
         return _ALL_KINDS
 
     def _check_counts(self, counts: LabelCounts) -> None:
-        """Refuse, before any work, labels from which nothing can be learned.
-
-        Parameters
-        ----------
-        counts
-            Number of rows of each kind.
-        """
+        """Refuse, before any work, labels from which nothing can be learned."""
         if sum(n > 0 for n in (counts.normal, counts.anomaly, counts.unlabelled)) < 2:
             raise InputError(
                 f"All rows are of one kind ({counts}), and there is nothing to tell apart. Label "
@@ -126,6 +103,7 @@ class SelfDescribing:
 
     def _describe(self) -> dict[str, Any]:
         """Return the results of a fit, by name, in a form that JSON can hold."""
+        # Users see anomaly scores, whose threshold is that of `score_samples` turned round.
         return {"threshold": -float(self.offset_) + 0.0}  # not a negative zero
 
     def _describe_in_words(self) -> list[str]:
@@ -136,23 +114,13 @@ class SelfDescribing:
         """Describe what scored the held-out labelled rows."""
         return "scored by a model fitted without its label"
 
-    def _needs_rows(self) -> bool:
-        """Return whether scoring needs training rows, which a model file then contains."""
-        return False
-
     def _kept_rows(self) -> int:
         """Return how many training rows the fitted detector stores, and its model file with it."""
         return 0
 
     def _forget_rows(self) -> Self:
-        """Drop training rows, if scoring does not need them.
-
-        Returns
-        -------
-        Self
-            The detector, with the same scores.
-        """
-        if self._needs_rows():
+        """Drop training rows, if scoring does not need them; scores stay the same."""
+        if detector_tags(self).needs_rows:
             raise InputError(
                 f"{type(self).__name__} scores rows by comparing them with training rows, and "
                 "cannot do without these. model='boosted', model='forest' and model='shallow' "
@@ -167,12 +135,8 @@ class SelfDescribing:
     def _contributions(self, X: Any) -> tuple[Any, float] | None:
         """Return what each column adds to the scores of validated rows, and the constant term.
 
-        Returns
-        -------
-        tuple or None
-            Contributions phi of the shape of X (array or sparse) and a number b with b + sum_j
-            phi_ij = `_scores(X)`_i; None if the detector has no better way than
-            `riskad.explain_rows`, which computes them for any score.
+        Contributions phi have the shape of X (array or sparse), and b + sum_j phi_ij is
+        `_scores(X)`_i. None: `riskad.explain_rows`, which computes them for any score, is as good.
         """
         return None
 
@@ -199,15 +163,8 @@ class SelfDescribing:
         )
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows of numbers around the training rows, to test a graph on.
-
-        Parameters
-        ----------
-        rng
-            Random generator.
-        n_rows
-            Number of rows.
-        """
+        """Return random rows around the training rows, to test a graph on."""
+        # Networks over images remember their shape; everything else takes a table.
         shape = getattr(self, "shape_", None) or (self.n_features_in_,)
         across = (-1, *[1] * (len(shape) - 1))  # a channel of an image has one mean
         mean, scale = getattr(self, "_mean", np.zeros(1)), getattr(self, "_scale", np.ones(1))
@@ -215,7 +172,7 @@ class SelfDescribing:
         return X.astype(np.float32) if len(shape) > 1 else X
 
 
-class MinimisesRisk(SelfDescribing):
+class RiskMinimizer(SelfDescribing):
     """Reports of detectors that minimise a risk of `riskad.core.risks`."""
 
     risk: str
@@ -226,11 +183,10 @@ class MinimisesRisk(SelfDescribing):
     """A setting that must change together with the risk."""
 
     def _used_kinds(self) -> frozenset[int]:
-        """Return the kinds of row that the risk has terms for."""
         return frozenset(self._bound_risk().kinds())
 
     def _check_counts(self, counts: LabelCounts) -> None:
-        """Refuse labels that lack a kind of row that the risk needs."""
+        # By count alone, before any weight is known: no work has been done yet.
         totals = np.zeros(3)
         totals[[NORMAL, ANOMALY, UNLABELLED]] = counts.normal, counts.anomaly, counts.unlabelled
         check_kinds_present(self._bound_risk(), counts, totals, self._remedy_setting)
@@ -240,22 +196,20 @@ class MinimisesRisk(SelfDescribing):
         return get_risk(self.risk)
 
     def _describe(self) -> dict[str, Any]:
-        """Return the threshold and what each term of the risk contributes."""
         parts = getattr(self, "risk_parts_", {})
         return super()._describe() | (
             {"risk_parts": {name: float(part) for name, part in parts.items()}} if parts else {}
         )
 
     def _describe_in_words(self) -> list[str]:
-        """Return what was minimised, and for how long."""
-        return [say_settings(self._shape_in_words or type(self).__name__, self)]
+        return [settings_in_words(self._shape_in_words or type(self).__name__, self)]
 
 
-def say_settings(shape: str, detector: Any) -> str:
+def settings_in_words(shape: str, detector: BaseEstimator) -> str:
     """Describe what was minimised, with the settings that the detector has.
 
     >>> from riskad import ForestRAD
-    >>> say_settings("forest", ForestRAD(prior=0.9))
+    >>> settings_in_words("forest", ForestRAD(prior=0.9))
     'forest, rad risk, a = 0.1, prior = 0.9 (share of normal rows)'
     """
     words = {
@@ -265,8 +219,10 @@ def say_settings(shape: str, detector: Any) -> str:
         "prior": "prior = {:g} (share of normal rows)",
     }
     settings = detector.get_params(deep=False)
-    said = (words[name].format(settings[name]) for name in words if name in settings)
-    return ", ".join([shape, *said])
+    # In the order of `words`, whichever of them a detector has: sentences of all detectors read
+    # alike.
+    shown = [words[name].format(settings[name]) for name in words if name in settings]
+    return ", ".join([shape, *shown])
 
 
 _REMEDIES = {
@@ -297,7 +253,9 @@ def check_kinds_present(
 
     `besides` names a setting that must change together with the suggested risk.
     """
+    # Anomalies first: they are most often the kind that is missing.
     for kind in (ANOMALY, NORMAL, UNLABELLED):
+        # Rows of weight 0 alone are as bad as none: the risk would divide by their total.
         if kind in risk.kinds() and not totals[kind] > 0:
             raise InputError(
                 f"the {risk.name} risk needs {_NAMES[kind]}, and there is none ({counts}). "

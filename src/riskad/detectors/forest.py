@@ -24,27 +24,25 @@ from scipy import sparse
 from sklearn.base import clone
 
 from riskad.core.checks import InputError, check_in_interval
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.core.risks import RISKS, Risk, get_risk
-from riskad.detectors.base import RandomState
-from riskad.detectors.description import DetectorTags, MinimisesRisk, check_kinds_present
-from riskad.detectors.frame_detector import FrameDetector, check_trees
-from riskad.detectors.tree_ensemble import TREES, Trees
-from riskad.detectors.tree_growth import from_sklearn, grow
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.core.risks import Risk, get_risk
+from riskad.detectors.base import RandomState, check_whole
+from riskad.detectors.description import DetectorTags
+from riskad.detectors.frame_detector import TreeDetector
+from riskad.detectors.tree_ensemble import Trees
+from riskad.detectors.tree_growth import from_forest, grow
 from riskad.files import fields
 from riskad.rows.arrays import to_dense
 from riskad.rows.sources import RowBlocks
 
-__all__ = ["ForestRAD", "class_weights"]
-
 _LOSS = "sigmoid"  # any symmetric loss gives the same weights
 _CLASSES = np.array([ANOMALY, NORMAL])
 _FEW_TREES = 50  # in a fold
-_FEW_CELLS = 4_000_000
+_FEW_CELLS = 4_000_000  # 16 MB in single precision; a sparse matrix is made dense up to here
 _FEW_ROWS = 2_000  # up to here all trees are grown at once, which is 1.5 to 8 times as fast
 
 
-class ForestRAD(MinimisesRisk, FrameDetector):
+class ForestRAD(TreeDetector):
     r"""Semi-supervised anomaly detection by a forest that is grown on the weights of a risk.
 
     Extremely randomised trees classify rows as normal or anomaly. A labelled normal row weighs
@@ -104,20 +102,8 @@ class ForestRAD(MinimisesRisk, FrameDetector):
 
     _shape_in_words: ClassVar[str] = "random forest"
 
-    a: Annotated[float, fields.Number(-1, 1)]
-    prior: Annotated[float, fields.SHARE]
-    risk: Annotated[str, fields.Text(choices=RISKS)]
     n_estimators: Annotated[int, fields.SIZE]
     min_samples_leaf: Annotated[float, fields.Number(0)]
-    random_state: Annotated[Any, fields.SEED]
-    trees_: Annotated[Any, TREES]
-    feature_importances_: Annotated[np.ndarray, fields.Array("f", ("n_features_in_",), low=0)]
-    risk_parts_: Annotated[Any, fields.DictOf(fields.TEXT, fields.NUMBER)]
-
-    @classmethod
-    def _check_state(cls, state: fields.State) -> None:
-        super()._check_state(state)
-        check_trees(state)
 
     def __init__(
         self,
@@ -138,55 +124,27 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ForestRAD:
-        """Fit to rows X with labels y.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n_rows, n_features)
-            Training rows: numbers, in a dense table also NaN, in a frame also text and categories.
-        y : array of shape (n_rows,)
-            +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
-        sample_weight : array of shape (n_rows,), optional
-            In the risk and for `min_samples_leaf` a row counts by the ratio of its weight to the
-            mean weight, so equal weights change nothing. A row with weight 0 is ignored. For random
-            splits a row is one row whatever its weight.
-        """
-        X, codes, weight = self._check_training(X, y, sample_weight)
+    def _check_settings(self) -> Risk:
         for name in ("n_estimators", "n_jobs"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise InputError(f"{name} must be a whole number >= 1, got {value!r}.")
+            check_whole(name, getattr(self, name))
         check_in_interval("min_samples_leaf", self.min_samples_leaf, 0, np.inf, closed=True)
-        risk = get_risk(self.risk, _LOSS, a=self.a, prior=self.prior)
-        rows = RowBlocks(self._learn_evidence(X, codes, weight), codes, weight)
-        totals = rows.totals()
-        check_kinds_present(risk, count_labels(codes), totals)
-        signed = class_weights(risk, totals)[codes] * (1.0 if weight is None else weight)
-        counting = np.flatnonzero(signed)
-        rows, signed = rows.take(counting), signed[counting]
-        self.trees_, importances = self._grow(rows, np.sign(signed), np.abs(signed))
-        self.feature_importances_ = self._by_column(importances)
-        self.offset_ = 0.0  # trees separate their training rows too well to find another
-        # Scores far from zero turn any symmetric loss into the zero-one loss.
-        decisions = np.where(self.trees_.mean(rows.X) >= self.offset_, 1e3, -1e3)
-        parts = risk.parts(decisions, rows.y, rows.sample_weight)
-        self.risk_parts_ = {name: float(part) for name, part in parts.items()}
-        self.risk_parts_["total"] = float(sum(parts.values()))
-        return self
+        return get_risk(self.risk, _LOSS, a=self.a, prior=self.prior)
 
-    def _grow(
-        self, rows: RowBlocks, kind: np.ndarray, weight: np.ndarray
-    ) -> tuple[Trees, np.ndarray]:
-        """The trees, and the share of each column in the gain of all splits."""
+    def _grow(self, rows: RowBlocks, risk: Risk) -> tuple[Trees, np.ndarray]:
+        signed = class_weights(risk, rows.totals())[rows.y]
+        signed = signed if rows.sample_weight is None else signed * rows.sample_weight
+        kind, weight = np.sign(signed), np.abs(signed)
         labelled = rows.y != UNLABELLED
         counts = labelled if rows.sample_weight is None else labelled * rows.sample_weight
+        # The weight of an average labelled row, as a share of all: `min_samples_leaf` counts in it.
         share = weight[labelled].sum() / counts.sum() / weight.sum()
+        # scikit-learn allows half of the weight at most: beyond, no node could split.
         least = min(float(self.min_samples_leaf) * share, 0.5) * weight.sum()
         few = rows.n_rows <= _FEW_ROWS and rows.n_rows * rows.n_features <= _FEW_CELLS
         X = to_dense(rows.X) if few else rows.X  # the same rows are the same model
         if few and not np.isnan(X).any():
-            grown = grow(
+            # About the square root of the columns, as in extremely randomised trees.
+            growth = grow(
                 X,
                 kind,
                 weight,
@@ -195,18 +153,24 @@ class ForestRAD(MinimisesRisk, FrameDetector):
                 min_weight_leaf=least,
                 seed=self._seed,
             )
-            gains = np.bincount(grown.trees.feature, grown.gain, minlength=X.shape[1])
-            return grown.trees, gains / max(gains.sum(), np.finfo(float).tiny)
+            gains = np.bincount(growth.trees.feature, growth.gain, minlength=X.shape[1])
+            return growth.trees, gains / max(gains.sum(), np.finfo(float).tiny)
         from sklearn.ensemble import ExtraTreesClassifier  # scoring does without
 
+        # Many rows, or gaps, which trees grown here do not take.
         forest = ExtraTreesClassifier(
             self.n_estimators,
             min_weight_fraction_leaf=least / weight.sum(),
             random_state=self._seed,
             n_jobs=self.n_jobs,
         ).fit(rows.X, np.where(kind > 0, *_CLASSES[::-1]), weight)
+        # Of each node and its one output, the shares of both classes.
         shares = np.concatenate([member.tree_.value[:, 0] for member in forest.estimators_])
-        return from_sklearn(forest, shares @ _CLASSES), forest.feature_importances_
+        return from_forest(forest, shares @ _CLASSES), forest.feature_importances_
+
+    def _judged(self, X: Any) -> np.ndarray:
+        # Scores far from zero turn any symmetric loss into the zero-one loss.
+        return np.where(self.trees_.mean(X) >= 0, 1e3, -1e3)
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         X = super()._check_rows(X, reset)
@@ -223,7 +187,7 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         return X
 
     def _scores(self, X: Any) -> np.ndarray:
-        return self.trees_.mean(self._seen(X))
+        return self.trees_.mean(self._append_evidence(X))
 
     def __riskad_tags__(self) -> DetectorTags:
         return replace(super().__riskad_tags__(), supports_guarded_risks=False)
@@ -233,15 +197,12 @@ class ForestRAD(MinimisesRisk, FrameDetector):
         return self.trees_.onnx(graph, self._graph_rows(graph, rows), 1 / self.trees_.n_trees)
 
     def _clone_for_fold(self) -> Self:
-        """Return an unfitted copy with fewer trees."""
         return clone(self).set_params(n_estimators=min(_FEW_TREES, self.n_estimators))
 
     def _describe(self) -> dict[str, Any]:
-        """Return the number of trees, the threshold and the parts of the risk."""
         return super()._describe() | {"trees": self.trees_.n_trees}
 
     def _describe_in_words(self) -> list[str]:
-        """Return the settings of the forest, and its number of trees."""
         return [*super()._describe_in_words(), f"{self.trees_.n_trees:,} trees"]
 
 

@@ -12,8 +12,8 @@ from riskad.detectors.auto.views import rows_around
 from riskad.detectors.base import RandomState
 from riskad.detectors.description import DetectorTags
 from riskad.detectors.features import LearnedFeatures
-from riskad.detectors.frame_detector import FrameDetector, check_encoder
-from riskad.files.fields import COUNT, SEED, Record, State, require
+from riskad.detectors.frame_detector import ENCODER, FrameDetector
+from riskad.files.fields import COUNT, Record, State, require
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.engine import one_blas_thread
 
@@ -45,23 +45,21 @@ class OutlierMean(FrameDetector):
     np.int64(200)
     """
 
-    random_state: Annotated[Any, SEED]
     n_rows_: Annotated[int, COUNT]
-    encoder_: Annotated[Any, Record(("OneHotImputer", "SingularVectors"))]
-    features_: Annotated[Any, Record(("LearnedFeatures",))]
+    encoder_: Annotated[Any, ENCODER]
+    features_: Annotated[Any, Record(("LearnedFeatures",), {"n_features_in_": "encoded"})]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        d, features = check_encoder(state), state["features_"]
-        require(features.n_features_in_ == d, "features_: of other columns")
-        require("outliers" in features.slices_, "features_: without outlier scores")
+        require("outliers" in state["features_"].slices_, "features_: without outlier scores")
 
     def __init__(self, *, random_state: RandomState = 0):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> OutlierMean:
         """Learn what rows are like; y, one label for each row, is checked but not learned from."""
+        # Labels are checked although they are not used: a wrong `y` is a mistake with any detector.
         matrix, _, _ = self._check_training(X, y)
         if matrix.shape[0] > _MOST_ROWS:
             rng = np.random.default_rng(self._seed)
@@ -71,18 +69,22 @@ class OutlierMean(FrameDetector):
             self.encoder_ = fit_encoder(matrix, self.schema_.levels, self._seed)
             self.features_ = LearnedFeatures(("columns", "outliers"), random_state=self._seed)
             F = self.features_.fit_transform(self.encoder_.transform(matrix))
+        # Low means are anomalous here, as all scores: the lowest twentieth is flagged.
         self.offset_ = float(np.quantile(self._mean(F), _FLAGGED))
         return self
 
     def _mean(self, F: np.ndarray) -> np.ndarray:
+        # Outlier scores are high for odd rows, and scores here for normal ones.
         return np.asarray(-F[:, self.features_.slices_["outliers"]].mean(axis=1))
 
     def _scores(self, X: Any) -> np.ndarray:
         with one_blas_thread():
-            return self._mean(self.features_.transform(self.encoder_.transform(self._seen(X))))
+            return self._mean(
+                self.features_.transform(self.encoder_.transform(self._append_evidence(X)))
+            )
 
     def __riskad_tags__(self) -> DetectorTags:
-        return replace(super().__riskad_tags__(), slow_to_score=True)
+        return replace(super().__riskad_tags__(), slow_to_score=True, needs_rows=True)
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
         """Return the same scores in an ONNX graph."""
@@ -92,26 +94,18 @@ class OutlierMean(FrameDetector):
         return str(graph.node("Neg", mean))
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows around the training rows."""
         return rows_around(self.encoder_, self.features_, self.n_features_in_, rng, n_rows)
 
     def _check_counts(self, counts: LabelCounts) -> None:
         """Accept any labels, or none."""
 
-    def _needs_rows(self) -> bool:
-        """Return True: rows are compared with training rows."""
-        return True
-
     def _kept_rows(self) -> int:
-        """Return the number of standardised training rows to which distances are measured."""
         return self.features_.kept_rows()
 
     def _describe(self) -> dict[str, Any]:
-        """Return the threshold and how many rows took part."""
         return super()._describe() | {"rows": self.n_rows_}
 
     def _describe_in_words(self) -> list[str]:
-        """Report that no label was learned from."""
         return [
             "mean of two outlier scores; unsupervised: no label was learned from, and the share of "
             "rows that is flagged, 5 %, is a convention",

@@ -21,18 +21,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 
-from riskad.core.checks import InputError, MissingLibrary, check_in_interval, enumerate_names
+from riskad.core.checks import InputError, check_in_interval, required
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
-from riskad.detectors.base import Detector, RandomState, refuse_non_finite
-from riskad.detectors.description import DetectorTags, say_settings
-from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside, standardised
+from riskad.detectors.base import Detector, RandomState, check_whole
+from riskad.detectors.description import DetectorTags, settings_in_words
+from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
-from riskad.detectors.table_network_graph import network_scores
+from riskad.detectors.table_network_graph import table_network_scores
 from riskad.files.fields import (
     COUNT,
-    SEED,
     SHARE,
     Array,
     Maybe,
@@ -41,15 +39,12 @@ from riskad.files.fields import (
     Text,
     require,
 )
-from riskad.rows.arrays import to_dense
+from riskad.rows.arrays import GraphNumbers, to_dense
 from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
-
-__all__ = ["READS_COLUMNS", "PretrainedRAD", "labelled_rows_read"]
 
 READS_COLUMNS = 100
 """Most columns that the network reads directly; for more it gets the principal components."""
 
-_DEFAULT = "tables-3"
 _COMPONENTS = 24
 _MOST_LABELLED = {NORMAL: 400, ANOMALY: 200}  # rows of the context
 _STATES = {UNLABELLED: 0, NORMAL: 1, ANOMALY: 2}
@@ -76,8 +71,6 @@ class PretrainedRAD(Detector):
         threshold.
     unlabelled : int, default=300
         Number of unlabelled rows that the network reads. Time grows with it.
-    weights : {"tables-3"}, default="tables-3"
-        Which weights of the network to use: this version has one set.
     device : str, optional
         Where torch computes the network, such as "cuda"; torch must be installed. None computes it
         on processors, without torch. Scores agree to about 1e-5. Not stored in model files.
@@ -98,7 +91,7 @@ class PretrainedRAD(Detector):
     offset_ : float
         Threshold on `score_samples`, log(pi_n / pi_p): where both classes are equally likely.
     weights_ : str
-        Which weights of the network the model uses.
+        Name of the weights of the network, which are not part of a model file.
     n_features_in_, feature_names_in_ :
         Columns seen in fit.
 
@@ -114,54 +107,38 @@ class PretrainedRAD(Detector):
 
     prior: Annotated[float, SHARE]
     unlabelled: Annotated[int, COUNT]
-    weights: Annotated[str, Text(choices=WEIGHTS)]
-    random_state: Annotated[Any, SEED]
-    kept_: Annotated[np.ndarray, Array("i", ("kept",), low=0)]
-    scale_: Annotated[Any, Record(("ColumnScale",))]
+    kept_: Annotated[np.ndarray, Array("i", ("kept",), low=0, below="n_features_in_")]
+    scale_: Annotated[Any, Record(("ColumnScale",), {"n_features_in_": "kept"})]
     components_: Annotated[PrincipalComponents | None, Maybe(Record(("PrincipalComponents",)))]
-    marked_: Annotated[np.ndarray, Array("i", ("marked",), low=0)]
-    context_: Annotated[np.ndarray, Array("f", ("read", "seen"), gaps=True)]
+    marked_: Annotated[np.ndarray, Array("i", ("marked",), low=0, below="kept")]
+    context_: Annotated[np.ndarray, Array("f", ("read", "seen"), gaps=True, nonempty=True)]
     states_: Annotated[np.ndarray, Array("i", ("read",), 0, 2)]
     weights_: Annotated[str, Text(choices=WEIGHTS)]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        super()._check_state(state)
-        kept, scale, components = (state[n] for n in ("kept_", "scale_", "components_"))
-        require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
-        require(scale.n_features_in_ == len(kept), "scale_: of other columns")
-        marked = state["marked_"]
-        require(bool((marked < len(kept)).all()), "marked_: no such column")
-        seen = len(kept) + len(marked)
+        columns, components = state["kept_"], state["components_"]
+        width = len(columns) + len(state["marked_"])
         if components is not None:
-            require(components.shape[0] == len(kept), "components_: of other columns")
-            seen = components.shape[1]
-        require(state["context_"].shape[1] == seen, "context_: of other columns")
-        require(len(state["context_"]) > 0, "context_: no rows")
+            require(components.shape[0] == len(columns), "components_: of other columns")
+            width = components.shape[1]
+        require(state["context_"].shape[1] == width, "context_: of other columns")
 
     def __riskad_tags__(self) -> DetectorTags:
-        return replace(super().__riskad_tags__(), slow_to_score=True)
+        return replace(super().__riskad_tags__(), slow_to_score=True, needs_rows=True)
 
     def _clone_for_fold(self) -> Self:
-        """Return an unfitted copy that reads half as many unlabelled rows."""
         return clone(self).set_params(unlabelled=self.unlabelled // 2)
 
-    def _needs_rows(self) -> bool:
-        """Return True: the network reads training rows whenever it scores rows."""
-        return True
-
     def _kept_rows(self) -> int:
-        """Return the number of rows that the network reads."""
         return len(self.context_)
 
     def _describe(self) -> dict[str, Any]:
-        """Return the threshold and the number of rows that the network reads."""
         return super()._describe() | {"rows_read": len(self.context_)}
 
     def _describe_in_words(self) -> list[str]:
-        """Return which network scores rows, and how many rows it reads."""
         return [
-            say_settings("network trained on real and synthetic tables", self),
+            settings_in_words("network trained on real and synthetic tables", self),
             f"reads {len(self.context_):,} of the training rows",
         ]
 
@@ -170,13 +147,11 @@ class PretrainedRAD(Detector):
         *,
         prior: float = 0.8,
         unlabelled: int = 300,
-        weights: str = _DEFAULT,
         device: str | None = None,
         random_state: RandomState = 0,
     ):
         self.prior = prior
         self.unlabelled = unlabelled
-        self.weights = weights
         self.device = device
         self.random_state = random_state
 
@@ -189,20 +164,10 @@ class PretrainedRAD(Detector):
             Training rows: numbers and blanks (NaN).
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
-
-        Returns
-        -------
-        PretrainedRAD
-            The fitted detector.
         """
-        if self.weights not in WEIGHTS:
-            raise InputError(
-                f"weights must be one of {enumerate_names(WEIGHTS)}, got {self.weights!r}."
-            )
         X, codes, _ = self._check_training(X, y)
         pi_p = check_in_interval("prior", self.prior, 0, 1)
-        if not isinstance(self.unlabelled, (int, np.integer)) or self.unlabelled < 0:
-            raise InputError(f"unlabelled must be a whole number >= 0, got {self.unlabelled!r}.")
+        check_whole("unlabelled", self.unlabelled, least=0)
         if not (codes != UNLABELLED).any() or len(np.unique(codes)) < 2:
             raise InputError(
                 "PretrainedRAD tells kinds of row apart, and needs labels and rows that differ in "
@@ -210,16 +175,17 @@ class PretrainedRAD(Detector):
             )
         Z = self._fit_columns(X, codes)
         places = self._places(codes)
+        # As the network was trained; doubles would be rounded at each call.
         self.context_ = Z[places].astype(np.float32)
         self.states_ = np.array([_STATES[code] for code in codes[places]])
-        self.weights_ = self.weights
+        self.weights_ = WEIGHTS[-1]
+        # The network weighs both classes equally: the prior odds move the threshold.
         self.offset_ = float(np.log((1 - pi_p) / pi_p))
         return self
 
     def _check_rows(self, X: Any, reset: bool) -> np.ndarray:
         X = to_dense(super()._check_rows(X, reset))
-        if np.isinf(X).any():
-            refuse_non_finite(X, getattr(self, "feature_names_in_", None), missing=True)
+        self._check_finite(X, missing=True)
         return X
 
     def __sklearn_tags__(self) -> Any:
@@ -228,8 +194,8 @@ class PretrainedRAD(Detector):
         return tags
 
     def _places(self, codes: np.ndarray) -> np.ndarray:
-        """Positions of the rows of the context."""
         rng = np.random.default_rng(self.random_state or 0)
+        # The order of kinds is part of what a seed draws.
         sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
         kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
         return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
@@ -240,9 +206,13 @@ class PretrainedRAD(Detector):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scale_ = ColumnScale.of(X[:, self.kept_])
         self.components_ = None
-        self.marked_ = _tell_tale(np.isnan(X[:, self.kept_]), codes)
+        self.marked_ = _informative_blanks(np.isnan(X[:, self.kept_]), codes)
         if len(self.kept_) > READS_COLUMNS:
+            from sklearn.decomposition import PCA
+
+            # Components mix all columns: a mark beside them would stand for none of them.
             self.marked_ = self.marked_[:0]
+            # PCA takes no blanks: the mean, which is 0 now, replaces them.
             Z = np.nan_to_num(_signed_log(self.scale_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
             seed = self.random_state or 0
@@ -255,13 +225,14 @@ class PretrainedRAD(Detector):
     def _columns(self, X: np.ndarray) -> np.ndarray:
         Z = _signed_log(self.scale_.transform(X[:, self.kept_]))
         if self.components_ is None:
+            # Marks are -1 and 1, so that their mean is near 0 as that of other columns.
             marks = _signed_log(np.isnan(Z[:, self.marked_]) * 2.0 - 1.0)
             return np.hstack([Z, marks]) if len(self.marked_) else Z
         return _signed_log(self.components_.transform(np.nan_to_num(Z)))
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         """Cores work on blocks of rows: threads inside products of this size gain little."""
-        read = _memories.of(self)
+        read = _ContextMemory.of(self)
         if self.device is not None:
             return -read.on(self.device).score(self._columns(X).astype(np.float32)).astype(float)
 
@@ -285,20 +256,19 @@ class PretrainedRAD(Detector):
         """Return the network, with what it reads of the context as constants."""
         Z = graph.cast(self._graph_columns(graph, rows), np.float32)
         network = TableNetwork.load(self.weights_)
-        said = network_scores(graph, Z, network, self.context_, self.states_)
-        return str(graph.node("Neg", said))
+        scores = table_network_scores(graph, Z, network, self.context_, self.states_)
+        return str(graph.node("Neg", scores))
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows around the training rows."""
         X = np.zeros((n_rows, self.n_features_in_))
-        drawn = rng.standard_normal((n_rows, len(self.kept_)))
-        X[:, self.kept_] = self.scale_.mean + self.scale_.scale * drawn
+        z = rng.standard_normal((n_rows, len(self.kept_)))
+        X[:, self.kept_] = self.scale_.mean + self.scale_.scale * z
         return X
 
     def _graph_columns(self, graph: Any, rows: str) -> str:
         """The columns as the network sees them, in double precision."""
-        X = graph.node("Gather", rows, self.kept_, axis=1)
-        Z = _graph_signed_log(graph, standardised(graph, X, self.scale_.mean, self.scale_.scale))
+        X = GraphNumbers(graph, rows)[:, self.kept_]
+        Z = str(_signed_log((X - self.scale_.mean) / self.scale_.scale).node)
         if self.components_ is None:
             if not len(self.marked_):
                 return Z
@@ -306,12 +276,13 @@ class PretrainedRAD(Detector):
             mark = np.array(_signed_log(np.ones(())))
             return beside(graph, [Z, graph.node("Where", blank, mark, -mark)])
         filled = graph.node("Where", graph.node("IsNaN", Z), np.array(0.0), Z)
-        return _graph_signed_log(graph, self.components_.onnx_rows(graph, filled))
+        components = GraphNumbers(graph, self.components_.onnx_rows(graph, filled))
+        return str(_signed_log(components).node)
 
 
 @dataclass(frozen=True)
-class _Read:
-    """A memory with the objects it was made from, which are never changed in place."""
+class _ContextMemory:
+    """What the network has read, with the objects it was made from: never changed in place."""
 
     network: TableNetwork
     context: np.ndarray
@@ -319,48 +290,36 @@ class _Read:
     memory: Memory
     devices: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, detector: PretrainedRAD) -> _ContextMemory:
+        """The memory of a detector, read if necessary; large ones are read at each call."""
+        network = TableNetwork.load(detector.weights_)
+        context, states = detector.context_, detector.states_
+        with _lock:
+            memo = _memories.get(detector)
+        if memo and memo.network is network and memo.context is context and memo.states is states:
+            return memo
+        read = cls(network, context, states, network.read(context, states))
+        if read.memory.bytes <= _MOST_BYTES:
+            with _lock:
+                _memories[detector] = read
+        return read
+
     def on(self, device: str) -> Any:
         """The network and its memory on a device of torch, where they stay."""
         if device not in self.devices:
-            try:
+            with required(f"device={device!r} needs torch: pip install 'riskad[deep]'."):
                 from riskad.detectors.table_network_torch import DeviceNetwork
-            except ModuleNotFoundError:
-                raise MissingLibrary(
-                    f"device={device!r} needs torch, which is not installed: "
-                    "pip install 'riskad[deep]'."
-                ) from None
+
             self.devices[device] = DeviceNetwork(self.network, self.memory, device)
         return self.devices[device]
 
 
-class _Memories:
-    """What the network has read, for detectors in use.
-
-    Reading a context takes as long as scoring as many rows. The memory is not part of a detector's
-    files, copies or pickles, and is freed with the detector. Two threads that start together may
-    both read.
-    """
-
-    def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[PretrainedRAD, _Read] = WeakKeyDictionary()
-        self._lock = Lock()
-
-    def of(self, detector: PretrainedRAD) -> _Read:
-        """The memory of a detector, read if necessary; large ones are read at each call."""
-        network = TableNetwork.load(detector.weights_)
-        context, states = detector.context_, detector.states_
-        with self._lock:
-            kept = self._kept.get(detector)
-        if kept and kept.network is network and kept.context is context and kept.states is states:
-            return kept
-        read = _Read(network, context, states, network.read(context, states))
-        if read.memory.bytes <= _MOST_BYTES:
-            with self._lock:
-                self._kept[detector] = read
-        return read
-
-
-_memories = _Memories()
+# Reading a context takes as long as scoring as many rows. The memory is not part of a detector's
+# files, copies or pickles, and is freed with the detector. Two threads that start together may
+# both read.
+_memories: WeakKeyDictionary[PretrainedRAD, _ContextMemory] = WeakKeyDictionary()
+_lock = Lock()
 
 
 def labelled_rows_read(codes: np.ndarray) -> int:
@@ -375,11 +334,12 @@ def labelled_rows_read(codes: np.ndarray) -> int:
 def _varies(X: np.ndarray) -> np.ndarray:
     """Columns that are not constant: cells differ in value, or some are blank."""
     blank = np.isnan(X)
+    # A column that is blank throughout has low = inf and high = -inf, and does not vary.
     low, high = np.where(blank, np.inf, X).min(axis=0), np.where(blank, -np.inf, X).max(axis=0)
     return np.asarray((low < high) | (blank.any(axis=0) & ~blank.all(axis=0)))
 
 
-def _tell_tale(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
+def _informative_blanks(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Columns whose blanks are more frequent in labelled anomalies or in labelled normal rows.
 
     The two shares must differ by more than two standard errors of their difference.
@@ -388,17 +348,12 @@ def _tell_tale(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:
     if not blank.any() or not all(map(len, kinds)):
         return np.array([], int)
     share = np.vstack(kinds).mean(axis=0)
+    # The standard error if both kinds have the same share.
     error = np.sqrt(share * (1 - share) * sum(1 / len(kind) for kind in kinds))
     apart = np.abs(kinds[0].mean(axis=0) - kinds[1].mean(axis=0))
     return np.flatnonzero(apart > 2 * error)
 
 
-def _signed_log(z: np.ndarray) -> np.ndarray:
+def _signed_log(z: Any) -> Any:
     """sign(z) log(1 + |z|), which brings far values closer on both sides."""
-    return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
-
-
-def _graph_signed_log(graph: Any, z: str) -> str:
-    """`_signed_log` in an ONNX graph."""
-    log = graph.node("Log", graph.node("Add", graph.node("Abs", z), np.array(1.0)))
-    return str(graph.node("Mul", graph.node("Sign", z), log))
+    return np.sign(z) * np.log1p(np.abs(z))

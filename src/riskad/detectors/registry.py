@@ -11,62 +11,40 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from riskad.core.checks import InputError, MissingLibrary, check_choice, lookup
 from riskad.core.losses import LOSSES
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import RISKS
-from riskad.detectors.auto.members import Recipe, add_member
 from riskad.files.codec import register
 
-__all__ = ["DETECTORS", "Entry", "Setting", "make_detector", "register_detector"]
+if TYPE_CHECKING:
+    from riskad.detectors.auto.members import Recipe
 
 
 @dataclass(frozen=True)
 class Setting:
     """A parameter of a detector that can be given as text.
 
-    Parameters
-    ----------
-    name
-        The parameter's name.
-    help
-        What it does, in one line.
-    choices
-        Allowed texts.
-    number
-        The type of number that is also allowed, or the only one: float or int.
-    default
-        The default, in words.
-
-    Examples
-    --------
     >>> lam = Setting("lam", "regularisation", choices=("cv", "tight"), number=float)
     >>> lam.read("cv"), lam.read("0.5")
     ('cv', 0.5)
     """
 
     name: str
-    help: str
-    choices: Collection[str] = ()
-    number: type[int] | type[float] | None = None
-    default: str = ""
+    help: str  # what it does, in one line
+    choices: Collection[str] = ()  # texts that are allowed
+    number: type[int] | type[float] | None = None  # that is allowed, too, or alone
+    default: str = ""  # in words
 
     @property
     def metavar(self) -> str:
-        """The placeholder for a value in help."""
         kinds = {None: (), float: ("NUMBER",), int: ("INTEGER",)}[self.number]
         return "|".join((*kinds, *self.choices))
 
     def read(self, text: str) -> Any:
-        """Return the value of a text.
-
-        Raises
-        ------
-        InputError
-            If the text is not a valid value.
-        """
+        """Return the value of a text, or refuse it."""
         if text in self.choices:
             return text
         if self.number is None:
@@ -82,43 +60,20 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entry:
-    """A detector that can be selected by name.
+    """A detector that can be selected by name."""
 
-    Parameters
-    ----------
-    name
-        Its name on the command line: `riskad fit --model NAME`.
-    detector
-        Its class, or the location of the class, as "module:Class".
-    summary
-        What it is, in one line.
-    settings
-        Parameters that users may set. All detectors also have `random_state`.
-    table_defaults
-        Defaults for tables, if they differ from those of the class.
-    library, extra
-        A required library, and the extra of riskad that installs it.
-    member
-        How `AutoRAD` makes it a member of its average; None if it is not a member.
-    """
-
-    name: str
-    detector: type | str
-    summary: str
-    settings: tuple[Setting, ...] = ()
-    table_defaults: Mapping[str, Any] = field(default_factory=dict)
-    library: str = ""
+    name: str  # on the command line: `riskad fit --model NAME`
+    detector: type | str  # its class, or "module:Class": some classes take seconds to import
+    summary: str  # what it is, in one line
+    settings: tuple[Setting, ...] = ()  # that users may set, beside `random_state`
+    table_defaults: Mapping[str, Any] = field(default_factory=dict)  # where the class has others
+    library: str = ""  # that it requires, and the extra of riskad that installs it
     extra: str = ""
-    member: Recipe | None = None
+    member: Recipe | None = None  # how `AutoRAD` makes it a member of its average, if it is one
 
     def load(self) -> Any:
-        """Return the class.
-
-        Raises
-        ------
-        MissingLibrary
-            If the required library is not installed.
-        """
+        """Return the class, or say how to install the library that it requires."""
+        # Asked before the import, which takes seconds and whose error names a module.
         if self.library and find_spec(self.library) is None:
             raise MissingLibrary(
                 f"The model {self.name} needs {self.library}, which is not installed: "
@@ -137,18 +92,7 @@ DETECTORS: dict[str, Entry] = {}
 def register_detector(entry: Entry) -> None:
     """Make a detector available by name, in model files, and as a member of `AutoRAD`.
 
-    Parameters
-    ----------
-    entry
-        Its entry. Its class states what is stored as annotations (`riskad.files.fields`).
-
-    Examples
-    --------
-    A detector of your own, one file and one line:
-
-    >>> from riskad.detectors.registry import DETECTORS, Entry
-    >>> DETECTORS["forest"].load().__name__
-    'ForestRAD'
+    Its class states what is stored as annotations (`riskad.files.fields`).
     """
     if entry.name in DETECTORS:
         raise InputError(f"There is a detector {entry.name!r} already; choose another name.")
@@ -156,41 +100,32 @@ def register_detector(entry: Entry) -> None:
     if isinstance(entry.detector, type):
         register(entry.detector)
     if entry.member is not None:
+        # Its other members need not be imported to know which detectors there are.
+        from riskad.detectors.auto.members import add_member
+
         add_member(entry.name, entry.member, entry.load().__name__)
 
 
 def make_detector(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return an unfitted detector for a table.
-
-    Parameters
-    ----------
-    name
-        A name of `DETECTORS`.
-    settings
-        Its parameters; those of other detectors are refused.
-
-    Returns
-    -------
-    Detector
-        The detector.
-    """
+    """Return an unfitted detector for a table; settings of other detectors are refused."""
     entry = lookup("model", name, DETECTORS)
-    known = {setting.name for setting in entry.settings}
-    for given in settings:
+    allowed = {setting.name for setting in entry.settings}
+    for setting_name in settings:
         others = [
             other.name
             for other in DETECTORS.values()
-            if any(setting.name == given for setting in other.settings)
+            if any(setting.name == setting_name for setting in other.settings)
         ]
-        if others and given not in known:
+        if others and setting_name not in allowed:
             rate = " If you know the anomaly rate, give it: anomaly_rate=0.05."
             names = " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
             raise InputError(
-                f"The model {name} has no setting {given!r}; {names} "
+                f"The model {name} has no setting {setting_name!r}; {names} "
                 f"{'have' if len(others) > 1 else 'has'} one: model={others[0]!r}."
-                f"{rate if given == 'prior' else ''}"
+                f"{rate if setting_name == 'prior' else ''}"
             )
     kind = entry.load()
+    # Not all parameters are settings: Python may pass any, such as `random_state`.
     unknown = set(settings) - set(kind._get_param_names())
     if unknown:
         raise InputError(

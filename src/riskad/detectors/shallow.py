@@ -6,42 +6,43 @@ import warnings
 from typing import Annotated, Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import is_torch_array
 
-from riskad.core.checks import DataWarning, InputError, check_choice, enumerate_names
+from riskad.core.checks import DataWarning, check_choice, enumerate_names
 from riskad.core.labels import has_code_type, refuse_ambiguous
 from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.regularization import PENALTIES
 from riskad.core.risks import Risk
-from riskad.detectors.base import Detector, RandomState, check_weight, refuse_non_finite
+from riskad.detectors.base import RandomState, check_weight, refuse_non_finite
 from riskad.detectors.description import check_kinds_present
-from riskad.detectors.linear.feature_maps import Features, fit_features
-from riskad.detectors.linear.lambda_search import LAMBDA_RULES, find_lambda
-from riskad.detectors.linear.scores import (
-    HasLinearScores,
-    report_fit,
+from riskad.detectors.linear.detector import (
+    LinearDetector,
+    risk_parts,
     summarise_unlabelled,
+    threshold_of,
 )
-from riskad.detectors.linear.settings import (
-    SolverSettings,
-    bound_risk,
-    check_lambda,
-    check_numeric,
-)
+from riskad.detectors.linear.feature_maps import Features, fit_features
+from riskad.detectors.linear.lambda_search import LAMBDA_RULES, SolverSettings, find_lambda
 from riskad.files.fields import Either, Number, Text
+from riskad.rows.arrays import are_codes, check_tensor
 from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import ColumnStatistics, LinearModel, WideModel, column_statistics
-from riskad.rows.sources import RowBlocks, RowSource, as_rows, refuse_non_finite_rows, unpacked
-from riskad.solvers import SOLVERS, Problem
-
-__all__ = ["ShallowRAD"]
+from riskad.rows.sources import (
+    RowBlocks,
+    RowSource,
+    as_rows,
+    refuse_non_finite_rows,
+    tensor_rows,
+    unpacked,
+)
+from riskad.solvers import Problem, Solution, solve
 
 # Second moments of each kind cost d x d numbers; above this, quadratic losses take one more pass.
 _MAX_MOMENT_COLUMNS = 500
 
 
-class ShallowRAD(HasLinearScores, Detector):
+class ShallowRAD(LinearDetector):
     r"""Semi-supervised anomaly detection by risk minimisation, with linear scores.
 
     Finds g(x) = <w, phi(x)> + b that minimises an estimate of the classification risk from
@@ -69,30 +70,27 @@ class ShallowRAD(HasLinearScores, Detector):
         Regularisation. "theorem" is Theorem 1's value. "tight" is the smallest value that is
         also provably safe (`riskad.core.regularization`). "cv" is the value that ranks held-out
         labelled rows best, if it beats the tight one by more than two standard errors
-        (`riskad.metrics.search`). With fewer
-        than two labelled rows of a kind there is nothing to hold out, and "cv" means "tight".
+        (`riskad.metrics.search`). With fewer than two labelled rows of a kind there is nothing to
+        hold out, and "cv" means "tight".
     risk : str, default="rad"
         Risk estimator: a name of `riskad.core.risks.RISKS`.
     feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
         phi, fitted on the training rows only. None is the identity. "rbf" and "nystroem"
         approximate a Gaussian kernel of width sqrt(n_features / 2) with 300 features, "poly" adds
         squares and products. If `scale`, the map sees standardised columns.
-    fit_intercept : bool, default=True
-        Whether g has an intercept b.
-    intercept_scaling : float > 0, default=1.0
-        B: the intercept is b = B t, with t the weight of a constant feature B, so that its penalty
-        is lambda t^2 = lambda (b / B)^2 (l1: lambda |b| / B). Raise B if lambda is large: a
+    intercept_scaling : float >= 0, default=1.0
+        B; 0 means no intercept. The intercept is b = B t, with t the weight of a constant feature
+        B, so that its penalty is lambda t^2 = lambda (b / B)^2 (l1: lambda |b| / B). Raise B if
+        lambda is large: a
         penalised intercept stays near 0, and then the mean of the labelled normal rows, not the
         anomalies, decides the direction of w. A free intercept balances them. Theorem 1 holds for
         every B, since the constant is part of the anomalies' reach, c^2 = ||phi(x)||^2 + B^2. If
         the theorem sets lambda (lam="theorem", "tight", the grid of "cv"), a B beyond the size of
         phi(x) raises lambda for all weights. If lam is a number, B = 1000 leaves the intercept
-        practically free, and larger values only lose digits. Without an intercept B has no effect.
+        practically free, and larger values only lose digits.
     scale : bool, default=True
         Whether to standardise columns. This is done by algebra; X is not copied. Before a feature
         map, sparse columns are scaled but not centred.
-    solver : str, default="auto"
-        A name of `riskad.solvers.SOLVERS`.
     tol : float, default=1e-6
         Tolerance of the solver's stopping test. If rounding does not allow such a small value, the
         smallest possible one is enough, and `criterion_` reports it.
@@ -149,7 +147,6 @@ class ShallowRAD(HasLinearScores, Detector):
 
     penalty: Annotated[str, Text(choices=PENALTIES)]
     lam: Annotated[Any, Either(Text(choices=LAMBDA_RULES), Number(0))]
-    solver: Annotated[str, Text(choices=("auto", *SOLVERS))]
 
     def __init__(
         self,
@@ -161,10 +158,8 @@ class ShallowRAD(HasLinearScores, Detector):
         lam: str | float = "theorem",
         risk: str = "rad",
         feature_map: Any = None,
-        fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         scale: bool = True,
-        solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 100,
         random_state: RandomState = 0,
@@ -176,10 +171,8 @@ class ShallowRAD(HasLinearScores, Detector):
         self.lam = lam
         self.risk = risk
         self.feature_map = feature_map
-        self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.scale = scale
-        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -199,44 +192,59 @@ class ShallowRAD(HasLinearScores, Detector):
             weight 0 is ignored. Steps that look at single rows do not use the weights: the folds of
             lam="cv", feature maps that learn from rows ("nystroem", transformers), and
             `unlabelled_`.
-
-        Returns
-        -------
-        ShallowRAD
-            The fitted detector.
         """
         with one_blas_thread():
             rows = self._training_rows(X, y, sample_weight)
             risk = self._check_settings()
             if isinstance(rows, RowBlocks):  # elsewhere labels are known after the first pass
                 check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
-            names = getattr(self, "feature_names_in_", None)
             closed_form = risk.loss.quadratic and not risk.guarded and self.penalty == "l2"
-            statistics = checked_statistics(rows, names, closed_form and self.feature_map is None)
+            # Only a quadratic loss can be solved from sums of products, and only without a map in
+            # between.
+            products = closed_form and self.feature_map is None
+            statistics = checked_statistics(rows, self._names, products)
             check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
             model = linear_model(rows, features, self._constant, self.penalty)
-            self.a_, self.prior_ = float(self.a), float(self.prior)
-            self.lambda_ = find_lambda(self.lam, model, risk, self.penalty, self._solver_settings)
+            settings = SolverSettings(self.tol, self.max_iter, self._seed)
+            lam = find_lambda(self.lam, model, risk, self.penalty, settings)
+            # Moments are of the columns of X: of no use for features, or for rotated rows.
             moments = statistics.moments if model.rows is rows else None
             objective = Objective(risk, rows.totals())
-            problem = Problem(model, objective, self.lambda_, self.penalty, moments)
-            solution = self._solver_settings.solve(problem)
-            report_fit(problem, solution, self._seed).store(self)
-            features.store(self)
+            problem = Problem(model, objective, lam, self.penalty, moments)
+            self._keep(problem, solve(problem, **settings._asdict()))
+            self._set_features(features)
             self.unlabelled_ = summarise_unlabelled(rows, self._scores, self._seed)
         return self
 
+    def _keep(self, problem: Problem, solution: Solution) -> None:
+        """Take over a solution, in the units of X."""
+        coef, intercept = problem.model.weights(solution.theta)
+        if not coef.any():
+            warnings.warn(
+                f"all weights are zero under lam={problem.lam:.3g}, so every row has the same "
+                "score. Choose a smaller lam: 'tight', 'cv' or a number.",
+                DataWarning,
+                stacklevel=4,
+            )
+        penalty = problem.penalty_value(solution.theta)
+        self._store(
+            solution,
+            lam=problem.lam,
+            coef=coef,
+            intercept=intercept,
+            weight_norm=penalty**0.5 if problem.penalty == "l2" else penalty,
+            offset=threshold_of(problem, solution.theta, self._seed),
+            parts=risk_parts(problem, solution),
+        )
+
     def _check_settings(self) -> Risk:
-        """The bound risk; every parameter is checked before any work."""
-        risk = bound_risk(self.risk, self.loss, self.a, self.prior)
+        risk = super()._check_settings()
         check_choice("penalty", self.penalty, PENALTIES)
-        check_numeric(self.intercept_scaling, self.tol, self.max_iter)
-        check_lambda(self.lam, LAMBDA_RULES)
+        self._check_lambda(LAMBDA_RULES)
         return risk
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> RowSource:
-        """The rows of a fit, from any source."""
         X, y, sample_weight = unpacked(X, y, sample_weight)
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
@@ -244,6 +252,7 @@ class ShallowRAD(HasLinearScores, Detector):
             self._check_columns(rows.feature_names, rows.n_features, reset=True)
             return rows
         X = self._check_rows(X, reset=True)
+        # Labels on a device are checked there: moving them would wait for all work before.
         if is_torch_array(X) and are_codes(y, len(X)):
             self._forget_decisions()
             rows = tensor_rows(X, y, check_weight(X, sample_weight))
@@ -257,6 +266,7 @@ class ShallowRAD(HasLinearScores, Detector):
         """As for all detectors; a tensor stays one, on its device."""
         if not is_torch_array(X):
             return super()._check_rows(X, reset)
+        # Never a copy to the host: the rows of a device may not fit there.
         X = check_tensor(X)
         self._check_columns(None, X.shape[1], reset)
         return X
@@ -264,46 +274,8 @@ class ShallowRAD(HasLinearScores, Detector):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
-    # --- collaborators --------------------------------------------------------------------
-
-    @property
-    def _solver_settings(self) -> SolverSettings:
-        return SolverSettings(self.solver, self.tol, self.max_iter, self._seed)
-
 
 # --- the rows of a fit --------------------------------------------------------------------
-
-
-def check_tensor(X: Any) -> Any:
-    """A tensor of rows in single or double precision, the smallest that holds its numbers.
-
-    It stays on its device.
-    """
-    if X.ndim != 2 or not len(X):
-        raise InputError(f"X must have rows and columns, got a tensor of shape {tuple(X.shape)}.")
-    X = X.detach()
-    if X.dtype.is_complex:
-        raise InputError("Complex data not supported: X must hold real numbers.")
-    if X.dtype.is_floating_point:
-        return X if X.element_size() >= 4 else X.float()
-    return X.float() if X.element_size() < 4 else X.double()
-
-
-def are_codes(y: Any, n_rows: int) -> bool:
-    """Whether y is a tensor with one code for each row, checked on its device."""
-    return is_torch_array(y) and tuple(y.shape) == (n_rows,) and bool((y == y.sign()).all())
-
-
-def tensor_rows(X: Any, codes: Any, weight: np.ndarray | None) -> RowBlocks:
-    """RowSource, codes and weights together on the device of the rows."""
-    xp = array_namespace(X)
-    if is_torch_array(codes):
-        codes = codes.to(X.device, xp.int16)
-    else:
-        codes = xp.asarray(codes, dtype=xp.int16, device=X.device)
-    if weight is not None:
-        weight = xp.asarray(weight, dtype=X.dtype, device=X.device)
-    return RowBlocks(X, codes, weight)
 
 
 def checked_statistics(
@@ -311,24 +283,14 @@ def checked_statistics(
 ) -> ColumnStatistics:
     """Means and spreads; refuses non-finite values and warns of columns that do not vary.
 
-    Parameters
-    ----------
-    rows : RowSource
-        The rows of a fit.
-    names : array of str, optional
-        Names of the columns, for messages.
-    products : bool
-        Whether a solver would use sums of products of columns. They are computed if rows are dense
-        and there are few enough columns.
-
-    Returns
-    -------
-    ColumnStatistics
-        Statistics from `riskad.rows.linear`.
+    `products` says whether the solver would use sums of products of columns.
     """
+    # Products of sparse columns would be dense, and those of very many columns do not fit.
     few = not rows.sparse and rows.n_features <= _MAX_MOMENT_COLUMNS
     statistics = column_statistics(rows, second_moments=products and few)
     if not statistics.finite:
+        # Rows in memory can tell the first bad cell; others tell columns and counts, by another
+        # pass.
         if isinstance(rows, RowBlocks) and not is_torch_array(rows.X):
             refuse_non_finite(rows.X, names)
         refuse_non_finite_rows(rows, names)
@@ -352,8 +314,10 @@ def linear_model(rows: RowSource, features: Features, constant: float, penalty: 
     """
     if features.feature_map is not None:
         mapped = features.of_rows(rows)
+        # Features of a map are not standardised again: the map has chosen their scale.
         q = mapped.n_features
         return LinearModel(mapped, np.zeros(q), np.ones(q), constant)
+    # An l1 penalty depends on the axes: a rotation would change which weights are zero.
     wide = rows.n_rows < rows.n_features and not rows.sparse and penalty == "l2"
     if wide and isinstance(rows, RowBlocks) and isinstance(rows.X, np.ndarray):
         return WideModel(rows, features.mean, features.scale, constant)

@@ -13,28 +13,18 @@ from riskad.core.labels import ANOMALY, read_codes
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, Risk
-from riskad.detectors.base import Detector, RandomState
+from riskad.detectors.base import RandomState
 from riskad.detectors.description import DetectorTags, check_kinds_present
+from riskad.detectors.linear.detector import LinearDetector, summarise_unlabelled
 from riskad.detectors.linear.feature_maps import Features, fit_features
 from riskad.detectors.linear.lambda_search import SAFE_RULES, theorem_terms
-from riskad.detectors.linear.scores import (
-    HasLinearScores,
-    summarise_unlabelled,
-)
-from riskad.detectors.linear.settings import (
-    bound_risk,
-    check_lambda,
-    check_numeric,
-)
 from riskad.detectors.linear.stream import StreamProblem, StreamSummary
-from riskad.files.fields import Either, Number, Optional, Record, State, Text, require
+from riskad.files.fields import Either, Number, Optional, Record, Text
 from riskad.rows.arrays import on_host_array, to_dense
 from riskad.rows.engine import one_blas_thread
 from riskad.rows.linear import column_statistics
 from riskad.rows.sources import RowBlocks, as_rows, unpacked
 from riskad.solvers import warn_not_converged
-
-__all__ = ["StreamingRAD"]
 
 # Six square matrices of this size are kept, and Hessians are formed.
 _MAX_COLUMNS = 999
@@ -49,7 +39,7 @@ def _can_stream(loss: Loss) -> bool:
     return loss.smooth and loss.convex and loss.linear_odd is not None
 
 
-class StreamingRAD(HasLinearScores, Detector):
+class StreamingRAD(LinearDetector):
     r"""`ShallowRAD` for rows that arrive in batches: no row is needed twice.
 
     After each batch the model is fitted to all rows so far. It minimises
@@ -71,12 +61,8 @@ class StreamingRAD(HasLinearScores, Detector):
     ----------
     loss : str or Loss, default="modified_huber"
         Margin loss l: "squared", "modified_huber" or "logistic". It cannot change between batches.
-    a : float in (0, 1), default=0.1
-        Weight of the unlabelled rows; in (-1, 1) for risk="pnu". Risks without a mixing weight
-        ignore it.
-    prior : float in (0, 1), default=0.8
-        pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
-        rate.
+    a, prior, intercept_scaling, scale
+        As in `ShallowRAD`.
     lam : "theorem", "tight" or float, default="theorem"
         Regularisation, as in `ShallowRAD`. "theorem" is computed from all labelled anomalies, up to
         5,000; for more, a bound on their norm is used, which can only make lambda larger.
@@ -85,8 +71,6 @@ class StreamingRAD(HasLinearScores, Detector):
     feature_map : None, "rbf", "nystroem", "poly" or transformer, default=None
         As in `ShallowRAD`. The map, and the mean and scale of its input, are fitted to the first
         batch, which should be a representative sample.
-    fit_intercept, intercept_scaling, scale
-        As in `ShallowRAD`.
     tol : float, default=1e-6
         Tolerance of Newton's method on the relative gradient norm.
     max_iter : int, default=100
@@ -120,16 +104,9 @@ class StreamingRAD(HasLinearScores, Detector):
 
     _remedy_setting: ClassVar[str] = " with lam=0.1"
 
-    _summary: Annotated[StreamSummary, Optional(Record(("StreamSummary",)))]
+    _summary: Annotated[StreamSummary, Optional(Record(("StreamSummary",), {"shift": "weights"}))]
 
     lam: Annotated[Any, Either(Text(choices=SAFE_RULES), Number(0))]
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        super()._check_state(state)
-        summary = state.get("_summary")
-        right = summary is None or len(summary.shift) == len(state["coef_"])
-        require(right, "_summary: of other columns")
 
     def __init__(
         self,
@@ -140,7 +117,6 @@ class StreamingRAD(HasLinearScores, Detector):
         lam: str | float = "theorem",
         risk: str = "rad",
         feature_map: Any = None,
-        fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         scale: bool = True,
         tol: float = 1e-6,
@@ -153,7 +129,6 @@ class StreamingRAD(HasLinearScores, Detector):
         self.lam = lam
         self.risk = risk
         self.feature_map = feature_map
-        self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.scale = scale
         self.tol = tol
@@ -174,18 +149,13 @@ class StreamingRAD(HasLinearScores, Detector):
             ("nystroem" and transformers). Beyond 5,000 rows of a kind this holds only for what
             squared loss fits, including lambda. The weights then affect which rows are drawn into
             the sample, and so the threshold.
-
-        Returns
-        -------
-        StreamingRAD
-            The fitted detector.
         """
         with one_blas_thread():
             risk = self._check_settings()
             X, codes, weight = self._check_batch(X, y, sample_weight, first=True)
             rows = RowBlocks(X, codes, weight)
             check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
-            self._start(X, codes, weight, risk)
+            self._add(X, codes, weight, risk, first=True)
         return self
 
     def partial_fit(
@@ -202,15 +172,11 @@ class StreamingRAD(HasLinearScores, Detector):
             As in `fit`.
         forget : float in [0, 1), default=0
             Share of their weight that all earlier rows lose before these rows are added.
-
-        Returns
-        -------
-        StreamingRAD
-            The detector, fitted if all kinds of row have arrived.
         """
         with one_blas_thread():
             risk = self._check_settings()
             first = not hasattr(self, "_summary")
+            # A fitted model without sums: a compact one, whose rows were dropped.
             if first and hasattr(self, "coef_"):
                 raise InputError(
                     "the rows of this stream were forgotten, and nothing can be added to it. "
@@ -218,17 +184,18 @@ class StreamingRAD(HasLinearScores, Detector):
                 )
             # A batch may lack anomalies by chance: 0 and 1 are ambiguous only if no earlier batch
             # had any either, and the risk does not wait for them.
-            known = not first and self._summary.totals[ANOMALY] > 0
-            if y is not None and (known or ANOMALY in risk.kinds()):
+            has_anomalies = not first and self._summary.totals[ANOMALY] > 0
+            if y is not None and (has_anomalies or ANOMALY in risk.kinds()):
                 y = read_codes(y)
             X, codes, weight = self._check_batch(X, y, sample_weight, first)
-            if first:
-                self._start(X, codes, weight, risk, forget)
-                return self
-            self._check_loss(risk)
-            Z = _as_features(self._features, X)
-            earlier = self._summary.forgotten(forget)
-            self._refit(earlier.added(Z, codes, weight, self._seed), risk, self._features)
+            # Rows that left the sample are kept as parabolas of one loss.
+            if not first and self._summary.loss not in ("", risk.loss.name):
+                raise InputError(
+                    f"the rows so far were summed up for loss={self._summary.loss!r}, got "
+                    f"{risk.loss.name!r}. a, prior, risk and lam may change on the way, the loss "
+                    "may not."
+                )
+            self._add(X, codes, weight, risk, first, forget)
         return self
 
     def __riskad_tags__(self) -> DetectorTags:
@@ -236,7 +203,6 @@ class StreamingRAD(HasLinearScores, Detector):
         return replace(tags, accepts_any_source=False, supports_guarded_risks=False)
 
     def _kept_rows(self) -> int:
-        """Return the number of rows in the samples that later batches are added to."""
         return super()._kept_rows() + (len(self._summary.y) if hasattr(self, "_summary") else 0)
 
     def _forget_rows(self) -> StreamingRAD:
@@ -249,8 +215,7 @@ class StreamingRAD(HasLinearScores, Detector):
 
     def _check_settings(self) -> Risk:
         """The bound risk, if its rows may arrive in batches."""
-        risk = bound_risk(self.risk, self.loss, self.a, self.prior)
-        check_numeric(self.intercept_scaling, self.tol, self.max_iter)
+        risk = super()._check_settings()
         if not _can_stream(risk.loss):
             fitting = [loss.name for loss in LOSSES.values() if _can_stream(loss)]
             raise _needs_all_rows(f"loss={risk.loss.name!r}", fitting)
@@ -259,47 +224,46 @@ class StreamingRAD(HasLinearScores, Detector):
             raise _needs_all_rows(f"risk={risk.name!r}", unguarded)
         if isinstance(self.lam, str) and self.lam not in SAFE_RULES:
             raise _needs_all_rows(f"lam={self.lam!r}", ["a number", *SAFE_RULES])
-        check_lambda(self.lam, SAFE_RULES)
+        self._check_lambda(SAFE_RULES)
         return risk
-
-    def _check_loss(self, risk: Risk) -> None:
-        """Refuse another loss: rows that left the sample are kept as parabolas of one loss."""
-        if self._summary.loss not in ("", risk.loss.name):
-            raise InputError(
-                f"the rows so far were summed up for loss={self._summary.loss!r}, got "
-                f"{risk.loss.name!r}. a, prior, risk and lam may change on the way, the loss may "
-                "not."
-            )
 
     def _check_batch(
         self, X: Any, y: Any, sample_weight: Any, first: bool
     ) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Rows, codes and weights of a batch."""
         X, y, sample_weight = unpacked(X, y, sample_weight)
         if as_rows(X) is not None:
             raise InputError(
                 f"StreamingRAD takes one batch in memory at a time, got a {type(X).__name__}. Give "
                 "its rows batch by batch, or fit a ShallowRAD to all of them."
             )
+        # Columns are those of the first batch: later ones must match it.
         X = self._check_rows(on_host_array(X), reset=first)
         self._check_finite(X)
         codes, weight = self._check_labels(X, y, sample_weight)
-        codes = np.asarray(codes)
         return X, codes, np.ones(len(codes)) if weight is None else weight
 
     # --- fit ------------------------------------------------------------------------------
 
-    def _start(
-        self, X: Any, codes: np.ndarray, weight: np.ndarray, risk: Risk, forget: float = 0.0
+    def _add(
+        self,
+        X: Any,
+        codes: np.ndarray,
+        weight: np.ndarray,
+        risk: Risk,
+        first: bool,
+        forget: float = 0.0,
     ) -> None:
-        """Start with a first batch, to which the feature map is fitted."""
-        rows = RowBlocks(X, codes, weight)
-        mapped = self.feature_map is not None
-        statistics = column_statistics(rows) if mapped and self.scale else None
-        features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
+        """Add a batch; the feature map is fitted to the first one."""
+        if first:
+            rows = RowBlocks(X, codes, weight)
+            mapped = self.feature_map is not None
+            statistics = column_statistics(rows) if mapped and self.scale else None
+            features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
+        else:
+            features = self._features
         Z = _as_features(features, X)
-        empty = StreamSummary.empty(Z.shape[1]).forgotten(forget)
-        self._refit(empty.added(Z, codes, weight, self._seed), risk, features)
+        earlier = StreamSummary.empty(Z.shape[1]) if first else self._summary
+        self._refit(earlier.decay(forget).add(Z, codes, weight, self._seed), risk, features)
 
     def _refit(self, summary: StreamSummary, risk: Risk, features: Features) -> None:
         """Fit to all rows of a summary, or wait for kinds of row that have not arrived yet."""
@@ -309,28 +273,41 @@ class StreamingRAD(HasLinearScores, Detector):
             if self.scale and summary.totals.any():
                 mean, scale = summary.column_statistics()
             features = Features(None, mean, scale)
-        features.store(self)
+        self._set_features(features)
         if summary.missing(risk):
+            # An old model would be one of other rows than the stream now holds.
             self.__dict__.pop("coef_", None)
-            waiting = summary.standardised(mean, scale)
-            self._summary = waiting.thinned(lambda Z: np.zeros(len(Z)), risk.loss)
+            waiting = summary.rescale(mean, scale)
+            # Without a model all scores are 0, and parabolas touch the loss there.
+            self._summary = waiting.thin(lambda Z: np.zeros(len(Z)), risk.loss)
             return
+        # Everything of the rows is in the summary: a batch of any size costs the same fit.
         problem = StreamProblem(summary, risk, mean, scale, self._constant)
         lam = self._find_lambda(problem)
         solution = problem.solve(lam, self.tol, self.max_iter)
         if not solution.converged:
             warn_not_converged(solution, self.tol, self.max_iter)
-        self._summary = problem.thinned(solution.theta)
-        self.a_, self.prior_, self.lambda_ = float(self.a), float(self.prior), lam
-        problem.report(solution, self._summary).store(self)
+        # Rows leave the sample only now, when there are scores at which their parabolas can touch.
+        self._summary = problem.thin(solution.theta)
+        coef, intercept = problem.weights(solution.theta)
+        self._store(
+            solution,
+            lam=lam,
+            coef=coef,
+            intercept=intercept,
+            weight_norm=float(np.linalg.norm(solution.theta)),
+            offset=problem.threshold(solution.theta, self._summary),
+            parts=problem.risk_parts(solution.theta),
+        )
         if features.feature_map is None:
-            kept = RowBlocks(self._summary.X, self._summary.y)
-            self.unlabelled_ = summarise_unlabelled(kept, self._scores, self._seed)
+            sample = RowBlocks(self._summary.X, self._summary.y)
+            self.unlabelled_ = summarise_unlabelled(sample, self._scores, self._seed)
 
     def _find_lambda(self, problem: StreamProblem) -> float:
         if not isinstance(self.lam, str):
             return float(self.lam)
         kind, a, prior = theorem_terms(self.lam, problem.risk, "Give lam as a number.")
+        # Recomputed at each batch: a new anomaly may reach further than all before.
         reach, tight = problem.measure_reach(kind), self.lam == "tight"
         return theorem_lambda(reach, problem.loss, a=a, prior=prior, tight=tight)
 

@@ -32,10 +32,10 @@ from riskad.core.checks import InputError, enumerate_names
 WEIGHTS = ("tables-3",)
 """Names of the weights that come with the package."""
 
-_NORMAL, _ANOMALY = 1, 2  # states of rows; 0 is unlabelled
+NORMAL, ANOMALY = 1, 2  # states of rows; 0 is unlabelled
 HEAD = 32  # width of a head
-_WAVES = (1, 2, 4, 8, 16)
-_SAME = np.float32(1e-5)  # cells that differ by at most this hold the same value
+WAVES = (1, 2, 4, 8, 16)
+SAME = np.float32(1e-5)  # cells that differ by at most this hold the same value
 EPSILON = 1e-5
 _SAFE = 60.0  # exponentials of logits up to this do not overflow, nor do sums of them
 _AT_ONCE = 1 << 17  # logits that fit the cache of a core
@@ -46,18 +46,17 @@ class Memory(NamedTuple):
 
     columns: _Columns
     """What the values of a cell are compared with."""
-    cells: list[_Known]
+    cells: list[_KeysValues]
     """For each layer of cells."""
-    rows: list[_Known]
+    rows: list[_KeysValues]
     """For each layer of rows."""
 
     @property
     def bytes(self) -> int:
-        """Size of the keys and values."""
         return sum(one.keys.nbytes + one.values.nbytes for one in (*self.cells, *self.rows))
 
 
-class _Known(NamedTuple):
+class _KeysValues(NamedTuple):
     """Keys (heads, HEAD, rows) and values (heads, rows, HEAD) of the rows of the context.
 
     Heads of the first column come first, then those of the second, and so on.
@@ -65,7 +64,7 @@ class _Known(NamedTuple):
 
     keys: np.ndarray
     values: np.ndarray
-    longest: np.ndarray
+    longest_key: np.ndarray
     """The largest norm of a key of each head."""
 
 
@@ -96,9 +95,9 @@ class TableNetwork:
     def read(self, Z: np.ndarray, states: np.ndarray) -> Memory:
         """Keys and values of the context, layer by layer; in the last only of label cells."""
         columns = _Columns(Z, states)
-        known = [known for _, known in self._context(Z, states, columns)]
+        context = [context for _, context in self._context(Z, states, columns)]
         depth = len(self.layers)
-        return Memory(columns, known[:depth], known[depth:])
+        return Memory(columns, context[:depth], context[depth:])
 
     def context_cells(self, Z: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
         """Cells (rows, columns, width) of the context that each layer attends to, normed."""
@@ -108,38 +107,37 @@ class TableNetwork:
 
     def _context(
         self, Z: np.ndarray, states: np.ndarray, columns: _Columns
-    ) -> Iterator[tuple[np.ndarray, _Known]]:
+    ) -> Iterator[tuple[np.ndarray, _KeysValues]]:
         """The cells that each layer attends to, with their keys and values."""
-        x = others = self._cells(Z, states, columns, own=True)
+        x = others = self._cells(Z, states, columns, of_context=True)
         for among, layer in zip(self.among, self.layers, strict=True):
-            others, x = x, among.among_cells(x, last=layer is self.layers[-1])
-            known = layer.known(x)
-            yield x, known
-            x = layer.change(x, known)
+            others, x = x, among.attend_in_row(x, last=layer is self.layers[-1])
+            context = layer.context(x)
+            yield x, context
+            x = layer.change(x, context)
         row = self._rows(x, others)
         for layer in self.row_layers:
-            known = layer.known(row)
-            yield row, known
-            row = layer.change(row, known)
+            context = layer.context(row)
+            yield row, context
+            row = layer.change(row, context)
 
     def score(self, Z: np.ndarray, memory: Memory) -> np.ndarray:
-        """s(x) of unlabelled rows."""
         x = others = self._cells(Z, np.zeros(len(Z), int), memory.columns)
-        for among, layer, known in zip(self.among, self.layers, memory.cells, strict=True):
-            others, x = x, among.among_cells(x, last=layer is self.layers[-1])
-            x = layer.change(x, known)
+        for among, layer, context in zip(self.among, self.layers, memory.cells, strict=True):
+            others, x = x, among.attend_in_row(x, last=layer is self.layers[-1])
+            x = layer.change(x, context)
         scores = _affine(_normed(x[:, 0], self.arrays["norm"]), self.arrays["head"])
         row = self._rows(x, others)
-        for layer, known in zip(self.row_layers, memory.rows, strict=True):
-            row = layer.change(row, known)
+        for layer, context in zip(self.row_layers, memory.rows, strict=True):
+            row = layer.change(row, context)
         row = _normed(row[:, 0], self.arrays["row_norm"])
         return np.asarray(scores + _affine(row, self.arrays["row_head"]))
 
     def _cells(
-        self, Z: np.ndarray, states: np.ndarray, columns: _Columns, own: bool = False
+        self, Z: np.ndarray, states: np.ndarray, columns: _Columns, of_context: bool = False
     ) -> np.ndarray:
-        """Initial cells (rows, columns + 1, width); `own` marks rows of the context."""
-        cells = _affine(columns.said(Z, states if own else None), self.arrays["cell"])
+        """Initial cells (rows, columns + 1, width); `of_context` marks rows of the context."""
+        cells = _affine(columns.cell_inputs(Z, states if of_context else None), self.arrays["cell"])
         return np.concatenate([cells, self.arrays["label"][states][:, None]], axis=1)
 
     def _rows(self, x: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -159,9 +157,9 @@ class _Attention(NamedTuple):
     passes through the weights, which sum to 1, and is part of the shift of the output.
     """
 
-    asks: np.ndarray
-    asks_shift: np.ndarray
-    knows: np.ndarray
+    query: np.ndarray
+    query_shift: np.ndarray
+    key_value: np.ndarray
     """For keys and values at once."""
     out: np.ndarray
     out_shift: np.ndarray
@@ -170,6 +168,7 @@ class _Attention(NamedTuple):
     def of(cls, arrays: dict[str, np.ndarray], norm: str, name: str, layer: int) -> _Attention:
         queries, keys, values, out = arrays[name][layer].astype(float)
         scale, shift = arrays[norm][layer].astype(float)
+        # The usual scale of logits, folded into the weights once.
         queries = queries / np.sqrt(HEAD)
         parts = (
             _folded(scale, queries),
@@ -180,25 +179,26 @@ class _Attention(NamedTuple):
         )
         return cls(*(part.astype(np.float32) for part in parts))
 
-    def among_cells(self, x: np.ndarray, last: bool) -> np.ndarray:
+    def attend_in_row(self, x: np.ndarray, last: bool) -> np.ndarray:
         """Cells of a row attend to all cells of the row; in the `last` layer only the last cell."""
         n, count, width = x.shape
         first = count - 1 if last else 0
         z = _by_spread(x)
-        asked = _through(z[:, first:], self.asks)
-        asked += self.asks_shift
-        known = _through(z, self.knows).reshape(n, count, 2, -1, HEAD)
-        weights = _by_head(asked) @ known[:, :, 0].transpose(0, 2, 3, 1)
+        queries = _through(z[:, first:], self.query)
+        queries += self.query_shift
+        # One product for keys and values: larger products are faster than more of them.
+        both = _through(z, self.key_value).reshape(n, count, 2, -1, HEAD)
+        weights = _by_head(queries) @ both[:, :, 0].transpose(0, 2, 3, 1)
         weights -= weights.max(axis=-1, keepdims=True)
         np.exp(weights, out=weights)
         weights /= weights.sum(axis=-1, keepdims=True)
-        found = np.empty((n, count - first, width), np.float32)
-        np.matmul(weights, known[:, :, 1].swapaxes(1, 2), out=_by_head(found))
-        return self.added(x[:, first:], found)
+        # Written by head into its place: no second array, no transposition afterwards.
+        attended = np.empty((n, count - first, width), np.float32)
+        np.matmul(weights, both[:, :, 1].swapaxes(1, 2), out=_by_head(attended))
+        return self.add_attended(x[:, first:], attended)
 
-    def added(self, x: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Add what cells found to the cells."""
-        after = _through(found, self.out)
+    def add_attended(self, x: np.ndarray, attended: np.ndarray) -> np.ndarray:
+        after = _through(attended, self.out)
         after += self.out_shift
         after += x
         return np.asarray(after)
@@ -224,19 +224,19 @@ class _Layer(NamedTuple):
         attention = _Attention.of(arrays, f"{prefix}norm_rows", f"{prefix}rows", layer)
         return cls(attention, *(part.astype(np.float32) for part in parts))
 
-    def known(self, x: np.ndarray) -> _Known:
+    def context(self, x: np.ndarray) -> _KeysValues:
         """Keys and values of cells (rows, columns, width) of the context."""
-        known = _through(_by_spread(x), self.rows.knows).reshape(*x.shape[:2], 2, -1)
-        keys, values = (_heads(np.ascontiguousarray(known[:, :, i])) for i in range(2))
-        longest = np.sqrt(np.einsum("hrw,hrw->hr", keys, keys).max(axis=1))
+        both = _through(_by_spread(x), self.rows.key_value).reshape(*x.shape[:2], 2, -1)
+        keys, values = (_heads(np.ascontiguousarray(both[:, :, i])) for i in range(2))
+        longest_key = np.sqrt(np.einsum("hrw,hrw->hr", keys, keys).max(axis=1))
+        # Laid out as the product reads them: they are read for every block of rows that is scored.
         keys = np.ascontiguousarray(keys.swapaxes(1, 2))
-        return _Known(keys, np.ascontiguousarray(values), longest)
+        return _KeysValues(keys, np.ascontiguousarray(values), longest_key)
 
-    def change(self, x: np.ndarray, known: _Known) -> np.ndarray:
-        """Cells (rows, columns, width) after the layer."""
-        asked = _through(_by_spread(x), self.rows.asks)
-        asked += self.rows.asks_shift
-        x = self.rows.added(x, _found(asked, known))
+    def change(self, x: np.ndarray, context: _KeysValues) -> np.ndarray:
+        queries = _through(_by_spread(x), self.rows.query)
+        queries += self.rows.query_shift
+        x = self.rows.add_attended(x, _attend(queries, context))
         hidden = _through(_by_spread(x), self.up)
         hidden += self.up_shift
         after = _through(_twice_gelu(hidden), self.down)
@@ -254,37 +254,43 @@ class _Columns:
         self.filled = filled.sum(axis=0)
         ordered = np.take_along_axis(Z, order, axis=0).T
         self.ordered = [z[:n] for z, n in zip(ordered, self.filled, strict=True)]
-        kinds = _kinds(states)[:, order] * np.take_along_axis(filled, order, axis=0)
+        kinds = kind_indicators(states)[:, order] * np.take_along_axis(filled, order, axis=0)
         self.sums = np.zeros((3, len(Z) + 1, Z.shape[1]), np.float32)
         self.sums[:, 1:] = np.cumsum(kinds, axis=1)
 
-    def said(self, Z: np.ndarray, states: np.ndarray | None) -> np.ndarray:
+    def cell_inputs(self, Z: np.ndarray, states: np.ndarray | None) -> np.ndarray:
         """Inputs of cells (rows, columns, channels); `states` if the rows are of the context."""
         blank = np.isnan(Z)
         v = np.where(blank, np.float32(0), Z)
-        ends = np.stack([v - _SAME, v + _SAME])
+        # Sorted values and two searches count the cells below and up to v without comparing all
+        # pairs.
+        ends = np.stack([v - SAME, v + SAME])
         places = np.empty(ends.shape, int)
         for column, ordered in enumerate(self.ordered):
             places[:, :, column] = ordered.searchsorted(ends[:, :, column])
         left, right = (np.take_along_axis(self.sums, place[None], axis=1) for place in places)
         counts = right - left
         if states is not None:
-            counts -= _kinds(states)[:, :, None]
+            # A row of the context does not count itself: it would know its own label.
+            counts -= kind_indicators(states)[:, :, None]
+        # The mean of both places: cells with the same value count half.
         u = (places.sum(axis=0) / np.maximum(self.filled, 1) - 1).astype(np.float32)
-        said = np.empty((*Z.shape, 3 + 1 + 2 * len(_WAVES) + len(counts) + 1), np.float32)
-        said[..., 0], said[..., 1], said[..., 2], said[..., 3] = v, np.abs(v), v * v, u
-        for i, k in enumerate(_WAVES):
+        inputs = np.empty((*Z.shape, 3 + 1 + 2 * len(WAVES) + len(counts) + 1), np.float32)
+        for i, value in enumerate((v, np.abs(v), v * v, u)):
+            inputs[..., i] = value
+        for i, k in enumerate(WAVES):
             angle = np.float32(np.pi * k) * u
-            said[..., 4 + 2 * i], said[..., 5 + 2 * i] = np.sin(angle), np.cos(angle)
-        said[..., -1 - len(counts) : -1] = np.log1p(np.maximum(counts, 0)).transpose(1, 2, 0)
-        said[blank] = 0
-        said[..., -1] = blank
-        return said
+            inputs[..., 4 + 2 * i], inputs[..., 5 + 2 * i] = np.sin(angle), np.cos(angle)
+        inputs[..., -1 - len(counts) : -1] = np.log1p(np.maximum(counts, 0)).transpose(1, 2, 0)
+        inputs[blank] = 0
+        # Set last: all other inputs of a blank cell are 0.
+        inputs[..., -1] = blank
+        return inputs
 
 
-def _kinds(states: np.ndarray) -> np.ndarray:
+def kind_indicators(states: np.ndarray) -> np.ndarray:
     """Indicators of rows: any row, anomaly, normal."""
-    return np.stack([np.ones_like(states), states == _ANOMALY, states == _NORMAL])
+    return np.stack([np.ones_like(states), states == ANOMALY, states == NORMAL])
 
 
 def _affine(x: np.ndarray, weights_and_bias: np.ndarray) -> np.ndarray:
@@ -306,26 +312,25 @@ def _heads(x: np.ndarray) -> np.ndarray:
     return x.reshape(len(x), -1, HEAD).swapaxes(0, 1)
 
 
-def _found(asked: np.ndarray, known: _Known) -> np.ndarray:
-    """softmax(q k') v of queries (rows, columns, width), which are scaled already.
-
-    Processes as many heads at a time as have weights that fit the cache of a core.
-    """
-    found = np.empty(asked.shape, np.float32)
-    q, target = _heads(asked), _heads(found)
-    largest = np.sqrt(np.einsum("hrw,hrw->hr", q, q).max(axis=1)) * known.longest
-    n_known = known.keys.shape[-1]
-    ones = np.ones(n_known, np.float32)
-    step = max(1, _AT_ONCE // (len(asked) * n_known))
+def _attend(queries: np.ndarray, context: _KeysValues) -> np.ndarray:
+    """softmax(q k') v of queries (rows, columns, width), which are scaled already."""
+    # As many heads at a time as have weights that fit the cache of a core.
+    attended = np.empty(queries.shape, np.float32)
+    q, target = _heads(queries), _heads(attended)
+    # No logit exceeds the product of the norms (Cauchy and Schwarz): mostly no maximum is needed.
+    largest = np.sqrt(np.einsum("hrw,hrw->hr", q, q).max(axis=1)) * context.longest_key
+    n_context = context.keys.shape[-1]
+    ones = np.ones(n_context, np.float32)
+    step = max(1, _AT_ONCE // (len(queries) * n_context))
     for start in range(0, len(q), step):
         some = slice(start, start + step)
-        weights = q[some] @ known.keys[some]
+        weights = q[some] @ context.keys[some]
         if largest[some].max() > _SAFE:
             weights -= weights.max(axis=-1, keepdims=True)
         np.exp(weights, out=weights)
-        np.matmul(weights, known.values[some], out=target[some])
+        np.matmul(weights, context.values[some], out=target[some])
         target[some] /= (weights @ ones)[..., None]  # a product is quicker than a sum
-    return found
+    return attended
 
 
 def _folded(scale: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -338,6 +343,7 @@ def _by_spread(x: np.ndarray) -> np.ndarray:
     """Cells divided by their standard deviation; folded weights subtract the mean."""
     flat = x.reshape(-1, x.shape[-1])
     means = flat @ _equal_shares(flat.shape[1])
+    # E[x^2] - mean^2: two products on the fly, without an array of differences.
     variances = np.einsum("ij,ij->i", flat, flat)
     variances /= np.float32(flat.shape[1])
     variances -= means * means

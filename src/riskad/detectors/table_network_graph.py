@@ -16,45 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from riskad.detectors.table_network import EPSILON, HEAD, TableNetwork
+from riskad.detectors.table_network import EPSILON, HEAD, SAME, WAVES, TableNetwork, kind_indicators
 
-__all__ = ["network_scores"]
-
-# As in `riskad.detectors.table_network`.
-_NORMAL, _ANOMALY = 1, 2
-_WAVES = (1, 2, 4, 8, 16)
-_SAME = np.float32(1e-5)
 _AFFINE = ("cell", "row_in", "head", "row_head")  # weights, with the bias as their last row
 
 
-def network_scores(
+def table_network_scores(
     g: Any, Z: str, network: TableNetwork, context: np.ndarray, states: np.ndarray
 ) -> str:
-    """Return s(x) of rows without a label.
-
-    Parameters
-    ----------
-    g : riskad.app.onnx.Graph
-        The graph to which nodes are added.
-    Z : str
-        The rows (n_rows, n_columns), in single precision.
-    network : TableNetwork
-        The network.
-    context, states : arrays
-        The rows that it reads, and their labels.
-
-    Returns
-    -------
-    str
-        The name of the scores, of shape (n_rows,), in doubles, high for anomalies.
-    """
+    """s(x) of rows Z, without a label, in doubles; the network reads `context` and its `states`."""
     arrays = network.arrays
     layers = _Layers(g, arrays)
     cells = iter(network.context_cells(context, states))
-    x = layers.cells(Z, layers.said(Z, context, states))
+    x = layers.cells(Z, layers.cell_inputs(Z, context, states))
     depth, row_depth = len(arrays["up"]), len(arrays["row_up"])
     for layer in range(depth):
-        others, x = layers.but_last(x), layers.among_cells(x, layer, layer == depth - 1)
+        others, x = layers.sliced(x, 0, -1), layers.among_cells(x, layer, layer == depth - 1)
         x = layers.read_context(x, next(cells), layer)
     scores = layers.read_out(x)
     x = layers.rows(x, others)
@@ -85,16 +62,17 @@ class _Layers:
 
     # --- initial cells ------------------------------------------------------------------------
 
-    def said(self, Z: str, context: np.ndarray, states: np.ndarray) -> str:
+    def cell_inputs(self, Z: str, context: np.ndarray, states: np.ndarray) -> str:
         """Inputs of each cell, (columns, rows, channels)."""
         g, z = self.g, self.by_column(Z)
         blank = g.node("IsNaN", z)
         v = g.node("Where", blank, np.float32(0), z)
         below, counts = self.compared(v, context, states)
         filled = np.maximum((~np.isnan(context)).sum(axis=0), 1.0)[:, None, None]
+        # In doubles, as in NumPy, where counts are whole numbers.
         u = g.node("Sub", g.node("Div", g.cast(below, np.float64), filled), np.array(1.0))
         u = g.cast(u, np.float32)
-        angles = [g.node("Mul", u, np.float32(np.pi * k)) for k in _WAVES]
+        angles = [g.node("Mul", u, np.float32(np.pi * k)) for k in WAVES]
         waves = [g.node(wave, angle) for angle in angles for wave in ("Sin", "Cos")]
         shared = g.node("Log", g.node("Add", counts, np.float32(1)))
         values = (v, g.node("Abs", v), g.node("Mul", v, v), u)
@@ -108,50 +86,52 @@ class _Layers:
         Cells with the same value count once, the others below it twice.
         """
         g = self.g
+        # A blank cell of the context is above every value, and so in none of the counts.
         values = np.where(np.isnan(context), np.inf, context).astype(np.float32).T[:, None]
-        ends = (g.node("Sub", v, _SAME), g.node("Add", v, _SAME))
+        ends = (g.node("Sub", v, SAME), g.node("Add", v, SAME))
         less = [g.cast(g.node("Less", values, end), np.float32) for end in ends]
         below = g.node("ReduceSum", g.node("Add", *less), np.array([2]), keepdims=1)
-        return below, g.node("MatMul", g.node("Sub", *less[::-1]), _kinds(states))
+        kinds = kind_indicators(states).T.astype(np.float32)  # (rows, 3)
+        return below, g.node("MatMul", g.node("Sub", *less[::-1]), kinds)
 
     def by_column(self, Z: str) -> str:
         """(rows, columns) as (columns, rows, 1)."""
         g = self.g
         return str(g.node("Unsqueeze", g.node("Transpose", Z, perm=[1, 0]), np.array([2])))
 
-    def cells(self, Z: str, said: str) -> str:
+    def cells(self, Z: str, cell_inputs: str) -> str:
         """(columns + 1, rows, width): inputs of cells, and the label, which is none."""
         g = self.g
         n_rows = g.node("Shape", Z, start=0, end=1)
         width = np.array([self.arrays["label"].shape[1]])
         shape = g.node("Concat", np.array([1]), n_rows, width, axis=0)
         label = g.node("Expand", self.arrays["label"][0], shape)
-        return str(g.node("Concat", self.affine(said, "cell"), label, axis=0))
+        return str(g.node("Concat", self.affine(cell_inputs, "cell"), label, axis=0))
 
     # --- layers -------------------------------------------------------------------------------
 
     def among_cells(self, x: str, layer: int, last: bool) -> str:
         """Cells of a row attend to all cells of the row; in the last layer only the last cell."""
         z = self.normed(x, "norm_cells", layer)
-        asking, asked = (self.last(x), self.last(z)) if last else (x, z)
-        queries = self.by_head(asked, "cells", layer, 0, perm=[1, 2, 0, 3])
+        source, normed = (self.sliced(each, -1, 2**31) if last else each for each in (x, z))
+        queries = self.by_head(normed, "cells", layer, 0, perm=[1, 2, 0, 3])
         keys = self.by_head(z, "cells", layer, 1, perm=[1, 2, 3, 0])
         values = self.by_head(z, "cells", layer, 2, perm=[1, 2, 0, 3])
-        found = self.attention(queries, keys, values, back=[2, 0, 1, 3])
-        return self.added(asking, found, "cells", layer, 3)
+        attended = self.attention(queries, keys, values, back=[2, 0, 1, 3])
+        return self.add_attended(source, attended, "cells", layer, 3)
 
     def read_context(self, x: str, context: np.ndarray, layer: int, prefix: str = "") -> str:
         """Cells of a column attend to those of the context, and then change on their own."""
         kind = f"{prefix}rows"
-        z, known = self.normed(x, f"{prefix}norm_rows", layer), self.g.constant(context)
+        z, cells = self.normed(x, f"{prefix}norm_rows", layer), self.g.constant(context)
         _, keys, values, _ = (W.reshape(len(W), -1, HEAD) for W in self.arrays[kind][layer])
-        found = self.attention(
+        attended = self.attention(
             self.by_head(z, kind, layer, 0, perm=[0, 2, 1, 3]),
-            self.g.node("Einsum", known, keys, equation="rcw,whd->chdr"),
-            self.g.node("Einsum", known, values, equation="rcw,whd->chrd"),
+            self.g.node("Einsum", cells, keys, equation="rcw,whd->chdr"),
+            self.g.node("Einsum", cells, values, equation="rcw,whd->chrd"),
             back=[0, 2, 1, 3],
         )
-        return self.alone(self.added(x, found, kind, layer, 3), layer, prefix)
+        return self.alone(self.add_attended(x, attended, kind, layer, 3), layer, prefix)
 
     def alone(self, x: str, layer: int, prefix: str) -> str:
         """Each cell on its own, through one hidden layer."""
@@ -196,25 +176,14 @@ class _Layers:
         """softmax(q k') v, with the heads joined again."""
         g = self.g
         weights = g.node("Softmax", g.node("MatMul", queries, keys), axis=-1)
-        found = g.node("Transpose", g.node("MatMul", weights, values), perm=back)
-        return str(g.node("Reshape", found, np.array([0, 0, -1])))
+        attended = g.node("Transpose", g.node("MatMul", weights, values), perm=back)
+        return str(g.node("Reshape", attended, np.array([0, 0, -1])))
 
-    def added(self, x: str, found: str, name: str, layer: int, which: int) -> str:
+    def add_attended(self, x: str, attended: str, name: str, layer: int, which: int) -> str:
         return str(
-            self.g.node("Add", x, self.g.node("MatMul", found, self.weights(name, layer, which)))
+            self.g.node("Add", x, self.g.node("MatMul", attended, self.weights(name, layer, which)))
         )
 
-    def last(self, x: str) -> str:
-        return self.sliced(x, -1, 2**31)
-
-    def but_last(self, x: str) -> str:
-        return self.sliced(x, 0, -1)
-
     def sliced(self, x: str, start: int, stop: int) -> str:
+        """Some of the cells of each row; the label is the last one."""
         return str(self.g.node("Slice", x, *(np.array([i]) for i in (start, stop, 0))))
-
-
-def _kinds(states: np.ndarray) -> np.ndarray:
-    """(rows, 3): 1, whether it is a labelled anomaly, whether a labelled normal row."""
-    kinds = [np.ones_like(states), states == _ANOMALY, states == _NORMAL]
-    return np.stack(kinds, axis=1).astype(np.float32)

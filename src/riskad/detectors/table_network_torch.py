@@ -24,6 +24,7 @@ class DeviceNetwork:
     def __init__(self, network: TableNetwork, memory: Memory, device: str):
         try:
             self.device = torch.device(device)
+            # A device may have a valid name and not be there.
             torch.empty(1, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"device={device!r} cannot be used: {error}") from None
@@ -32,33 +33,32 @@ class DeviceNetwork:
         def put(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
-        def known(one: tuple[np.ndarray, ...]) -> tuple[Tensor, Tensor]:
+        def context(one: tuple[np.ndarray, ...]) -> tuple[Tensor, Tensor]:
             return put(one[0]).transpose(1, 2).contiguous(), put(one[1])
 
         self._arrays = {name: put(array) for name, array in network.arrays.items()}
         self._among = [[put(part) for part in each] for each in network.among]
         self._layers = [
-            ([put(part) for part in layer.rows], [put(part) for part in layer[1:]], known(one))
+            ([put(part) for part in layer.rows], [put(part) for part in layer[1:]], context(one))
             for layer, one in zip(network.layers, memory.cells, strict=True)
         ]
         self._row_layers = [
-            ([put(part) for part in layer.rows], [put(part) for part in layer[1:]], known(one))
+            ([put(part) for part in layer.rows], [put(part) for part in layer[1:]], context(one))
             for layer, one in zip(network.row_layers, memory.rows, strict=True)
         ]
 
     def score(self, Z: np.ndarray) -> np.ndarray:
-        """s(x) of unlabelled rows, as `TableNetwork.score` computes it."""
         step = max(1, _BLOCK_CELLS // (Z.shape[1] + 1))
         with torch.inference_mode():
             parts = [self._score(Z[start : start + step]) for start in range(0, len(Z), step)]
             return np.concatenate([part.cpu().numpy() for part in parts])
 
     def _score(self, Z: np.ndarray) -> Tensor:
-        inputs = torch.from_numpy(self._columns.said(Z, None)).to(self.device)
+        inputs = torch.from_numpy(self._columns.cell_inputs(Z, None)).to(self.device)
         label = self._arrays["label"][0].expand(len(Z), 1, -1)
         x = others = torch.cat([_affine(inputs, self._arrays["cell"]), label], dim=1)
         for i, (among, layer) in enumerate(zip(self._among, self._layers, strict=True)):
-            others, x = x, _among_cells(x, among, last=i == len(self._layers) - 1)
+            others, x = x, _attend_in_row(x, among, last=i == len(self._layers) - 1)
             x = _change(x, *layer)
         scores = _affine(_normed(x[:, 0], self._arrays["norm"]), self._arrays["head"])
         both = torch.hstack([x[:, 0], others[:, :-1].mean(dim=1)])
@@ -69,26 +69,30 @@ class DeviceNetwork:
         return scores + _affine(row, self._arrays["row_head"])
 
 
-def _among_cells(x: Tensor, attention: list[Tensor], last: bool) -> Tensor:
-    asks, asks_shift, knows, out, out_shift = attention
+def _attend_in_row(x: Tensor, attention: list[Tensor], last: bool) -> Tensor:
+    query, query_shift, key_value, out, out_shift = attention
     first = x.shape[1] - 1 if last else 0
     z = _by_spread(x)
-    q = z[:, first:] @ asks + asks_shift
-    k, v = (z @ knows).chunk(2, dim=-1)
+    q = z[:, first:] @ query + query_shift
+    k, v = (z @ key_value).chunk(2, dim=-1)
     q, k, v = (each.reshape(*each.shape[:2], -1, HEAD).transpose(1, 2) for each in (q, k, v))
-    found = scaled_dot_product_attention(q, k, v, scale=1.0).transpose(1, 2).flatten(2)
-    return x[:, first:] + found @ out + out_shift
+    # The scale 1 / sqrt(HEAD) is folded into the queries.
+    attended = scaled_dot_product_attention(q, k, v, scale=1.0).transpose(1, 2).flatten(2)
+    return x[:, first:] + attended @ out + out_shift
 
 
 def _change(
-    x: Tensor, attention: list[Tensor], alone: list[Tensor], known: tuple[Tensor, Tensor]
+    x: Tensor, attention: list[Tensor], alone: list[Tensor], context: tuple[Tensor, Tensor]
 ) -> Tensor:
-    asks, asks_shift, _, out, out_shift = attention
+    query, query_shift, _, out, out_shift = attention
     up, up_shift, down, down_shift = alone
-    q = (_by_spread(x) @ asks + asks_shift).reshape(len(x), -1, HEAD).transpose(0, 1)
-    found = scaled_dot_product_attention(q[None], known[0][None], known[1][None], scale=1.0)[0]
-    x = x + found.transpose(0, 1).reshape(x.shape) @ out + out_shift
+    q = (_by_spread(x) @ query + query_shift).reshape(len(x), -1, HEAD).transpose(0, 1)
+    attended = scaled_dot_product_attention(q[None], context[0][None], context[1][None], scale=1.0)[
+        0
+    ]
+    x = x + attended.transpose(0, 1).reshape(x.shape) @ out + out_shift
     hidden = gelu(_by_spread(x) @ up + up_shift, approximate="tanh")
+    # `down` is halved for the doubled GELU of NumPy.
     return x + 2 * hidden @ down + down_shift
 
 

@@ -21,10 +21,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from riskad.files.fields import SIZE, Array, Maybe, Record, State, require
-
-TREES = Record(("Trees",))
-"""The field of an ensemble of trees in a stored state."""
+from riskad.files.fields import SIZE, Array, Maybe, State, require
 
 # Training rows of a leaf: copies of a leaf share them, and beyond doubles do not count.
 _MIN_COVER, _MAX_COVER = 1e-9, 2.0**53
@@ -68,13 +65,13 @@ class Trees:
 
     n_trees: Annotated[int, SIZE]
     n_features: Annotated[int, SIZE]
-    splits: Annotated[np.ndarray, Array("b", ("nodes",))]
-    feature: Annotated[np.ndarray, Array("i", ("splits",), low=0)]
-    threshold: Annotated[np.ndarray, Array("f", ("splits",))]
+    splits: Annotated[np.ndarray, Array("b", ("n_trees+splits+splits",))]
+    feature: Annotated[np.ndarray, Array("i", ("splits",), low=0, below="n_features")]
+    threshold: Annotated[np.ndarray, Array("f", ("splits",), itemsizes=(4, 8))]
     missing_left: Annotated[np.ndarray, Array("b", ("splits",))]
-    value: Annotated[np.ndarray, Array("f", ("leaves",))]
+    value: Annotated[np.ndarray, Array("f", ("n_trees+splits",))]
     cover: Annotated[
-        np.ndarray | None, Maybe(Array("f", ("leaves",), low=_MIN_COVER, high=_MAX_COVER))
+        np.ndarray | None, Maybe(Array("f", ("n_trees+splits",), low=_MIN_COVER, high=_MAX_COVER))
     ] = None
     categorical: Annotated[np.ndarray | None, Maybe(Array("b", ("splits",)))] = None
 
@@ -85,13 +82,8 @@ class Trees:
         n_splits = np.count_nonzero(splits)  # before they are listed, in eight times the bytes
         require(len(state["feature"]) == n_splits, "feature: not one for each split")
         parents = np.flatnonzero(splits)
-        require(len(splits) == T + 2 * len(parents), "splits: not two children for each")
         behind = T + 2 * np.arange(len(parents)) > parents
         require(bool(behind.all()), "splits: a child before its parent")
-        require(len(state["value"]) == len(splits) - len(parents), "value: not one for each leaf")
-        require(bool((state["feature"] < state["n_features"]).all()), "feature: no such column")
-        single_or_double = state["threshold"].dtype in (np.float32, np.float64)
-        require(single_or_double, "threshold: neither of single nor of double precision")
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: copies and pickles lay the trees out anew."""
@@ -112,7 +104,6 @@ class Trees:
         return total
 
     def mean(self, X: Any) -> np.ndarray:
-        """`predict` divided by the number of trees."""
         return self.predict(X) / self.n_trees
 
     def leaves(self, X: Any) -> np.ndarray:
@@ -164,7 +155,7 @@ class Trees:
         for rows, Z, column in self._walk.blocks(X):
             for start in range(0, len(Z), step):
                 part = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                o = paths.taken(self._walk.turns(Z[start : start + step], column))
+                o = paths.follows(self._walk.turns(Z[start : start + step], column))
                 phi[part] = (of_column @ paths.shapley_terms(o)).T
         return phi, base
 
@@ -273,6 +264,7 @@ class _Walk:
         n_rows = int(np.clip(_BLOCK_CELLS // n_cells, 1, _BLOCK_ROWS))
         for start in range(0, X.shape[0], n_rows):
             rows = slice(start, min(start + n_rows, X.shape[0]))
+            # Columns that no split uses are not even copied.
             part = X[rows][:, self.features]
             part = part.toarray() if sparse.issparse(part) else part
             part = part.astype(self.threshold.dtype, copy=False)
@@ -300,17 +292,16 @@ class _Walk:
                 node = self.next.take(before)
                 node += self._turn_right(before, values.take(place))
             moving = np.flatnonzero(node != before)
+            # Dropping pairs copies the others: worth it once a quarter has arrived.
             if len(moving) < 0.75 * len(node):
                 ends[pair] = node
                 node, row, pair = node.take(moving), row.take(moving), pair.take(moving)
         return ends
 
     def _below_top(self, roots: np.ndarray, Z: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """The node of every pair of tree and row after the first steps, tree after tree.
-
-        All nodes of the first levels are compared with all rows, a column at a time: this is faster
-        than gathering what each row meets.
-        """
+        """The node of every pair of tree and row after the first steps, tree after tree."""
+        # All nodes of the first levels are compared with all rows, a column at a time: this is
+        # faster than gathering what each row meets.
         if len(Z) <= _FEW_ROWS:
             return np.repeat(roots, len(Z))
         columns, levels = np.ascontiguousarray(Z.T), self.top[:, roots]
@@ -322,6 +313,7 @@ class _Walk:
             for step in steps:
                 half = len(turns) // 2
                 pairs = zip(turns[:half], turns[half:], strict=True)
+                # The turn of the left or of the right node, as `step` says, without a branch.
                 turns = [left ^ (step & (left ^ right)) for left, right in pairs]
             steps += turns
             place = 2 * place + turns[0]
@@ -330,14 +322,13 @@ class _Walk:
         return bottom.ravel().take(first + place).ravel()
 
     def _turn_right(self, node: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Whether rows with these values turn right at these nodes."""
         right = x > self.threshold.take(node)
+        # A categorical split sends to the right what does not equal its category.
         if self.categorical is not None:
             right |= self.categorical.take(node) & (x < self.threshold.take(node))
         return right
 
     def turns(self, Z: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """Whether rows would turn right at each split, (splits, rows)."""
         return self._turn_right(self.inner[:, None], Z.T[column[self.inner]])
 
 
@@ -414,18 +405,21 @@ class _Paths(NamedTuple):
             value=trees.value[leaf[first_pair]],
         )
 
-    def taken(self, right: np.ndarray) -> np.ndarray:
+    def follows(self, right: np.ndarray) -> np.ndarray:
         """o: whether rows that turn right at these splits take the turns of each pair."""
         turns = right[self.split] == self.to_right[:, None]
         return np.logical_and.reduceat(turns, self.first_turn, axis=0)
 
     def shapley_terms(self, o: np.ndarray) -> np.ndarray:
         """The terms phi_j of the sum over leaves: (pairs of leaf and column j, rows)."""
+        # k nodes are exact up to degree 2k - 1; the products have one factor less than the path
+        # columns.
         t, weight = np.polynomial.legendre.leggauss((int(self.n_pairs.max()) + 1) // 2)
         z, integral = self.z[:, None], np.zeros(o.shape)
         for point, w in zip((1 + t) / 2, weight / 2, strict=True):
             factor = np.where(o, point + (1 - point) * z, (1 - point) * z)
             product = w * np.multiply.reduceat(factor, self.first_pair, axis=0)
+            # All factors but that of column j; none is 0, since every node has training rows.
             integral += np.repeat(product, self.n_pairs, axis=0) / factor
         value = np.repeat(self.value, self.n_pairs)[:, None]
         return integral * (o - z) * value

@@ -33,7 +33,7 @@ _TINY = float(np.float32(1e-35))  # up to here, LightGBM treats numbers as zero
 _CHUNK = 2**15  # pairs of row and tree that are processed together: their arrays stay in the cache
 
 
-class Grown(NamedTuple):
+class Growth(NamedTuple):
     """Trees, with the gain of each split, and the depth and number of rows of each leaf."""
 
     trees: Trees
@@ -52,15 +52,15 @@ def grow(
     min_weight_leaf: float = 0.0,
     max_depth: float = np.inf,
     seed: int,
-) -> Grown:
+) -> Growth:
     """Grow trees on rows X without gaps or infinities, compared in single precision.
 
     `samples`, (n_trees, n), has the rows of X that each tree is grown on.
 
     >>> X = np.arange(8.0)[:, None]
     >>> y = np.where(X[:, 0] < 3, -1.0, 1.0)
-    >>> grown = grow(X, y, np.ones(8), np.tile(np.arange(8), (50, 1)), max_features=1, seed=0)
-    >>> grown.trees.mean(X).tolist()
+    >>> growth = grow(X, y, np.ones(8), np.tile(np.arange(8), (50, 1)), max_features=1, seed=0)
+    >>> growth.trees.mean(X).tolist()
     [-1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
     X = np.ascontiguousarray(X, dtype=np.float32)
@@ -68,12 +68,13 @@ def grow(
     rng = np.random.default_rng(seed)
     row, size = samples.ravel().astype(np.intp), np.full(len(samples), samples.shape[1])
     levels: list[_Level] = []
+    # A level of all trees at a time; it ends when no node splits.
     while len(size):
         start = np.append(0, np.cumsum(size))
         chunks = []
         for first, last in _chunks(start):
-            own = row[start[first] : start[last]]
-            nodes = _Nodes(X, target[own], weight[own], own, size[first:last])
+            members = row[start[first] : start[last]]
+            nodes = _Nodes(X, target[members], weight[members], members, size[first:last])
             splittable = nodes.splittable(min_weight_leaf) & (len(levels) < max_depth)
             chunks.append(nodes.split(splittable, max_features, min_weight_leaf, rng))
         nodes_of_chunks, rows, sizes = zip(*chunks, strict=True)
@@ -90,7 +91,7 @@ def grow(
         value=joined.value,
     )
     depth = np.repeat(np.arange(len(levels)), [len(level.value) for level in levels])
-    return Grown(trees, joined.gain, depth, joined.n_samples)
+    return Growth(trees, joined.gain, depth, joined.n_samples)
 
 
 def _chunks(start: np.ndarray) -> list[tuple[int, int]]:
@@ -164,19 +165,20 @@ class _Nodes:
         feature, gain = np.full(n_nodes, -1), np.full(n_nodes, -np.inf)
         threshold = np.zeros(n_nodes, dtype=np.float32)
         order = np.tile(np.arange(d), (n_nodes, 1))
-        tried, open_nodes, nodes = np.zeros(n_nodes, dtype=int), np.arange(n_nodes), self
+        n_tried, open_nodes, nodes = np.zeros(n_nodes, dtype=int), np.arange(n_nodes), self
         for j in range(d):
             # The j-th of a shuffled order of the columns, separate for each node.
             at = j + (rng.random(len(open_nodes)) * (d - j)).astype(int)
             column = order[open_nodes, at]
             order[open_nodes, at] = order[open_nodes, j]
-            drawn, its_gain, varies = nodes.try_columns(column, min_weight, rng)
+            thresholds, its_gain, varies = nodes.try_columns(column, min_weight, rng)
             better = np.flatnonzero(its_gain > gain[open_nodes])
             at = open_nodes[better]
-            feature[at], threshold[at] = column[better], drawn[better]
+            feature[at], threshold[at] = column[better], thresholds[better]
             gain[at] = its_gain[better]
-            tried[open_nodes] += varies
-            still = tried[open_nodes] < max_features
+            # Constant columns do not count: a node must try `max_features` that can split it.
+            n_tried[open_nodes] += varies
+            still = n_tried[open_nodes] < max_features
             if not still.any():
                 break
             if not still.all():
@@ -194,6 +196,7 @@ class _Nodes:
         with np.errstate(over="ignore", invalid="ignore"):  # of huge values
             threshold = low + rng.random(len(low), dtype=np.float32) * (high - low)
             varies = high > low + _CONSTANT
+        # Rounding up to the largest value would leave the right side empty.
         threshold = np.where(threshold < high, threshold, low)
         left = x <= np.repeat(threshold, self.size)
         W_l, S_l = (np.add.reduceat(each * left, self.first) for each in (self.w, self.wy))
@@ -219,7 +222,7 @@ class _Nodes:
 # --- trees that a library grew ------------------------------------------------------------
 
 
-def from_sklearn(forest: Any, values: np.ndarray | None = None) -> Trees:
+def from_forest(forest: Any, values: np.ndarray | None = None) -> Trees:
     """Return the trees of a fitted forest of scikit-learn, which compare in single precision.
 
     `values` has one number for each node, tree after tree, of which those of leaves are kept; by
@@ -232,6 +235,7 @@ def from_sklearn(forest: Any, values: np.ndarray | None = None) -> Trees:
     )
     if values is None:
         values = np.concatenate([tree.value[:, 0, 0] for tree in trees])
+    # scikit-learn numbers nodes depth first; here the levels lie side by side.
     order = _level_by_level(left, right, [tree.node_count for tree in trees])
     splits = left[order] != -1
     inner = order[splits]
@@ -283,10 +287,8 @@ def from_hist_gradient_boosting(model: Any) -> Trees:
 
 
 def _level_by_level(left: np.ndarray, right: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """The nodes of all trees: roots, their children, and so on.
-
-    Children are given in the numbers of their own tree, tree after tree; -1 for a leaf.
-    """
+    """The nodes of all trees: roots, their children, and so on."""
+    # Children have the numbers of their own tree, tree after tree; -1 for a leaf.
     level = np.cumsum(sizes) - sizes
     shift, order = np.repeat(level, sizes), [level]
     while len(parents := level[left[level] != -1]):
@@ -296,11 +298,9 @@ def _level_by_level(left: np.ndarray, right: np.ndarray, sizes: Sequence[int]) -
 
 
 def _single_not_above(threshold: np.ndarray) -> np.ndarray:
-    """The largest numbers of single precision that are not above these.
-
-    x <= t is the same for both where x is of single precision and finite; scikit-learn writes
-    infinity for a split between missing values and all others.
-    """
+    """The largest numbers of single precision that are not above these."""
+    # x <= t is the same for both where x is of single precision and finite. scikit-learn writes
+    # infinity for a split between missing values and all others.
     most = np.finfo(np.float32).max
     single = np.clip(threshold, -most, most).astype(np.float32)
     above = single > threshold

@@ -6,6 +6,7 @@ import difflib
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,11 +15,16 @@ from operator import attrgetter
 from pathlib import Path
 
 from riskad.core.checks import InputError
+from riskad.files.remote import address, is_file, is_remote, put_file
 
 
 def check_input_file(path: str | os.PathLike[str]) -> Path:
     """Return `path` if it is a file; otherwise raise an error that says what is there instead."""
     path = Path(path)
+    if is_remote(path):
+        if not is_file(path):
+            raise InputError(f"There is no file {address(path)!r}, or you may not see it.")
+        return path
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; give the path of one file in it.")
     if not path.exists():
@@ -40,6 +46,12 @@ def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path
 
     Called before long work, so that nobody waits for a result that cannot be written.
     """
+    if is_remote(path):
+        target = Path(path)
+        if not force and is_file(target):
+            raise _taken(path)
+        return target
+    # A link is followed, or writing through it would replace the link by a file.
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise InputError(f"{str(path)!r} is a folder; give the path of a file to write.")
@@ -50,25 +62,29 @@ def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path
     if target.exists() and not target.is_file():
         raise InputError(f"{str(path)!r} is not a plain file; give the path of a file to write.")
     if target.exists() and not force:
-        raise InputError(
-            f"{str(path)!r} exists already and was left as it is; "
-            "give another name, or replace it with force=True."
-        )
+        raise _taken(path)
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"Cannot write {str(path)!r}: its folder does not let you write in it.")
     return target
 
 
+def _taken(path: str | os.PathLike[str]) -> InputError:
+    return InputError(
+        f"{address(path)!r} exists already and was left as it is; "
+        "give another name, or replace it with force=True."
+    )
+
+
 def check_different(paths: Iterable[str | os.PathLike[str]]) -> None:
     """Fail if two outputs have the same file."""
-    seen: set[str] = set()
+    targets: set[str] = set()
     for path in paths:
         target = os.path.realpath(path)
-        if target in seen:
+        if target in targets:
             raise InputError(
                 f"{str(path)!r} is named for two different outputs; give each a file of its own."
             )
-        seen.add(target)
+        targets.add(target)
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,7 @@ class _Part:
     force: bool
 
 
+# The files of the enclosing `together`; a context variable, so that threads do not share them.
 _waiting: ContextVar[list[_Part] | None] = ContextVar("_waiting", default=None)
 
 
@@ -116,21 +133,20 @@ def together(keep_if_interrupted: bool = False) -> Iterator[None]:
             part.part.unlink(missing_ok=True)
 
 
+# All are checked before the first gets its name: a failure later would leave only some of them.
 def _publish(parts: Sequence[_Part]) -> None:
     """Name the files, unless a name was taken meanwhile."""
     for each in parts:
         check_output_file(each.path, each.force)
     for each in parts:
         target = check_output_file(each.path, each.force)
+        if is_remote(target):
+            put_file(each.part, target)
+            continue
         if target.exists():
+            # The new file keeps the permissions of the one that it replaces.
             os.chmod(each.part, stat.S_IMODE(target.stat().st_mode))
         os.replace(each.part, target)
-
-
-def written_file(path: str | os.PathLike[str]) -> Path:
-    """Return the file that was written for `path`; inside `together` it has no name yet."""
-    waiting = _waiting.get() or []
-    return next((each.part for each in waiting if each.path == path), Path(path))
 
 
 @contextmanager
@@ -149,12 +165,18 @@ def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[P
     """
     waiting = _waiting.get()
     if waiting is None:
+        # A single file is a group of one.
         with together(), atomic_path(path, force) as part:
             yield part
         return
     target = check_output_file(path, force)
     check_different([path, *map(attrgetter("path"), waiting)])
+    # In the same folder, since a rename is atomic within one file system only.
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    if is_remote(target):  # a store has no names to change: the file is copied when it is complete
+        handle, name = tempfile.mkstemp(prefix="riskad-")
+        os.close(handle)
+        part = Path(name)
     try:
         yield part
         flush_to_disk(part)
@@ -166,5 +188,6 @@ def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[P
 
 def flush_to_disk(path: Path) -> None:
     """Make sure the bytes are on the disk before the name points to them."""
+    # Windows syncs only files that are open for writing.
     with open(path, "rb+") as file:
         os.fsync(file.fileno())

@@ -39,11 +39,12 @@ from sklearn.pipeline import Pipeline
 
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_unicode
 from riskad.core.losses import LOSSES, Loss
-from riskad.files.fields import check_state, fields_of, require
+from riskad.files.fields import Optional, check_state, fields_of, require
 
 _TYPES = {
     "riskad.decisions.anomaly_rate": ("RateEstimate",),
     "riskad.decisions.calibration": ("Calibration",),
+    "riskad.decisions.segments": ("Segments",),
     "riskad.decisions.drift": ("UnlabelledSummary",),
     "riskad.decisions.thresholds": (
         "AnomalyRate",
@@ -77,12 +78,18 @@ _TYPES = {
     "riskad.detectors.streaming": ("StreamingRAD",),
     "riskad.detectors.tree_ensemble": ("Trees",),
     "riskad.metrics.ranking": ("Auc",),
+    "riskad.rows.date_features": ("GapToPrevious", "MomentParts"),
     "riskad.rows.encoding": ("AnomalyRateEncoder", "OneHotImputer", "SingularVectors"),
     "riskad.rows.table": ("TableSchema",),
+    "riskad.tables.cells": ("Reader",),
+    "riskad.tables.formats.flags": ("FlagFormat",),
+    "riskad.tables.formats.moments": ("MomentFormat",),
+    "riskad.tables.formats.numbers": ("NumberFormat",),
     "riskad.tables.groups": ("GroupComparison", "NumberByGroup", "ShareByGroup"),
     "riskad.tables.kinds.derived": ("BesideGroup", "SincePrevious", "TimeBetween"),
     "riskad.tables.preparation": ("TablePreparer",),
     "riskad.tables.shifts": ("Shifts",),
+    "riskad.tables.windows": ("History", "Windower"),
 }
 OURS = {name: module for module, names in _TYPES.items() for name in names}
 """The closed list: the modules of our types, by their names."""
@@ -171,6 +178,7 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         return value if np.isfinite(value) else {"$number": repr(value)}
     if isinstance(value, np.random.RandomState):
         return None  # a generator has no number; a further fit draws from NumPy's own
+    # A registered loss is stored by its name; any other one is code.
     if isinstance(value, Loss) and LOSSES.get(value.name) is value:
         return value.name
     if isinstance(value, np.ndarray):
@@ -178,6 +186,8 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
             return {"$objects": each(value.tolist())}
         if value.dtype.name not in _NUMBERS:
             raise InputError(f"{where} is an array of {value.dtype}, which cannot be stored.")
+        # A product of matrices rounds otherwise for another layout: the layout is part of the
+        # scores.
         transposed = value.flags.f_contiguous and not value.flags.c_contiguous
         arrays[where] = np.asarray(value.T if transposed else value, order="C")
         return {"$transposed" if transposed else "$array": where}
@@ -210,8 +220,6 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
 
 def state_of(value: Any) -> dict[str, Any]:
     """The attributes of an object that a file holds."""
-    if isinstance(value, tuple):  # a named one
-        return value._asdict()  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     state = dict(value.__getstate__())
@@ -225,14 +233,16 @@ def state_of(value: Any) -> dict[str, Any]:
 
 def from_members(text: bytes, arrays: bytes) -> Any:
     """The model of `to_members`; an `InputError` explains what is wrong with the bytes."""
+    # safetensors reads the whole header before it checks anything: its length comes first in the
+    # file.
     if int.from_bytes(arrays[:8], "little") > _FEW_BYTES + _HEADER_BYTES * len(text):
         raise InputError("it holds more arrays than the model names")
     tree = read_json(text)
     try:
-        named = load_arrays(arrays)  # which checks sizes against the number of bytes
+        arrays_by_name = load_arrays(arrays)  # which checks sizes against the number of bytes
     except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type NumPy lacks
         raise InputError(f"its arrays cannot be read: {error}") from None
-    return from_tree(tree, named)
+    return from_tree(tree, arrays_by_name)
 
 
 def read_json(data: bytes) -> Any:
@@ -279,6 +289,7 @@ def _from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
         right = isinstance(content, list) and len(content) == 2 and isinstance(content[0], str)
         _expect(right and isinstance(content[1], dict), "a name and a state", content)
         name, state = content
+        # A `$type` holds its state in a list: two levels of nesting at a time.
         inside = [_from_tree(each, arrays, depth + 2) for each in state.values()]
         return _from_state(name, dict(zip(state, inside, strict=True)))
     if kind not in ("$tuple", "$dict", "$slice", "$objects", "$pipeline"):
@@ -293,9 +304,9 @@ def _from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
         return slice(*values)
     if kind == "$objects":
         _expect(not any(isinstance(v, list | dict | tuple) for v in values), "texts", content)
-        found = np.empty(len(values), dtype=object)
-        found[:] = values
-        return found
+        texts = np.empty(len(values), dtype=object)
+        texts[:] = values
+        return texts
     for pair in values:
         right = isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)
         _expect(right, "pairs", content)
@@ -327,30 +338,34 @@ def build(cls: type, state: Mapping[str, Any]) -> Any:
     names: Any = getattr(cls, "_get_param_names", None)  # of an estimator
     settings = set() if names is None else set(names())
     fitted = names is None or bool(set(state) - settings)
-    check_state(state, fields_of(cls), needed=None if fitted else settings - _not_stored(cls))
+    fields, needed = fields_of(cls), settings - _not_stored(cls)
+    if fitted:
+        needed |= {name for name, field in fields.items() if not isinstance(field, Optional)}
+    check_state(state, fields, needed=needed)
     if fitted and hasattr(cls, "_check_state"):
         cls._check_state(state)
-    if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
+    if dataclasses.is_dataclass(cls):
         return cls(**state)
-    made: Any = object.__new__(cls)
+    instance: Any = object.__new__(cls)
     parameters = inspect.signature(cls).parameters
     for name in _not_stored(cls):
         if name in parameters:
-            setattr(made, name, parameters[name].default)
-    vars(made).update(state)
-    return made
+            setattr(instance, name, parameters[name].default)
+    vars(instance).update(state)
+    return instance
 
 
 def _make_pipeline(pairs: list[Any]) -> Pipeline:
     """A pipeline of fitted steps that can follow each other."""
     width = None
     for name, step in pairs:
-        listed = isinstance(step, BaseEstimator) and _find_type(type(step).__name__) is type(step)
-        _expect(listed and type(name) is str, "steps", name)
+        allowed = isinstance(step, BaseEstimator) and _find_type(type(step).__name__) is type(step)
+        _expect(allowed and type(name) is str, "steps", name)
         require(name != "" and "__" not in name, "steps: bad names")
         require(set(vars(step)) > set(step.get_params(deep=False)), f"{name!a} is not fitted")
         takes = getattr(step, "n_features_in_", width)
         require(width in (None, takes), f"{name!a} takes {takes} columns and is given {width}")
+        # All but the last step must transform, and give as many columns as the next one takes.
         if step is not pairs[-1][1]:
             require(hasattr(step, "transform"), f"{name!a} transforms nothing")
             width = getattr(step, "n_features_out_", None)

@@ -9,8 +9,10 @@ type says too little, with a bound:
 
 A dataclass stores all of its fields, any other class those whose annotation has a bound. No
 attribute may be missing or unknown, and every value must have its type, shape and range. Sizes in
-shapes are numbers or names. A name that is an attribute of the state has its value; any other name
-takes the first size that it meets, and must be the same wherever it appears.
+shapes are numbers, names, or sums of these, such as "d+1". A name that is an attribute of the state
+has its value; any other name takes the first size that it meets, and must be the same wherever it
+appears. Attributes are checked in the order in which the class states them. What no bound can say,
+a relation between values, is checked by the class (`_check_state`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from riskad.core.checks import InputError, enumerate_names, is_unicode
 
 State: TypeAlias = Mapping[str, Any]
 Sizes: TypeAlias = dict[str, int]
+# What an int64 of NumPy holds: larger numbers would fail in the middle of a computation.
 _LARGEST_WHOLE = 2**63 - 1
 _KINDS = {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "truth values"}
 
@@ -73,9 +76,13 @@ class Plain(Field):
 
 @dataclass(frozen=True)
 class Record(Field):
-    """An object of one of these types, by the names they are stored under."""
+    """An object of one of these types, by the names they are stored under.
+
+    `sizes` are attributes of it, numbers or what has a length, and the sizes that they must have.
+    """
 
     types: Collection[str]
+    sizes: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
     fitted: bool = True
 
 
@@ -100,12 +107,28 @@ class Either(Field):
         self.fields = fields
 
 
+@dataclass(frozen=True, kw_only=True)
+class Several(Field):
+    """What may be said of all values of a list, an array or a dict.
+
+    Values `below` a size are positions among so many. `rising` values, in an array along its last
+    axis, never fall; gaps are passed over. `most` is the largest number of values.
+    """
+
+    below: str | None = None
+    rising: bool = False
+    different: bool = False
+    nonempty: bool = False
+    most: int | None = None
+
+
 @dataclass(frozen=True)
-class Array(Field):
+class Array(Several):
     """A NumPy array of numbers: its kind of numbers, its shape and the range of its values.
 
     `kinds` are letters of NumPy's: f, i, u, b; None in a shape is any size, and for a shape any
-    shape. Infinities and NaN (gaps) are refused unless allowed.
+    shape; `itemsizes` are the bytes that a number may take. Infinities and NaN (gaps) are refused
+    unless allowed.
     """
 
     kinds: str = "f"
@@ -114,7 +137,7 @@ class Array(Field):
     high: float = np.inf
     infinite: bool = False
     gaps: bool = False
-    rising: bool = False
+    itemsizes: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +148,7 @@ class Names(Field):
 
 
 @dataclass(frozen=True)
-class ListOf(Field):
+class ListOf(Several):
     """A list or a tuple of values of one field; `size` as in shapes."""
 
     field: Field
@@ -140,11 +163,12 @@ class Tuple(Field):
 
 
 @dataclass(frozen=True)
-class DictOf(Field):
-    """A dict of values of one field; `keys` is the field of each key."""
+class DictOf(Several):
+    """A dict of values of one field; `keys` is the field of each key, `size` as in shapes."""
 
     keys: Field
     values: Field
+    size: int | str | None = None
 
 
 @dataclass(frozen=True)
@@ -164,15 +188,14 @@ FLAG = Flag()
 TEXT = Text()
 NAME = Text(longest=10_000)  # of a column; names of features repeat it
 NAMES = Names()
-ANYTHING_PLAIN = Plain()
 _OF_TYPE: dict[Any, Field] = {str: TEXT, bool: FLAG, int: Number(whole=True), float: NUMBER}
-_OF_TYPE |= {Any: ANYTHING_PLAIN, slice: Span()}
+_OF_TYPE |= {Any: Plain(), slice: Span()}
 
 
 # --- from annotations ---------------------------------------------------------------------
 
 
-def bounds_of(annotation: Any) -> tuple[Any, Field | None]:
+def split_annotation(annotation: Any) -> tuple[Any, Field | None]:
     """Return the bare annotation, and the bound beside it, if there is one."""
     if get_origin(annotation) is not Annotated:
         return annotation, None
@@ -183,10 +206,10 @@ def bounds_of(annotation: Any) -> tuple[Any, Field | None]:
 def field_of(annotation: Any) -> Field:
     """Return the bound of an annotation, or what its type allows.
 
-    >>> field_of(list[float] | None)
-    Maybe(field=ListOf(field=Number(low=-inf, high=inf, whole=False, open=False), size=None))
+    >>> field_of(float | None)
+    Maybe(field=Number(low=-inf, high=inf, whole=False, open=False))
     """
-    bare, bound = bounds_of(annotation)
+    bare, bound = split_annotation(annotation)
     origin, inner = get_origin(bare), get_args(bare)
     if bound is not None:
         return bound
@@ -203,7 +226,8 @@ def field_of(annotation: Any) -> Field:
     if origin is tuple:
         return Tuple(*map(field_of, inner))
     if origin is dict:
-        return DictOf(*map(field_of, inner))
+        keys, values = map(field_of, inner)
+        return DictOf(keys, values)
     if isinstance(bare, type):
         return Record((bare.__name__,))
     raise TypeError(f"{bare!r} says too little of what is stored; add a bound: Annotated[...]")
@@ -213,11 +237,9 @@ def field_of(annotation: Any) -> Field:
 def fields_of(cls: type) -> Fields:
     """Return the stored fields of a class, including those of its base classes."""
     hints = type_hints(cls, include_extras=True)
-    fields = {name: hint for name, hint in hints.items() if bounds_of(hint)[1] is not None}
+    fields = {name: hint for name, hint in hints.items() if split_annotation(hint)[1] is not None}
     if dataclasses.is_dataclass(cls):
         fields = {each.name: hints[each.name] for each in dataclasses.fields(cls)}
-    elif issubclass(cls, tuple):
-        fields = hints
     return {name: field_of(hint) for name, hint in fields.items()}
 
 
@@ -245,7 +267,8 @@ float64 of shape (3,)
         raise InputError(f"without {enumerate_names(missing)}")
     sizes = {} if sizes is None else sizes
     for whole in (True, False):  # numbers come first: they are the sizes of arrays
-        for name, value in state.items():
+        for name in (name for name in fields if name in state):
+            value = state[name]
             if isinstance(value, int) == whole:
                 check(value, fields[name], sizes, name)
                 if whole and not isinstance(value, bool):
@@ -263,6 +286,7 @@ def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
     match field:
         case Number(low, high, whole, open_):
             what = "a whole number" if whole else "a number"
+            # True is an int for Python.
             if not isinstance(value, int if whole else (int, float)) or isinstance(value, bool):
                 raise _unlike(where, what, value)
             if isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
@@ -293,21 +317,28 @@ def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
                 raise _unlike(where, "a list", value)
             for place, each in enumerate(value):
                 check(each, inner, sizes, f"{where}[{place}]")
-            n = sizes.setdefault(size, len(value)) if isinstance(size, str) else size
-            if n not in (None, len(value)):
-                raise _unlike(where, f"{n} values", value)
-        case DictOf(keys, values):
+            _check_several(value, field, sizes, where, size)
+        case DictOf(keys, values, size):
             if type(value) is not dict:
                 raise _unlike(where, "a dict", value)
             for key, each in value.items():
                 check(key, keys, sizes, where)
                 check(each, values, sizes, f"{where}[{key!a}]")
-        case Record(types, fitted):
+            _check_several(value, field, sizes, where, size)
+        case Record(types, parts, fitted):
             if type(value).__name__ not in types:
                 raise _unlike(where, " or ".join(types), value)
             estimator = fitted and hasattr(type(value), "get_params")
+            # A fitted estimator has more attributes than its parameters.
             if estimator and not set(vars(value)) > set(value.get_params(deep=False)):
                 raise _unlike(where, "a fitted one", value)
+            # Attributes of the object must fit sizes that other attributes of the state have set.
+            for name, size in parts.items():
+                part = getattr(value, name)
+                n = len(part) if hasattr(part, "__len__") else part
+                if (expected := _expected(size, n, sizes)) != n:
+                    what = f"{name} is {n}, expected {expected} ({size})"
+                    raise InputError(f"{where}: of another size: {what}")
         case Tuple():
             if type(value) is not tuple or len(value) != len(field.fields):
                 raise _unlike(where, f"a tuple of {len(field.fields)}", value)
@@ -359,14 +390,17 @@ def _check_array(value: Any, field: Array, sizes: Sizes, where: str) -> None:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in field.kinds:
         what = " or ".join(dict.fromkeys(_KINDS[kind] for kind in field.kinds))
         raise _unlike(where, f"an array of {what}", value)
+    if field.itemsizes and value.itemsize not in field.itemsizes:
+        bits = " or ".join(str(8 * size) for size in field.itemsizes)
+        raise _unlike(where, f"numbers of {bits} bits", value)
     if field.shape is not None and value.ndim != len(field.shape):
         raise _unlike(where, f"{len(field.shape)} dimensions", value)
-    for size, wanted in zip(value.shape, field.shape or (), strict=field.shape is not None):
-        expected = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
-        if expected not in (None, size):
-            raise _unlike(where, f"a size of {expected} ({wanted})", value)
+    for size, dimension in zip(value.shape, field.shape or (), strict=field.shape is not None):
+        if (expected := _expected(dimension, size, sizes)) != size:
+            raise _unlike(where, f"a size of {expected} ({dimension})", value)
     numbers = value
     if value.dtype.kind == "f":
+        # NaN compares false with everything: it must be counted apart from the range.
         numbers = value[~np.isnan(value)]
         if not field.gaps and numbers.size < value.size:
             raise _unlike(where, "an array without NaN", value)
@@ -374,8 +408,42 @@ def _check_array(value: Any, field: Array, sizes: Sizes, where: str) -> None:
             raise _unlike(where, "an array without infinities", value)
     if numbers.size and (numbers.min() < field.low or numbers.max() > field.high):
         raise _unlike(where, f"values between {field.low:g} and {field.high:g}", value)
-    if field.rising and not (value[1:] >= value[:-1]).all():
-        raise _unlike(where, "values in rising order", value)
+    _check_several(value, field, sizes, where)
+
+
+def _expected(size: int | str | None, n: int, sizes: Sizes) -> int:
+    """Return what a size must be; a name that has none yet takes it from n."""
+    if not isinstance(size, str):
+        return n if size is None else size
+    terms = [int(term) if term.isdecimal() else sizes.get(term, term) for term in size.split("+")]
+    if new := [term for term in terms if isinstance(term, str)]:
+        # What the others leave, shared among equal terms.
+        rest = n - sum(term for term in terms if not isinstance(term, str))
+        sizes[new[0]] = max(0, rest // len(new))
+    return sum(sizes[term] if isinstance(term, str) else term for term in terms)
+
+
+def _check_several(
+    values: Any, field: Several, sizes: Sizes, where: str, size: int | str | None = None
+) -> None:
+    if size is not None and (n := _expected(size, len(values), sizes)) != len(values):
+        raise _unlike(where, f"{n} values", values)
+    if field.nonempty and not len(values):
+        raise _unlike(where, "at least one value", values)
+    if field.most is not None and len(values) > field.most:
+        raise _unlike(where, f"at most {field.most:,} values", values)
+    if field.below is not None and len(values) and np.max(values) >= sizes[field.below]:
+        raise _unlike(where, f"values below {sizes[field.below]} ({field.below})", values)
+    if field.rising:
+        ordered = np.asarray(values)
+        # Differences of unsigned numbers would wrap around.
+        if (ordered[..., 1:] < ordered[..., :-1]).any():
+            raise _unlike(where, "values in rising order", values)
+    if field.different:
+        # A set of an array's numbers would make a Python object of each.
+        once = np.unique(values) if isinstance(values, np.ndarray) else set(values)
+        if len(once) < len(values):
+            raise _unlike(where, "different values", values)
 
 
 def _unlike(where: str, what: str, value: Any) -> InputError:

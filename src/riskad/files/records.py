@@ -1,8 +1,8 @@
 """Dataclasses as plain JSON: stored form, check and schema all follow from the annotations.
 
 A field is annotated with what it may hold: `str`, `int`, `float`, `bool`, `Any` (plain values),
-`T | None`, `list[T]`, `tuple[T, ...]`, `dict[str, T]`, or another dataclass; a narrower range is
-said by a `Field`: `Annotated[float, SHARE]`. A dataclass field with `metadata={"stored": False}` is
+`T | None`, `list[T]`, `tuple[T, ...]`, `dict[str, T]`, or another dataclass; a `Field` states a
+narrower range: `Annotated[float, SHARE]`. A dataclass field with `metadata={"stored": False}` is
 not written, and has its default when the record is read again.
 """
 
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from typing import get_type_hints as type_hints
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.files.fields import COUNT, SHARE, TEXT, Number, Text, bounds_of, check, field_of
+from riskad.files.fields import COUNT, SHARE, TEXT, Number, Text, check, field_of, split_annotation
 
 T = TypeVar("T")
 Count = Annotated[int, COUNT]
@@ -49,7 +49,7 @@ def from_plain(kind: type[T], value: Any) -> T:
 
 def json_schema(kind: Any) -> dict[str, Any]:
     """Return the JSON Schema of a record with all its fields, stored or not."""
-    bare, bound = bounds_of(kind)
+    bare, bound = split_annotation(kind)
     origin, inner = get_origin(bare), get_args(bare)
     if origin in (Union, UnionType):
         return {"anyOf": [json_schema(each) for each in inner]}
@@ -87,7 +87,7 @@ def _has_default(each: DataclassField[Any]) -> bool:
 
 def _read(annotation: Any, value: Any, where: str) -> Any:
     """The value of an annotation from plain values, each of which is checked."""
-    bare, _ = bounds_of(annotation)
+    bare, _ = split_annotation(annotation)
     origin, inner = get_origin(bare), get_args(bare)
     if origin in (Union, UnionType):  # `T | None` is the only one that can be stored
         kind = next(each for each in inner if each is not NoneType)
@@ -97,9 +97,10 @@ def _read(annotation: Any, value: Any, where: str) -> Any:
         if type(value) is not dict:
             raise InputError(f"{where}: expected a dict of {enumerate_names(stored, len(stored))}")
         needed = {name for name, each in stored.items() if not _has_default(each)}
+        # All that has no default, and nothing that the record does not have.
         if not needed <= value.keys() <= stored.keys():
-            odd = min(value.keys() - stored.keys(), default="")
-            what = f"there is no {odd!a}" if odd else f"{min(needed - set(value))!r} is missing"
+            extra = min(value.keys() - stored.keys(), default="")
+            what = f"there is no {extra!a}" if extra else f"{min(needed - set(value))!r} is missing"
             raise InputError(f"{where}{': ' * bool(where)}{what}; expected {', '.join(stored)}")
         hints = type_hints(bare, include_extras=True)
         before = f"{where}." if where else ""
@@ -117,6 +118,7 @@ def _read(annotation: Any, value: Any, where: str) -> Any:
             check(key, TEXT, {}, where)
         return {key: _read(inner[1], each, f"{where}.{key}") for key, each in value.items()}
     check(value, field_of(annotation), {}, where)
+    # JSON writes 1.0 as 1 in some languages; the record holds a float.
     return float(value) if bare is float else value
 
 

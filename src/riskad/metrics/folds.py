@@ -43,8 +43,9 @@ def as_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
     if values.dtype != object:
         blank = values != values  # NaN differs from itself
     else:  # values of any type, which may have no order
-        seen: dict[Any, int] = {}
-        numbers = [-1 if _is_blank(v) else seen.setdefault(v, len(seen)) for v in values.tolist()]
+        ids: dict[Any, int] = {}
+        numbers = [-1 if _is_blank(v) else ids.setdefault(v, len(ids)) for v in values.tolist()]
+        # Now -1 marks a blank; the rest is as for numbers.
         values = np.array(numbers, dtype=np.intp)
         blank = values < 0
     codes = np.zeros(n_rows, dtype=np.intp)
@@ -74,13 +75,16 @@ def deal_groups(
     sizes = np.zeros((int(groups.max(initial=-1)) + 1, len(KINDS)))
     for k, kind in enumerate((ANOMALY, NORMAL, UNLABELLED)):
         sizes[:, k] = np.bincount(groups[codes == kind], minlength=len(sizes))
+    # A kind without rows has share 0 everywhere, not 0 / 0.
     shares = sizes / np.maximum(sizes.sum(axis=0), 1)
     order = rng.permutation(len(sizes))
+    # lexsort takes its most important key last. The permutation before it decides between equals.
     order = order[np.lexsort(tuple(-sizes[order, k] for k in (2, 1, 0)))]
     labelled = sizes[order, :2].any(axis=1)
     fold_of = np.zeros(len(sizes), dtype=np.intp)
     held = np.zeros((n_splits, len(KINDS)))
     for group in order[labelled]:
+        # Ties go to the first fold, which the shuffle of groups makes as good as random.
         fold_of[group] = fold = int(np.argmin(held @ shares[group]))
         held[fold] += shares[group]
     # A heap, since there may be as many groups as unlabelled rows.
@@ -95,8 +99,8 @@ def deal_groups(
 
 def count_independent(codes: np.ndarray, kind: int, groups: NDArray[np.intp] | None) -> int:
     """Number of groups that have a row of a kind; of its rows if there are no groups."""
-    own = codes == kind
-    return int(own.sum()) if groups is None else len(np.unique(groups[own]))
+    of_kind = codes == kind
+    return int(of_kind.sum()) if groups is None else len(np.unique(groups[of_kind]))
 
 
 def whole_groups(rows: np.ndarray, groups: NDArray[np.intp] | None) -> np.ndarray:
@@ -181,18 +185,20 @@ class PNUStratifiedKFold:
 
         Groups, if given, are numbers from `as_groups`.
         """
+        # None means 0: a splitter gives the same folds at each call, or candidates would be
+        # compared on different rows.
         rng = np.random.default_rng(self.random_state or 0)
         for _ in range(self.n_repeats):
             fold_of = np.empty(len(codes), dtype=np.intp)
             if groups is not None:
                 fold_of = deal_groups(codes, groups, self.n_splits, rng)
             else:
-                dealt = 0
+                start = 0
                 for kind in KINDS:
                     rows = rng.permutation(np.flatnonzero(codes == kind))
                     # Each kind starts where the last one stopped, so that folds have the same size.
-                    fold_of[rows] = (dealt + np.arange(len(rows))) % self.n_splits
-                    dealt += len(rows)
+                    fold_of[rows] = (start + np.arange(len(rows))) % self.n_splits
+                    start += len(rows)
             yield from (fold_of == fold for fold in range(self.n_splits))
 
     def _check_enough(self, codes: np.ndarray, groups: np.ndarray | None) -> None:
@@ -200,10 +206,10 @@ class PNUStratifiedKFold:
             name, n = KIND_NAMES[kind], self.n_splits
             rows, count = int((codes == kind).sum()), count_independent(codes, kind, groups)
             if 0 < rows < n:
-                more = " and label one more" if rows == 1 else ""
+                hint = " and label one more" if rows == 1 else ""
                 raise InputError(
                     f"{n} folds need {n} {name} rows, got {rows}. Lower n_splits to "
-                    f"{max(rows, 2)}{more}."
+                    f"{max(rows, 2)}{hint}."
                 )
             if 0 < count < n:
                 advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
@@ -225,7 +231,9 @@ def cross_splits(
     The only row or group of a kind is never held out, since every fit needs it.
     """
     by_group = np.arange(len(codes)) if groups is None else groups
-    needed = [own for kind in KINDS if len(own := np.unique(by_group[codes == kind])) == 1]
+    # Without groups each row is a group of its own.
+    needed = [of_kind for kind in KINDS if len(of_kind := np.unique(by_group[codes == kind])) == 1]
+    # Rows of a kind's only group are in every fit and never judged.
     several = ~np.isin(by_group, np.concatenate([*needed, np.array([], dtype=np.intp)]))
     if not (several & (codes != UNLABELLED)).any():
         return
@@ -253,6 +261,7 @@ def labelled_folds(
         splitter = StratifiedKFold(n_splits, shuffle=True, random_state=random_state)
         return [labelled[held] for _, held in splitter.split(labelled, codes)]
     names = as_groups(groups[labelled], len(labelled))
+    # Fewer folds are larger ones: with enough rows each, every fold may get both kinds.
     for size in range(n_splits, 1, -1):
         fold = deal_groups(codes, names, size, np.random.default_rng(random_state or 0))
         if all((np.bincount(fold[codes == k], minlength=size) > 0).all() for k in np.unique(codes)):
@@ -274,7 +283,9 @@ def periods_of(
     """
     labelled = np.sort(moments[(codes != UNLABELLED) & ~np.isnan(moments)])
     places = np.arange(1, n_periods) * len(labelled) // n_periods
+    # A period starts at a labelled row; equal moments are one start.
     starts = np.unique(labelled[places]) if len(labelled) else labelled
+    # A period that starts at the earliest label would leave none of them before it.
     starts = starts[starts > labelled[:1]]
     return np.searchsorted(starts, np.where(np.isnan(moments), -np.inf, moments), side="right")
 

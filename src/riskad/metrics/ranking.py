@@ -6,24 +6,17 @@ An AUC is compared with another of the same rows (`auc_difference`), combined fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import norm, rankdata, t
+from scipy.stats import beta, norm, rankdata, t
 
 from riskad.core.checks import InputError, check_in_interval
-from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
-from riskad.metrics.estimates import (
-    Estimate,
-    codes_and_scores,
-    rate_with_interval,
-    scores_by_kind,
-    share_above,
-    share_interval,
-)
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, check_codes
+from riskad.files.fields import COUNT, SHARE
 from riskad.metrics.folds import as_groups
 
 __all__ = [
@@ -40,9 +33,103 @@ __all__ = [
     "roc_with_interval",
 ]
 
-# How many groups the prior guess "rows of a group are all alike" counts as.
+# How many groups the prior guess "rows of a group are all alike" counts as: with 3 groups of rows
+# it has half of the weight, with 27 a tenth.
 _GUESSED_GROUPS = 3
+# Each point of a curve costs two quantiles of a beta distribution. Half of the points are from each
+# kind of row, of which there may be very different numbers.
 _CURVE_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number estimated from labelled rows, with its interval.
+
+    However it is printed or formatted, the interval is included: two labelled anomalies give a
+    number like 0.95, and only the interval shows how uncertain that is.
+
+    Examples
+    --------
+    >>> f"{Estimate(0.9, 0.6, 0.98, n_normal=50, n_anomaly=2):.2f}"
+    '0.90 (95% interval 0.60 to 0.98; 50 normal, 2 anomalies)'
+    """
+
+    value: float
+    low: float
+    high: float
+    n_normal: Annotated[int, COUNT]
+    n_anomaly: Annotated[int, COUNT]
+    confidence: Annotated[float, SHARE] = 0.95
+
+    @classmethod
+    def of_draws(cls, value: float, draws: np.ndarray, n_normal: int, n_anomaly: int) -> Self:
+        """A number, and the interval of 95 % of the draws, extended to hold the number."""
+        tail = (1 - cls.confidence) / 2
+        low, high = np.quantile(draws, (tail, 1 - tail))
+        return cls(value, min(float(low), value), max(float(high), value), n_normal, n_anomaly)
+
+    def __format__(self, spec: str) -> str:
+        value, low, high = (format(x, spec or ".3f") for x in (self.value, self.low, self.high))
+        return (
+            f"{value} ({self.confidence:.0%} interval {low} to {high}; "
+            f"{self.n_normal} normal, {self.n_anomaly} anomalies)"
+        )
+
+    def __str__(self) -> str:
+        return format(self)
+
+
+def codes_and_scores(y: Any, anomaly_scores: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Label codes and scores of the same rows; messages name `what` needs them."""
+    codes = check_codes(y)
+    scores = np.asarray(anomaly_scores, dtype=float)
+    if scores.shape != codes.shape:
+        raise InputError(
+            f"{what} needs a score for each label, got {len(codes)} labels and "
+            f"{scores.size} scores."
+        )
+    return codes, scores
+
+
+def scores_by_kind(
+    y: Any, anomaly_scores: Any, confidence: float, what: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the labelled anomalies and of the labelled normal rows, at least one of each."""
+    check_in_interval("confidence", confidence, 0, 1)
+    codes, scores = codes_and_scores(y, anomaly_scores, what)
+    anomalies, normals = scores[codes == ANOMALY], scores[codes == NORMAL]
+    if np.isnan(anomalies).any() or np.isnan(normals).any():
+        raise InputError(f"{what} needs a score for each labelled row, and some are NaN.")
+    m, n = len(anomalies), len(normals)
+    if m == 0 or n == 0:
+        raise InputError(f"{what} needs both kinds of label, got {n} normal and {m} anomalies.")
+    return anomalies, normals
+
+
+def rate_with_interval(pi_n: Any, default: float) -> tuple[float, float, float]:
+    """An anomaly rate and its interval, from a number, which counts as exact, or an estimate."""
+    if pi_n is None:
+        return default, default, default
+    value, low, high = pi_n if isinstance(pi_n, Iterable) else (pi_n, pi_n, pi_n)
+    check_in_interval(
+        "pi_n", value, 0, 1, "It is the share of anomalies among the unlabelled rows."
+    )
+    return value, low, high
+
+
+def share_above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Share of `scores` at or above each threshold."""
+    return 1 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
+
+
+def share_interval(hits: float, n: float, confidence: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share; neither hits nor n need be whole numbers."""
+    tail = (1 - confidence) / 2
+    # At 0 hits, or n of n, one of the two distributions does not exist; the end is that of the
+    # range.
+    low = 0.0 if hits <= 0 else float(beta.ppf(tail, hits, n - hits + 1))
+    high = 1.0 if hits >= n else float(beta.ppf(1 - tail, hits + 1, n - hits))
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -53,6 +140,7 @@ class Auc(Estimate):
 def auc_value(anomalies: np.ndarray, normals: np.ndarray) -> float:
     """The AUC of anomaly scores of rows of both kinds, without checks or an interval."""
     m, n = len(anomalies), len(normals)
+    # Mann and Whitney's count of pairs, from ranks: ties count one half.
     ranks = rankdata(np.concatenate([anomalies, normals]))
     return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
 
@@ -82,6 +170,7 @@ def auc_with_interval(
         codes, scores = codes_and_scores(y, anomaly_scores, "an AUC")
         groups, labelled = as_groups(groups, len(codes)), codes != UNLABELLED
         part = FoldScores(codes[labelled], scores[labelled], groups[labelled])
+        # A variance D times as large is a z sqrt(D) times as large.
         z *= GroupEffect.on_auc([part]).variance ** 0.5
     value = auc_value(anomalies, normals)
     return Auc(value, *_score_interval(value, m, n, z), n, m, confidence)
@@ -111,6 +200,7 @@ def auc_of_folds(
     value = float(np.mean(values))
     rarer = min(n, m) if effect is None else effect.n_groups
     quantile = float(t.ppf(0.5 + confidence / 2, max(rarer - 1, 1)))
+    # Each fit lacks one of n_splits parts of the rows: its AUC varies so much more.
     z = quantile * (n_splits / (n_splits - 1)) ** 0.5
     if effect is not None:
         z *= effect.variance**0.5
@@ -120,6 +210,7 @@ def auc_of_folds(
 def like_interval(other: Auc, value: float, m: float, n: float) -> Auc:
     """An AUC with counts m and n, which need not be whole, and an interval of another one's z."""
     end = other.low if other.value > 0 else other.high
+    # The end that does not lie on the edge of [0, 1], where the variance is 0: it gives z back.
     z = abs(other.value - end) / _variance(end, other.n_anomaly, other.n_normal) ** 0.5
     ends = _score_interval(value, m, n, z)
     return Auc(value, *ends, other.n_normal, other.n_anomaly, other.confidence)
@@ -182,22 +273,26 @@ def auc_difference(
     >>> print(f"{difference:+.3f}", difference.verdict)
     +0.094 (95% interval +0.013 to +0.204; 80 normal, 20 anomalies) better
     """
-    ours = auc_with_interval(y, first, confidence, groups=groups)
-    theirs = auc_with_interval(y, second, confidence, groups=groups)
+    auc_1 = auc_with_interval(y, first, confidence, groups=groups)
+    auc_2 = auc_with_interval(y, second, confidence, groups=groups)
+    # Components of each row, by which errors of two models on the same rows are compared.
     V = [
         _delong_components(*scores_by_kind(y, scores, confidence, "a difference of AUCs"))
         for scores in (first, second)
     ]
     spread = np.sqrt(_covariance(V[0], V[0]) * _covariance(V[1], V[1]))
+    # Rounding may carry a correlation of two equal models beyond 1.
     r = float(np.clip(_covariance(*V) / spread, -1, 1)) if spread > 0 else 0.0
 
-    def joined(a: float, b: float) -> float:
+    def distance(a: float, b: float) -> float:
+        # With r near 1 and a near b rounding can make the sum negative.
         return float(np.sqrt(max(a**2 + b**2 - 2 * r * a * b, 0.0)))
 
-    d = ours.value - theirs.value
-    low = max(d - joined(ours.value - ours.low, theirs.high - theirs.value), -1.0)
-    high = min(d + joined(ours.high - ours.value, theirs.value - theirs.low), 1.0)
-    return AucDifference(d, low, high, ours.n_normal, ours.n_anomaly, confidence), ours, theirs
+    d = auc_1.value - auc_2.value
+    low = max(d - distance(auc_1.value - auc_1.low, auc_2.high - auc_2.value), -1.0)
+    high = min(d + distance(auc_1.high - auc_1.value, auc_2.value - auc_2.low), 1.0)
+    counts = {"n_normal": auc_1.n_normal, "n_anomaly": auc_1.n_anomaly}
+    return AucDifference(d, low, high, **counts, confidence=confidence), auc_1, auc_2
 
 
 def _delong_components(anomalies: np.ndarray, normals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -248,12 +343,14 @@ class GroupEffect(NamedTuple):
         """
         V, counts, means = [], [], []
         for codes, scores, _ in folds:
-            own = codes == ANOMALY
-            components = np.empty(len(own))
-            components[own], components[~own] = _delong_components(scores[own], scores[~own])
+            anomalous = codes == ANOMALY
+            components = np.empty(len(anomalous))
+            components[anomalous], components[~anomalous] = _delong_components(
+                scores[anomalous], scores[~anomalous]
+            )
             V.append(components)
-            counts.append(np.where(own, own.sum(), (~own).sum()))
-            means.append(components[own].mean())
+            counts.append(np.where(anomalous, anomalous.sum(), (~anomalous).sum()))
+            means.append(components[anomalous].mean())
         d = (np.concatenate(V) - np.mean(means)) / np.concatenate(counts)
         codes = np.concatenate([fold.codes for fold in folds])
         return cls._of_components(d, codes, np.concatenate([fold.groups for fold in folds]))
@@ -269,19 +366,20 @@ class GroupEffect(NamedTuple):
     def _of_components(cls, d: np.ndarray, codes: np.ndarray, groups: np.ndarray) -> GroupEffect:
         at_most, squares, n_groups = {}, {}, np.inf
         for kind in (NORMAL, ANOMALY):
-            own = codes == kind
-            if own.any():
+            of_kind = codes == kind
+            if of_kind.any():
                 # The mean number of rows in the group of a row: all of them may be alike.
-                sizes = np.unique(groups[own], return_counts=True)[1]
+                sizes = np.unique(groups[of_kind], return_counts=True)[1]
                 at_most[kind] = float(np.sum(sizes**2) / sizes.sum())
-                n_groups = min(n_groups, own.sum() / at_most[kind])
-                squares[kind] = float(np.sum(d[own] ** 2))
+                n_groups = min(n_groups, of_kind.sum() / at_most[kind])
+                squares[kind] = float(np.sum(d[of_kind] ** 2))
         total = sum(squares.values())
         if not total > 0:
+            # A perfect ranking has no variance to measure: the guess stands alone.
             return cls(max(at_most.values()), n_groups)
         largest = sum(squares[kind] * at_most[kind] for kind in at_most) / total
-        seen = float(np.sum(np.bincount(as_groups(groups, len(groups)), d) ** 2)) / total
-        effect = (n_groups * seen + _GUESSED_GROUPS * largest) / (n_groups + _GUESSED_GROUPS)
+        observed = float(np.sum(np.bincount(as_groups(groups, len(groups)), d) ** 2)) / total
+        effect = (n_groups * observed + _GUESSED_GROUPS * largest) / (n_groups + _GUESSED_GROUPS)
         return cls(max(effect, 1.0), n_groups)
 
 
@@ -297,7 +395,7 @@ def average_precision_with_interval(
 
     where TPR_i and FPR_i are the shares of anomalies and of normal rows that score at least as high
     as i. Precision depends on how rare anomalies are: `pi_n` is their rate where the scores will
-    be used, a number or an estimate that has it as `.pi_n`; None is their share of the labels.
+    be used, a number or a `RateEstimate`; None is their share of the labels.
 
     AP is a mean over m anomalies of numbers between 0 and 1: its variance is at most that of a
     share of m. The interval is the exact (Clopper-Pearson) one of this share, which stays wide for
@@ -314,6 +412,7 @@ def average_precision_with_interval(
     rate, *_ = rate_with_interval(pi_n, default=m / (m + n))
     TPR, FPR = share_above(anomalies, anomalies), share_above(normals, anomalies)
     value = float(np.mean(rate * TPR / (rate * TPR + (1 - rate) * FPR)))
+    # A share of m rows that are worth m / effect: neither number is whole.
     ends = share_interval(value * m / effect, m / effect, confidence)
     return Estimate(value, *ends, n, m, confidence)
 
@@ -362,7 +461,7 @@ def precision_recall_with_interval(
 
     with TPR and FPR as in `roc_with_interval`, from the first anomaly on. The interval of the
     precision combines the ends of those of TPR, FPR and the rate, which is conservative. `pi_n` is
-    a number or an estimate that has it; None is the share of the labels. `effect` is as there.
+    a number or a `RateEstimate`; None is the share of the labels. `effect` is as there.
 
     Examples
     --------
@@ -382,6 +481,7 @@ def precision_recall_with_interval(
     def precision(rate: float, TPR: np.ndarray, FPR: np.ndarray) -> np.ndarray:
         return rate * TPR / (rate * TPR + (1 - rate) * FPR)
 
+    # Precision rises with the rate and with TPR and falls with FPR: the corners give its extremes.
     low, high = precision(least, TPR_low, FPR_high), precision(most, TPR_high, FPR_low)
     return Curve(t, TPR, precision(rate, TPR, FPR), low, high)
 
@@ -389,6 +489,7 @@ def precision_recall_with_interval(
 def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray) -> np.ndarray:
     """Scores of each kind, all of them or as many quantiles, above them infinity."""
     shares = np.linspace(0, 1, _CURVE_POINTS // 2)
+    # Quantiles that are scores themselves: between two scores the curve has no corner.
     kinds = [np.quantile(kind, shares, method="inverted_cdf") for kind in (anomalies, normals)]
     return np.append(np.inf, np.unique(np.concatenate(kinds))[::-1])
 
@@ -414,7 +515,7 @@ class Reliability:
     def __str__(self) -> str:
         rows = zip(self.predicted, self.observed, self.low, self.high, self.count, strict=True)
         return "\n".join(
-            f"{p:.3f} said, {o:.3f} seen ({low:.3f} to {high:.3f}; {count} rows)"
+            f"{p:.3f} predicted, {o:.3f} observed ({low:.3f} to {high:.3f}; {count} rows)"
             for p, o, low, high, count in rows
         )
 
@@ -431,8 +532,8 @@ def reliability(
     Examples
     --------
     >>> print(reliability([1, 1, 1, -1, 1, -1], [0.1, 0.1, 0.1, 0.1, 0.7, 0.9], bins=2))
-    0.100 said, 0.250 seen (0.006 to 0.806; 4 rows)
-    0.800 said, 0.500 seen (0.013 to 0.987; 2 rows)
+    0.100 predicted, 0.250 observed (0.006 to 0.806; 4 rows)
+    0.800 predicted, 0.500 observed (0.013 to 0.987; 2 rows)
     """
     anomalies, normals = scores_by_kind(y, probabilities, confidence, "reliability")
     if min(anomalies.min(), normals.min()) < 0 or max(anomalies.max(), normals.max()) > 1:
@@ -442,13 +543,16 @@ def reliability(
         )
     m, n = len(anomalies), len(normals)
     rate, *_ = rate_with_interval(pi_n, default=m / (m + n))
+    # Labelled rows are weighted as if the share pi_n of all rows were anomalies.
     weight = np.array([(1 - rate) / n, rate / m])  # of a normal row and of an anomaly
     p, kind = np.concatenate([normals, anomalies]), np.repeat([0, 1], [n, m])
+    # Inner edges only: a probability of 1 belongs to the last bin.
     bin_of = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], p, side="right")
     rows = []
-    for own in (bin_of == each for each in np.unique(bin_of)):
-        hits, count = int(kind[own].sum()), int(own.sum())
+    for members in (bin_of == each for each in np.unique(bin_of)):
+        hits, count = int(kind[members].sum()), int(members.sum())
         shares = hits / count, *share_interval(hits, count, confidence)
         at_rate = [q * weight[1] / (q * weight[1] + (1 - q) * weight[0]) for q in shares]
-        rows.append((np.average(p[own], weights=weight[kind[own]]), *at_rate, count))
+        mean = np.average(p[members], weights=weight[kind[members]])
+        rows.append((mean, *at_rate, count))
     return Reliability(*map(np.array, zip(*rows, strict=True)))

@@ -40,11 +40,13 @@ from riskad.rows.table import as_table
 
 __all__ = ["RADSearchCV", "RiskScorer", "evaluate_nested", "labelled_auc", "out_of_fold_scores"]
 
-FEWEST_FOR_AUC = 4
+FEWEST_TO_COMPARE = 4
 """Labelled rows of each kind from which candidates are compared by AUC; below, by the risk."""
 SPLITS, REPEATS = 5, 2
+# Around the defaults a = 0.1 and prior = 0.8: less and more trust in the unlabelled rows, and
+# anomaly rates of a half, a fifth and a twentieth. With the default these are 100 fits.
 _GRID = {"a": (0.02, 0.1, 0.4), "prior": (0.5, 0.8, 0.95)}
-_ERRORS = 2
+_ERRORS = 2  # standard errors that a gain must exceed
 
 
 # --- what every search does ----------------------------------------------------------------
@@ -67,6 +69,7 @@ def held_out_folds(
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+    # A fold needs a row (or group) of each kind, so that the rarest one limits their number.
     n_splits = min(n_splits, *(count_independent(codes, kind, groups) for kind in kinds))
     if n_splits < 2:
         return []
@@ -214,7 +217,7 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
 
         X, codes, groups = check_rows_and_labels(X, y)
         rarer = min(count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
-        self.criterion_ = "auc" if rarer >= FEWEST_FOR_AUC else "risk"
+        self.criterion_ = "auc" if rarer >= FEWEST_TO_COMPARE else "risk"
         folds = held_out_folds(
             codes,
             groups,
@@ -236,6 +239,7 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
                     "over by default. Say what to search: param_grid={...}."
                 )
             grid = _GRID
+        # The loss, a and prior of the default, for all candidates alike (see `RiskScorer`).
         assumed = {name: settings[name] for name in ("loss", "a", "prior") if name in settings}
 
         def choose(results: Mapping[str, Any]) -> int:
@@ -246,11 +250,15 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         everything = np.arange(len(codes))
         search = GridSearchCV(
             self.estimator,
+            # The empty setting is the unchanged detector; being first, it is the default of
+            # `choose_place`.
             [{}, *([grid] if isinstance(grid, Mapping) else grid)],
             scoring=labelled_auc if self.criterion_ == "auc" else RiskScorer(**assumed),
             refit=choose,
             cv=[(np.setdiff1d(everything, held), held) for held in folds],
             n_jobs=self.n_jobs,
+            # A failed candidate is a mistake of the user's, and no reason to choose another one
+            # silently.
             error_score="raise",
         ).fit(X, codes, **fit_params)
         self.cv_results_, self.best_params_ = search.cv_results_, search.best_params_

@@ -18,27 +18,30 @@ True
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from riskad.core.checks import InputError, enumerate_names
+from riskad.core.checks import InputError, enumerate_names, required
 from riskad.core.labels import UNLABELLED, has_code_type, read_codes
-from riskad.rows.parted import PartedRows
+from riskad.rows.engine import ClusterError
+from riskad.rows.partitions import PartitionedRows
 from riskad.rows.sources import RowBlocks
 
-__all__ = ["ClusterError", "DaskEngine", "DaskRows", "dask_engine"]
+__all__ = ["DaskEngine", "DaskRows", "dask_engine"]
 
 T = TypeVar("T")
+# M_TRIM_THRESHOLD: what may be free at the end of the heap; M_MMAP_THRESHOLD: arrays outside it.
+_KEPT_MEMORY = {-1: 1 << 26, -3: 1 << 25}
 
 
-class ClusterError(InputError):
-    """The cluster has gone, or could not be reached: nothing was fitted."""
-
-
-class DaskRows(PartedRows):
+class DaskRows(PartitionedRows):
     """The rows of a Dask array or dataframe, whose partitions are the parts.
 
     With a `distributed.Client` the partitions are kept on its workers; without one, threads of this
@@ -69,7 +72,9 @@ class DaskRows(PartedRows):
                 strict=True,
             )
         ]
+        # The client that is in use when the rows are made, and not another one later.
         engine = DaskEngine(_client())
+        # Kept on the workers: each step of a solver would read the files again.
         parts = engine.keep(made)
         super().__init__(parts, self.array.shape[1], engine=engine, n_rows=int(sum(chunks)))
         self.feature_names = names
@@ -97,7 +102,10 @@ class DaskEngine:
             yield from _dask().compute(*(call(item, i) for i, item in enumerate(items)))
             return
         with _cluster_errors(self.address):
-            futures = self.client.map(function, items, range(len(items)), pure=False)
+            # As a task of its own, the function travels once to each worker, and to a new one.
+            whole = self.client.submit(_call, partial, function, pure=False)
+            functions, numbers = [whole] * len(items), range(len(items))
+            futures = self.client.map(_call, functions, items, numbers, pure=False)
             yield from self.client.gather(futures)
 
 
@@ -133,23 +141,44 @@ def _cluster_errors(address: str | None) -> Iterator[None]:
     except distributed.scheduler.KilledWorker as error:
         raise ClusterError(
             f"workers of the Dask cluster died again and again over the same part: {error}. They "
-            "may be short of memory: make partitions smaller. Nothing was fitted."
+            "may be short of memory: make partitions smaller. Nothing was completed."
         ) from error
     except (CancelledError, distributed.comm.CommClosedError, TimeoutError) as error:
         raise ClusterError(
             f"the Dask scheduler at {address} stopped answering in the middle of "
-            "the work. Start it again and run the fit anew; nothing was fitted."
+            "the work. Start it again, and run the command anew; nothing was completed."
         ) from error
 
 
 def _part(X: Any, y: Any, weight: Any) -> RowBlocks:
     """A partition as rows in the memory of a worker."""
     X = np.ascontiguousarray(X)
+    # On the worker: labels of a Dask collection need not pass through this process.
     codes = np.full(len(X), UNLABELLED, dtype=np.int16) if y is None else read_codes(y)
     if y is not None and not has_code_type(y):
         codes = codes.astype(int)  # 0 and 1 of another type are refused when all labels are known
     weight = None if weight is None else np.asarray(weight, dtype=np.float64)
     return RowBlocks(X, codes, weight)
+
+
+def _call(function: Callable[..., T], *arguments: Any) -> T:
+    keep_memory()
+    return function(*arguments)
+
+
+@functools.cache
+def keep_memory() -> None:
+    """Let this worker keep some of the memory that it frees, for the next block of rows.
+
+    Dask has each array of more than 64 KiB returned to the system at once, and the system then
+    takes several times as long to give pages to new ones as NumPy to fill them. Another setting
+    than that of Dask was chosen by somebody, and stays.
+    """
+    if os.environ.get("MALLOC_TRIM_THRESHOLD_") == "65536":
+        with suppress(AttributeError, OSError, TypeError):  # without the C library of GNU
+            library = ctypes.CDLL(None)
+            for parameter, size in _KEPT_MEMORY.items():
+                library.mallopt(parameter, size)
 
 
 def _apply(X: np.ndarray, g: Callable[[Any], np.ndarray]) -> np.ndarray:
@@ -168,7 +197,9 @@ def _as_array(X: Any) -> Any:
         X = X.to_dask_array(lengths=True)
     if X.ndim != 2:
         raise InputError(f"X must have rows and columns, got {X.ndim} dimension(s).")
+    # A block of rows must have all columns: a score needs each of them.
     X = X.rechunk({1: -1})
+    # A dataframe knows its lengths only when it has been read.
     if np.isnan(X.shape[0]):
         X = X.compute_chunk_sizes()
     return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
@@ -203,19 +234,15 @@ def _client() -> Any:
 
 
 def _dask() -> Any:
-    try:
+    with required(_INSTALL):
         import dask
-    except ImportError:
-        raise InputError(_INSTALL) from None
     return dask
 
 
 def _distributed() -> Any:
-    try:
+    with required(_INSTALL):
         import distributed
-    except ImportError:
-        raise InputError(_INSTALL) from None
     return distributed
 
 
-_INSTALL = "a cluster needs Dask: pip install 'riskad[scale]'."
+_INSTALL = "A cluster needs Dask: pip install 'riskad[scale]'."

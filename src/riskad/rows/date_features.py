@@ -15,18 +15,18 @@ which is positive), Mul, Sub, Max, Min, Sin and Cos. A gap is NaN in all parts.
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import combinations
-from typing import Any, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.core.checks import InputError, check_choice, quoted
+from riskad.core.checks import check_choice
+from riskad.files.fields import Array, State, Text, require
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -44,8 +44,8 @@ _PARTS = {
     "duration": ("seconds",),
 }
 _ROUNDS = 2  # of a recurring part, to distinguish it from elapsed time
-_MOST_PAIRS = 10
-_MOST_KEPT = 200_000
+_MOST_PAIRS = 10  # of k dates there are k (k - 1) / 2 pairs, most of them noise
+MOST_MOMENTS = 200_000  # 16 bytes each in a model file
 
 
 def _floats(seconds: pl.Series | Floats) -> Floats:
@@ -65,20 +65,6 @@ def _varies(values: Floats) -> bool:
 # to begin in March, so that the leap day is its last: with a = 0 for March, ..., 11 for February,
 # the days of such a year before month a are floor((153 a + 2) / 5), and 400 years have 146,097
 # days. NaN gives NaN.
-
-
-def days_of_civil(year: Floats, month: Floats, day: Floats) -> Floats:
-    """Days from 1970-01-01 to a date.
-
-    >>> float(days_of_civil(np.float64(2024), np.float64(2), np.float64(29)))
-    19782.0
-    """
-    year = year - np.floor((14 - month) / 12)  # January and February end the year before
-    era = np.floor(year / 400)
-    in_era = year - 400 * era
-    in_year = np.floor((153 * np.mod(month + 9, 12) + 2) / 5) + day - 1
-    leap = np.floor(in_era / 4) - np.floor(in_era / 100)
-    return 146_097 * era + 365 * in_era + leap + in_year - _MARCH_0000
 
 
 def civil_of_days(days: Floats) -> tuple[Floats, Floats, Floats]:
@@ -124,10 +110,18 @@ class MomentParts:
     [[0.0, 3.0, 0.0], [12.0, 4.0, 1.5], [6.0, 5.0, 16.25]]
     """
 
-    kind: str
+    kind: Annotated[str, Text(tuple(_PARTS))]
     parts: tuple[str, ...]
     origin: float = 0.0
     span: float = 0.0  # days from the first to the last training row
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        possible = _PARTS[state["kind"]]
+        require(
+            list(state["parts"]) == [part for part in possible if part in state["parts"]],
+            "parts: expected some of its kind",
+        )
 
     @classmethod
     def learn(cls, kind: str, seconds: pl.Series | Floats) -> Self:
@@ -156,98 +150,64 @@ class MomentParts:
         dated = {"month", "day of month"} & set(self.parts)
         _, month, day = civil_of_days(days) if dated else (None, None, None)
         columns: list[Any] = []
-        for part in self.parts:  # of a graph, numbers that are not asked for add no nodes
+        for part in self.parts:  # in a graph, parts that are left out add no nodes
             if part == "hour":
                 columns.append((seconds - days * DAY) / 3_600)
             elif part == "weekday":
                 columns.append(np.mod(days + 3, 7))
             elif part == "elapsed":
-                since = (seconds - self.origin) / DAY
-                columns.append(np.minimum(np.maximum(since, 0.0), self.span))
+                days_since = (seconds - self.origin) / DAY
+                columns.append(np.minimum(np.maximum(days_since, 0.0), self.span))
             else:
                 columns.append({"seconds": seconds, "month": month, "day of month": day}[part])
         return columns
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return vars(self) | {"parts": list(self.parts)}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; anything else is refused."""
-        if not isinstance(state, Mapping) or set(state) != {"kind", "parts", "origin", "span"}:
-            raise InputError(f"Parts of moments have other entries than {quoted(state)}.")
-        kind = check_choice("kind", state["kind"], tuple(_PARTS))
-        parts = state["parts"]
-        if not isinstance(parts, list) or parts != list(filter(parts.__contains__, _PARTS[kind])):
-            raise InputError(f"A column of kind {kind!r} has no such parts: {quoted(parts)}.")
-        for name in ("origin", "span"):
-            if not isinstance(state[name], float) or not math.isfinite(state[name]):
-                number = quoted(state[name])
-                raise InputError(f"The {name} of a column of dates is no number: {number}.")
-        return cls(kind, tuple(parts), state["origin"], state["span"])
 
 
 # --- from one date to another ---------------------------------------------------------------------
 
 
-def elapsed(first: pl.Series | Floats, second: pl.Series | Floats) -> Floats:
-    """Days from one date to another.
-
-    >>> elapsed(np.array([0.0, np.nan]), np.array([129600.0, 0.0])).tolist()
-    [1.5, nan]
-    """
-    return (_floats(second) - _floats(first)) / DAY
-
-
-def elapsed_pairs(
-    columns: Mapping[str, tuple[str, pl.Series | Floats]],
-) -> list[tuple[str, str]]:
-    """The pairs of date columns whose time difference is informative.
+def elapsed_pairs(dates: Mapping[str, Floats]) -> list[tuple[str, str]]:
+    """The pairs of dates whose time difference is informative.
 
     Both are filled in at least half of the rows and the time between them varies. Of more than ten
     pairs those are used whose difference spreads least, relative to the spread of the columns:
-    dates that belong together, and whose difference shows what neither shows alone. `columns` are
-    the kind and the seconds by name, of all rows or the same sample of them.
+    dates that belong together, and whose difference shows what neither shows alone. `dates` are
+    seconds by name, of all rows or the same sample of them.
 
-    >>> sent, paid = pl.Series([0.0, 1e6, 2e6]), pl.Series([5e5, 2e6, 2.1e6])
-    >>> elapsed_pairs({"sent": ("date", sent), "paid": ("date", paid), "n": ("duration", sent)})
+    >>> elapsed_pairs({"sent": np.array([0.0, 1e6, 2e6]), "paid": np.array([5e5, 2e6, 2.1e6])})
     [('sent', 'paid')]
     """
-    dates = {
-        name: values
-        for name, (kind, seconds) in columns.items()
-        if kind in ("date", "datetime")
-        and 2 * np.isnan(values := _floats(seconds)).sum() <= len(values)
-    }
+    often = [name for name, seconds in dates.items() if np.isnan(seconds).mean() <= 0.5]
     spreads = {}
-    for pair in combinations(dates, 2):
+    for pair in combinations(often, 2):
         first, second = _both(*(dates[name] for name in pair))
-        if _varies(second - first):
-            spreads[pair] = np.std(second - first) / max(np.std(first), np.std(second))
+        between = second - first
+        if between.size > 1 and np.ptp(between) > 0:
+            spreads[pair] = np.std(between) / max(np.std(first), np.std(second))
     nearest = sorted(spreads, key=lambda pair: spreads[pair])[:_MOST_PAIRS]
     return [pair for pair in spreads if pair in nearest]
 
 
-def follows(first: pl.Series | Floats, second: pl.Series | Floats) -> bool:
+def follows(first: Floats, second: Floats) -> bool:
     """Whether the time since the first date varies less than the second date itself.
 
     The first date and the time between them then contain the information of the second, with less
     noise: its own month would repeat the other's month. Unrelated dates are farther apart than
     that, since var(b - a) = var(a) + var(b).
 
-    >>> sent, paid = pl.Series([0.0, 1e6, 2e6]), pl.Series([5e5, 2e6, 2.1e6])
-    >>> follows(sent, paid), follows(sent, paid.reverse())
+    >>> sent, paid = np.array([0.0, 1e6, 2e6]), np.array([5e5, 2e6, 2.1e6])
+    >>> follows(sent, paid), follows(sent, paid[::-1])
     (True, False)
     """
-    a, b = _both(_floats(first), _floats(second))
+    a, b = _both(first, second)
     return bool(np.std(b - a) < np.std(b))
 
 
 def _both(first: Floats, second: Floats) -> tuple[Floats, Floats]:
     """The rows that have both."""
     filled = ~np.isnan(first) & ~np.isnan(second)
-    return first[filled], second[filled]
+    # Most tables have all dates: no copies are made then.
+    return (first, second) if filled.all() else (first[filled], second[filled])
 
 
 # --- from one row to the next of its group --------------------------------------------------------
@@ -266,29 +226,33 @@ class GapToPrevious:
     Examples
     --------
     >>> who, when = pl.Series(["a", "b", "a"]), pl.Series([10.0, 20.0, 70.0])
-    >>> kept = GapToPrevious.learn(who, when)
-    >>> kept.gaps(who, when).tolist()
+    >>> previous = GapToPrevious.learn(who, when)
+    >>> previous.gaps(who, when).tolist()
     [nan, nan, 60.0]
-    >>> kept.gaps(pl.Series(["a", "c"]), pl.Series([75.0, 80.0])).tolist()
+    >>> previous.gaps(pl.Series(["a", "c"]), pl.Series([75.0, 80.0])).tolist()
     [5.0, nan]
     """
 
-    groups: NDArray[np.int64]
-    seconds: Floats
+    groups: Annotated[
+        NDArray[np.uint64], Array("u", ("kept",), rising=True, most=MOST_MOMENTS, itemsizes=(8,))
+    ]
+    seconds: Annotated[Floats, Array("f", ("kept",), itemsizes=(8,))]
 
     @classmethod
     def learn(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
         """Store the moments of training rows, in any order."""
+        # Several rows of one moment give the same gaps.
         rows = _by_group(groups, seconds).select("group", "second").unique()
-        rows = rows.top_k(_MOST_KEPT, by=["second", "group"]).sort("group", "second")
+        # The latest rows: for a new row the last one of its group counts.
+        rows = rows.top_k(MOST_MOMENTS, by=["second", "group"]).sort("group", "second")
         return cls(rows["group"].to_numpy(), rows["second"].to_numpy())
 
     def gaps(self, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
         """The gap of each row, in their order."""
-        kept = pl.DataFrame({"group": self.groups, "before": self.seconds}).sort("before")
+        earlier = pl.DataFrame({"group": self.groups, "before": self.seconds}).sort("before")
         rows = _by_group(groups, seconds).sort("second")
         rows = rows.join_asof(
-            kept,
+            earlier,
             left_on="second",
             right_on="before",
             by="group",
@@ -300,35 +264,19 @@ class GapToPrevious:
         gaps[rows["row"].to_numpy()] = (rows["second"] - rows["before"]).to_numpy()
         return gaps
 
-    def to_dict(self) -> dict[str, NDArray[Any]]:
-        """The arrays that a model stores."""
-        return {"groups": self.groups, "seconds": self.seconds}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; anything else is refused."""
-        if not isinstance(state, Mapping) or set(state) != {"groups", "seconds"}:
-            raise InputError("The moments of groups are 'groups' and 'seconds', nothing else.")
-        groups, seconds = np.asarray(state["groups"]), np.asarray(state["seconds"])
-        if (
-            groups.dtype != np.int64
-            or seconds.dtype != np.float64
-            or groups.ndim != 1
-            or groups.shape != seconds.shape
-            or len(groups) > _MOST_KEPT
-            or not np.all(groups[1:] >= groups[:-1])
-            or not np.all(np.isfinite(seconds))
-        ):
-            raise InputError("The moments of groups are not those of a model; save it again.")
-        return cls(groups, seconds)
-
 
 def _by_group(groups: pl.Series, seconds: pl.Series | Floats) -> pl.DataFrame:
     """Rows with a group and a moment: the hash of the group, the moment, the row's position."""
-    rows = pl.DataFrame({"name": groups, "second": _floats(seconds)}).with_row_index("row")
-    rows = rows.filter(pl.col("name").is_not_null() & pl.col("second").is_finite())
-    names = rows["name"].unique()
-    # 64 bits of each name that are the same on every machine and for every version.
-    digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
-    hashes = pl.DataFrame({"name": names, "group": np.frombuffer(digests, "<i8").astype(np.int64)})
-    return rows.join(hashes, on="name", how="left").select("group", "second", "row")
+    rows = pl.DataFrame({"group": hash_texts(groups), "second": _floats(seconds)})
+    present = pl.col("group").is_not_null() & pl.col("second").is_finite()
+    return rows.with_row_index("row").filter(present)
+
+
+def hash_texts(column: pl.Series) -> pl.Series:
+    """64 bits of a hash of each text, the same in all versions and on all machines."""
+    texts = column.cast(pl.String).alias("text")
+    distinct = texts.drop_nulls().unique()
+    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in distinct)
+    hashes = pl.Series("hash", np.frombuffer(digests, ">u8").astype(np.uint64))
+    by_text = pl.DataFrame([distinct, hashes])
+    return texts.to_frame().join(by_text, on="text", how="left", maintain_order="left")["hash"]

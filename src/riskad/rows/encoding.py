@@ -43,19 +43,16 @@ from riskad.files.fields import (
 )
 from riskad.rows.table import Levels, Table
 
-__all__ = [
-    "FEW_LEVELS",
-    "AnomalyRateEncoder",
-    "OneHotImputer",
-    "SingularVectors",
-    "fit_encoder",
-    "level_places",
-]
-
 FEW_LEVELS = 10
 """Most levels with which detectors give each level of a category a yes/no column."""
 _BLANK, _OTHER = "(blank)", "(other)"
+# A CSR entry takes 12 bytes, a dense one 8: sparse pays where most cells are 0.
 _SPARSE = 0.25  # share of filled cells below which the result is sparse
+
+
+def _positions(size: str | None = None) -> ListOf:
+    """Return the field of some columns' positions."""
+    return ListOf(COUNT, size, below="n_features_in_", rising=True, different=True)
 
 
 class OneHotImputer(TransformerMixin, BaseEstimator):
@@ -101,11 +98,11 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
     many: Annotated[str, Text(choices=("other", "codes"))]
     cyclic: Annotated[bool, FLAG]
     n_features_in_: Annotated[int, COUNT]
-    numbers_: Annotated[Any, ListOf(COUNT)]
-    periods_: Annotated[Any, DictOf(COUNT, POSITIVE)]
-    fills_: Annotated[np.ndarray, Array("f", ("fills",))]
-    marks_: Annotated[Any, ListOf(COUNT)]
-    categories_: Annotated[Any, ListOf(COUNT, "categories")]
+    numbers_: Annotated[Any, _positions("numbers")]
+    periods_: Annotated[Any, DictOf(COUNT, POSITIVE, "periods")]
+    fills_: Annotated[np.ndarray, Array("f", ("numbers+periods",))]
+    marks_: Annotated[Any, _positions()]
+    categories_: Annotated[Any, _positions("categories")]
     codes_: Annotated[Any, ListOf(Array("f", (None,), low=0, rising=True), "categories")]
     blanks_: Annotated[Any, ListOf(FLAG, "categories")]
     others_: Annotated[Any, ListOf(FLAG, "categories")]
@@ -116,12 +113,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts are inconsistent."""
         numbers, periods = state["numbers_"], state["periods_"]
-        for name in ("numbers_", "marks_", "categories_"):
-            places = state[name]
-            rising = places == sorted(set(places))
-            require(rising and max(places, default=0) < state["n_features_in_"], f"{name}: not so")
         require(set(periods) <= set(numbers), "periods_: no numbers")
-        require(len(state["fills_"]) == len(numbers) + len(periods), "fills_: one for each number")
         require(
             not {*numbers, *state["marks_"]} & set(state["categories_"]), "categories_: numbers"
         )
@@ -147,6 +139,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
             j for j, texts in sorted(levels.items()) if other or len(texts) <= self.max_levels
         ]
         numbers = np.setdiff1d(np.arange(self.n_features_in_), self.categories_)
+        # Numbers only: blanks of a category are a level, or one code more.
         cells = values[:, numbers]
         self.marks_ = numbers[np.isnan(cells).any(axis=0)].tolist()
         if other:
@@ -154,6 +147,8 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
             # Parts of a date are blank in the same rows: one mark tells it of all of them.
             first: dict[bytes, int] = {}
             for j in self.marks_:
+                # Compared as bytes, so that a thousand columns need no thousand squared
+                # comparisons.
                 first.setdefault(np.isnan(values[:, j]).tobytes(), j)
             self.marks_ = list(first.values())
             numbers = numbers[varies]  # false where all is blank
@@ -164,6 +159,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         self.fills_ = np.array([np.median(filled) if len(filled) else 0.0 for filled in columns])
         for place, j in enumerate(self._sources):
             if j in levels:  # a category that stays one column of codes
+                # Codes go from frequent to rare levels, and blanks come after the rarest.
                 self.fills_[place] = len(levels[j])
         self.codes_, self.blanks_, self.others_ = [], [], []
         for j in self.categories_:
@@ -183,26 +179,29 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         blank = np.isnan(column)
         counts = np.bincount(column[~blank].astype(int), minlength=n_levels)
         if self.many == "codes":
+            # A level of a single row cannot be compared with anything.
             return np.flatnonzero(counts >= 2).astype(float), False, False
         enough = min(max(len(column) // 200, 2), 10)
         counts = np.append(counts, blank.sum())
+        # Stable: of equally frequent levels the earlier code stays, whatever the machine.
         often = np.argsort(-counts, kind="stable")[: self.max_levels]
+        # Sorted, since `level_places` searches among rising codes.
         often = np.sort(often[counts[often] >= enough])
         blanks, others = n_levels in often, bool(counts[often].sum() < len(column))
         return often[often < n_levels].astype(float), blanks, others
 
     def _names(self, X: Any) -> list[str]:
-        named = isinstance(X, Table)
-        given = X.names if named else [f"x{j}" for j in range(self.n_features_in_)]
+        has_names = isinstance(X, Table)
+        titles = X.names if has_names else [f"x{j}" for j in range(self.n_features_in_)]
         names = []
         for j in self.numbers_:
             endings = (" (sine)", " (cosine)") if j in self.periods_ else ("",)
-            names += [given[j] + ending for ending in endings]
-        names += [f"{given[j]} is blank" for j in self.marks_]
+            names += [titles[j] + ending for ending in endings]
+        names += [f"{titles[j]} is blank" for j in self.marks_]
         for j, codes, blanks, others in self._levels:
             texts = [X.levels[j][int(code)] for code in codes]
             texts += [_BLANK] * blanks + [_OTHER] * others
-            names += [f"{given[j]}={text}" for text in texts]
+            names += [f"{titles[j]}={text}" for text in texts]
         return names
 
     @property
@@ -223,7 +222,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         """For each column of the result, the position of the column that it comes from."""
         widths = [len(codes) + blanks + others for _, codes, blanks, others in self._levels]
         levels = np.repeat(np.array(self.categories_, dtype=int), widths)
-        return np.concatenate([np.array(self._sources + self.marks_, dtype=int), levels])
+        return np.concatenate([np.array([*self._sources, *self.marks_], dtype=int), levels])
 
     @property
     def n_features_out_(self) -> int:
@@ -243,6 +242,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
                 f"{self.n_features_in_}. Give the same columns in the same order."
             )
         Z = self._numbers(values)
+        # Sine and cosine are filled by medians of their own.
         np.copyto(Z, self.fills_, where=np.isnan(Z))
         blocks = [Z, np.isnan(values[:, self.marks_]).astype(float)]
         if self.categories_:
@@ -272,6 +272,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
                 place[np.isnan(values[:, j])] = len(codes)
             places[:, i] = np.where(place < 0, -1, width + place)
             width += len(codes) + blanks + others
+        # A row of a rare level, where levels share no column, has no yes at all.
         yes = places >= 0
         if self.sparse_:
             ends = np.concatenate([[0], np.cumsum(yes.sum(axis=1))])
@@ -300,6 +301,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
             yes = [graph.cast(graph.node("Equal", column, codes), np.float64)] if len(codes) else []
             yes += [graph.cast(blank, np.float64)] if blanks else []
             if others:
+                # Ones of the right shape: ONNX has no other way to take it from the column.
                 rest = graph.node("Where", blank, np.ones(1), np.ones(1))
                 for each in yes.copy():
                     total = graph.node("ReduceSum", each, np.array([1]), keepdims=1)
@@ -312,6 +314,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         if not self.periods_:
             return numbers
         turns = np.array([2 * np.pi / self.periods_.get(j, np.inf) for j in self._sources])
+        # Of a column that comes round the sine stands first, and its cosine beside it.
         sine = np.append(True, np.diff(self._sources) > 0)
         angles = graph.node("Mul", numbers, turns)
         circle = graph.node("Where", sine, graph.node("Sin", angles), graph.node("Cos", angles))
@@ -367,6 +370,8 @@ class SingularVectors:
         return str(graph.node("MatMul", rows, self.components.T))
 
 
+# Methods that measure distances take time for every column: of over 1,000, as in matrices of
+# words, 100 directions take their place.
 _WIDE_SPARSE, _SINGULAR_VECTORS = 1_000, 100
 
 
@@ -376,6 +381,7 @@ def fit_encoder(matrix: Any, levels: Levels, seed: int) -> OneHotImputer | Singu
     As yes/no columns the levels of a category with more than ten would outnumber all other columns,
     so they stay codes.
     """
+    # A dense table of as many columns is taken as it is: its columns mean something one by one.
     if sparse.issparse(matrix) and matrix.shape[1] > _WIDE_SPARSE:
         size = min(_SINGULAR_VECTORS, *(side - 1 for side in matrix.shape))
         return SingularVectors.of(matrix, size, seed)
@@ -386,7 +392,8 @@ def fit_encoder(matrix: Any, levels: Levels, seed: int) -> OneHotImputer | Singu
 
 # --- evidence of labelled anomalies on levels ---------------------------------------------
 
-_FOLDS = 5
+_FOLDS = 5  # each fold's evidence comes from four fifths of the labels
+# s: at 0.1 one labelled anomaly changes a level's evidence much, at 30 hardly.
 _PRIORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _CLEARLY = 2.0  # required gain in log likelihood, since one more number is chosen
 _FEWEST_ANOMALIES = 5
@@ -462,12 +469,15 @@ class AnomalyRateEncoder:
         """
         anomalies = codes == ANOMALY
         columns = []
+        # With fewer, one anomaly would decide what a whole level looks like.
         if anomalies.sum() >= _FEWEST_ANOMALIES:
             for place, texts in sorted(levels.items()):
                 if len(texts) <= FEW_LEVELS:
                     continue
                 level = _level(matrix[:, place], len(texts))
                 count = _counts(level, len(texts), weight)
+                # Shares of all rows, labelled or not: they say how many anomalies a level would
+                # have by chance.
                 shares, k = count / count.sum(), _counts(level, len(texts), weight, anomalies)
                 prior = _likeliest_prior(k, k.sum() * shares)
                 if prior is not None:
@@ -507,16 +517,18 @@ class AnomalyRateEncoder:
         fold = _folds(codes, seed)
         if groups is not None:
             _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
+            # The fold of a group is that of its first row.
             fold = fold[first][numbers]
         columns = []
         for place, shares, prior in zip(self.places, self.shares, self.priors, strict=True):
             level = _level(matrix[:, place], len(shares) - 1)
             column = np.empty(len(level))
             for each in range(_FOLDS):
+                # Without the labels of its own fold: a row must not see its own.
                 others = (codes == ANOMALY) & (fold != each)
                 k = _counts(level, len(shares) - 1, weight, others)
-                here = fold == each
-                column[here] = _log_ratio(k, shares, prior)[level[here]]
+                members = fold == each
+                column[members] = _log_ratio(k, shares, prior)[level[members]]
             columns.append(column)
         return np.column_stack([matrix, *columns])
 
@@ -554,11 +566,12 @@ def _log_ratio(k: np.ndarray, shares: np.ndarray, prior: float) -> np.ndarray:
 
 def _likeliest_prior(k: np.ndarray, expected: np.ndarray) -> float | None:
     """The s under which the counts are most likely; None if levels seem uninformative."""
-    there = expected > 0
-    k, mu = k[there], expected[there]
+    present = expected > 0
+    k, mu = k[present], expected[present]
     nothing = float((k * np.log(mu) - mu).sum())
 
     def gain(s: float) -> float:
+        # The logarithm of the negative binomial probability of k, less what does not depend on s.
         spread = gammaln(k + s) - gammaln(s) + s * np.log(s / (s + mu)) - k * np.log(s + mu)
         return float((spread + k * np.log(mu)).sum()) - nothing
 

@@ -16,8 +16,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
+from riskad.core.checks import InputError
+
 T = TypeVar("T")
 _CGROUPS = Path("/sys/fs/cgroup")
+
+
+class ClusterError(InputError):
+    """The cluster has gone, or could not be reached: nothing was completed."""
 
 
 class Engine(Protocol):
@@ -48,6 +54,7 @@ def usable_cpus() -> int:
 
 def _container_cpus(folder: Path) -> float | None:
     """CPUs by the quota of a control group, version 2 or 1; None without a quota."""
+    # Version 2 has one file for both numbers; on version 1, or without containers, it is missing.
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -82,6 +89,7 @@ class Threads:
             while work:
                 yield work.popleft().result()
         finally:
+            # A failed item, or a caller that stops listening, leaves no work behind.
             pool.shutdown(cancel_futures=True)
 
 
@@ -107,16 +115,18 @@ class _SharedLimit:
     def __enter__(self) -> None:
         with self._lock:
             if not self._n_inside:
-                found = ((library, library.get_num_threads()) for library in _blas().shared)
-                self._before = [(library, n) for library, n in found if n is not None and n > 1]
+                threads = ((library, library.get_num_threads()) for library in _blas().shared)
+                self._before = [(library, n) for library, n in threads if n is not None and n > 1]
                 for library, _ in self._before:
                     library.set_num_threads(1)
+            # Also if no library needs a limit: the count says who is inside.
             self._n_inside += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._n_inside -= 1
             if not self._n_inside and self._before:
+                # This thread may not be the one that set the limit.
                 _release_blas()
                 for library, n in self._before:
                     library.set_num_threads(n)
@@ -135,19 +145,19 @@ class _Blas(NamedTuple):
 
     shared: list[Any]
     """Libraries whose number of threads is set per process."""
-    own: ThreadpoolController
+    by_thread: ThreadpoolController
     """Libraries that use OpenMP, in which every thread has its own number."""
 
 
 @functools.cache
 def _blas() -> _Blas:
     libraries = ThreadpoolController().select(user_api="blas")
-    shared = [each for each in libraries.lib_controllers if not _asks_openmp(each)]
-    paths = [each.filepath for each in libraries.lib_controllers if _asks_openmp(each)]
+    shared = [each for each in libraries.lib_controllers if not _uses_openmp(each)]
+    paths = [each.filepath for each in libraries.lib_controllers if _uses_openmp(each)]
     return _Blas(shared, libraries.select(filepath=paths))
 
 
-def _asks_openmp(library: Any) -> bool:
+def _uses_openmp(library: Any) -> bool:
     return getattr(library, "threading_layer", None) == "openmp"
 
 
@@ -162,15 +172,7 @@ def one_blas_thread() -> Iterator[None]:
         return
     token = _inside.set(True)
     try:
-        with _shared_limit, _blas().own.limit(limits=1):
+        with _shared_limit, _blas().by_thread.limit(limits=1):
             yield
     finally:
         _inside.reset(token)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep BLAS and, for the calling thread, OpenMP to one thread."""
-    openmp = ThreadpoolController().select(user_api="openmp")
-    with one_blas_thread(), openmp.limit(limits=1):
-        yield

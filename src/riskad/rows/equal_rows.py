@@ -30,15 +30,13 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.rows.arrays import on_host_array
 from riskad.rows.table import Table
 
-__all__ = ["group_equal_rows", "number_copies", "repeats_label"]
-
 _TOLERANCE = 1e-3  # of a column's interquartile range
 _FEWEST_NEAR = 0.01  # pairs that are nearly equal, as a share of the rows; fewer are chance
 _MOST_OFTEN = 0.2  # of the repeated rows, that occur more than twice
 _FEWEST_OFTEN = 10  # different rows that occur more than twice; fewer tell nothing
 _FEWEST_EACH = 5  # times that each row occurs on average, where there are fewer
-_SURPRISE, _SHUFFLES = 3.0, 50  # standard deviations, and shuffled labels that tell them
-_CELLS = 1_000_000  # that are hashed at a time
+_SURPRISE, _SHUFFLES = 3.0, 50  # standard deviations, and the shuffles that estimate them
+_CELLS = 1_000_000  # that are hashed at a time, in 8 MB
 _MOST_CELLS = 20_000_000  # of a table in which nearly equal rows are looked for, for memory's sake
 
 
@@ -68,6 +66,7 @@ def number_copies(X: Any, codes: np.ndarray) -> NDArray[np.intp] | None:
     matrix = _as_numbers(X)
     if matrix is None:
         return None
+    # By a hash of 64 bits: two different rows of a billion share one with probability 3 %.
     numbers = _numbered(_hashes(matrix))
     if not sparse.issparse(matrix) and matrix.size <= _MOST_CELLS:
         numbers = _with_nearly_equal(matrix, numbers)
@@ -106,7 +105,13 @@ def group_equal_rows(
     >>> group_equal_rows(rows, codes, groups=np.array([0, 0, 1, 2, 3, 4, 5]))
     array([0, 0, 1, 0, 2, 3, 4])
     """
-    copies = number_copies(X, codes)
+    return group_copies(number_copies(X, codes), codes, groups)
+
+
+def group_copies(
+    copies: NDArray[np.intp] | None, codes: np.ndarray, groups: NDArray[np.intp] | None
+) -> NDArray[np.intp] | None:
+    """As `group_equal_rows`, of the sets that `number_copies` has found."""
     if copies is None or not (np.bincount(copies)[copies[codes != UNLABELLED]] > 1).any():
         return groups
     if groups is None:
@@ -116,6 +121,7 @@ def group_equal_rows(
     links = (np.ones(len(groups)), (groups, n_groups + copies))
     graph = sparse.coo_array(links, shape=(n_nodes, n_nodes))
     joined = _numbered(connected_components(graph, directed=False)[1][groups])
+    # Rows that link most of the table, such as blank ones, would leave nothing to hold out.
     return joined if np.bincount(joined).max() <= len(joined) / 2 else groups
 
 
@@ -139,6 +145,7 @@ def _as_numbers(X: Any) -> Any:
         X = X.values
     if sparse.issparse(X):
         matrix = X.tocsr().astype(np.float64)
+        # An entry may be stored in two parts; the hash takes each stored number as a cell.
         matrix.sum_duplicates()
         return matrix
     if hasattr(X, "columns"):
@@ -168,14 +175,17 @@ def _floats(values: np.ndarray) -> np.ndarray:
 
 def _with_nearly_equal(matrix: np.ndarray, equal: NDArray[np.intp]) -> NDArray[np.intp]:
     with warnings.catch_warnings(action="ignore"):  # of blank columns and infinities
+        # The interquartile range, which a few far values do not widen.
         low, high = np.nanquantile(matrix, [0.25, 0.75], axis=0)
         step = _TOLERANCE * (high - low)
         whole = np.array([(column % 1 == 0).all() for column in matrix.T])
     step[~(step > 0) | ~np.isfinite(step) | whole] = 0  # whole numbers may be codes
     if not step.any():
         return equal
+    # Rounding puts some near pairs into neighbouring cells: fewer are found, and none wrongly.
     near, farther = (_numbered(_hashes(_rounded(matrix, width * step))) for width in (1, 4))
     n_near, n_farther = (_pairs(numbers) - _pairs(equal) for numbers in (near, farther))
+    # Neighbours in a dense table grow with the tolerance, copies do not.
     return near if n_near > _FEWEST_NEAR * len(equal) and n_farther < 2 * n_near else equal
 
 
@@ -199,8 +209,8 @@ def _agree_by_nature(numbers: NDArray[np.intp]) -> bool:
 def _share_labels(numbers: NDArray[np.intp], codes: np.ndarray) -> bool:
     """Whether equal rows are both labelled normal more often than by chance.
 
-    Normal rows tell it, since they are most of the rows: labelled anomalies agree with each other
-    more often than rows do, whoever labelled them.
+    Only normal rows show this, since they are most of the rows: labelled anomalies agree with each
+    other more often than rows do, whoever labelled them.
     """
     numbers, normal = numbers[codes != ANOMALY], codes[codes != ANOMALY] == NORMAL
     rng = np.random.default_rng(0)
@@ -209,6 +219,7 @@ def _share_labels(numbers: NDArray[np.intp], codes: np.ndarray) -> bool:
         return _pairs(numbers[of])
 
     shuffled = [labelled_pairs(rng.permutation(normal)) for _ in range(_SHUFFLES)]
+    # One pair more than chance in any case: with few labels the spread of shuffles may be 0.
     return bool(labelled_pairs(normal) > np.mean(shuffled) + _SURPRISE * (np.std(shuffled) + 1))
 
 
@@ -221,9 +232,12 @@ def _numbered(values: np.ndarray) -> NDArray[np.intp]:
 def _hashes(matrix: Any) -> NDArray[np.uint64]:
     """A hash of each row, sum_j mix(bits of x_j) r_j modulo 2^64 with random odd r; 0 adds 0."""
     n, d = matrix.shape
+    # Odd factors are invertible modulo 2^64: no bit of a cell is lost. The seed is fixed, so that
+    # hashes agree between calls.
     r = np.random.default_rng(0).integers(2**63, size=d, dtype=np.uint64) * 2 + 1
     if sparse.issparse(matrix):
         terms = np.append(_mixed(matrix.data) * r[matrix.indices], np.uint64(0))
+        # Sums of segments by differences of running sums, which is exact modulo 2^64.
         sums = np.concatenate([[np.uint64(0)], np.cumsum(terms, dtype=np.uint64)])
         return sums[matrix.indptr[1:]] - sums[matrix.indptr[:-1]]
     size = max(1, _CELLS // max(d, 1))

@@ -21,18 +21,8 @@ from riskad.core.objective import RowSum
 from riskad.rows.arrays import places_of, to_numpy
 from riskad.rows.sources import Block, RowBlocks, RowSource
 
-__all__ = [
-    "ColumnStatistics",
-    "LinearModel",
-    "Moments",
-    "RowSpace",
-    "WideModel",
-    "column_statistics",
-]
-
-
-_SHIFT_ROWS = 1 << 13
-_FEW_SCORES = 1 << 17
+_SHIFT_ROWS = 1 << 13  # of the first block, which show whether sums need a shift
+_FEW_SCORES = 1 << 17  # for these a transfer to the host is faster than work on a device
 
 
 @dataclass(frozen=True)
@@ -75,14 +65,18 @@ def _column_statistics(rows: RowSource, second_moments: bool) -> ColumnStatistic
     block_sums = _sparse_sums if rows.sparse else _products if second_moments else _squares
     x, x_p, x_n, *squares = rows.sum(functools.partial(block_sums, shift=shift))
     total = float(rows.totals().sum())
+    # Unlabelled rows, the bulk, are the remainder: only the few labelled ones are added twice.
     sums = np.stack([x - x_p - x_n, x_p, x_n])
     if second_moments:
         xx, xx_p, xx_n = squares
+        # In the order of label codes 0, 1 and -1, so that `array[code]` finds each.
         moments = Moments(shift, sums, np.stack([xx - xx_p - xx_n, xx_p, xx_n]))
+        # Products hold the squares: no further sum is needed.
         total_squares = np.diagonal(xx)
     else:
         moments = Moments(shift, sums)
         total_squares = squares[0]
+    # Safe although it subtracts: columns with a large mean were shifted by it.
     variance = total_squares / total - (x / total) ** 2
     mean = shift + x / total
     # A spread within rounding does not count. Kernels that add one row after the other have errors
@@ -104,9 +98,11 @@ def _shift(first: Any) -> np.ndarray:
         xp = namespace(first)
         some = xp.astype(first[:_SHIFT_ROWS], xp.float64, copy=False)
         mean, spread = (to_numpy(of(some, axis=0)) for of in (xp.mean, xp.std))
+    # Squares then lose at most 6 of 16 digits; beyond, a shift pays.
     needed = np.abs(mean) > 1e3 * spread
     if not needed.any() or not np.isfinite(mean).all():
         return np.zeros(first.shape[1])
+    # Each shifted column of a sparse matrix fills its zeros: only where needed.
     return np.where(needed, mean, 0.0) if sparse.issparse(first) else mean
 
 
@@ -128,6 +124,7 @@ def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     weight = _weights(block)
     sums = _kind_sums(C, block.labelled, block.y, weight)
     if block.weight is not None:
+        # With roots on both sides one symmetric product serves, at half the cost.
         C = C * weight[:, None] ** 0.5
     members = [C[block.y == kind] for kind in (NORMAL, ANOMALY)]
     return *sums, *(to_numpy(D.T @ D) for D in (C, *members))
@@ -154,9 +151,9 @@ def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     ones.data = np.ones_like(X.data)
     absent = weight.sum() - ones.T @ weight
     kinds = [weight, *(weight * (block.y == kind) for kind in (NORMAL, ANOMALY))]
-    moved = (s - shift * w.sum() for s, w in zip(sums[1:], kinds[1:], strict=True))
+    shifted = (s - shift * w.sum() for s, w in zip(sums[1:], kinds[1:], strict=True))
     total = stored.T @ weight - absent * shift
-    return total, *moved, stored.multiply(stored).T @ weight + absent * shift**2
+    return total, *shifted, stored.multiply(stored).T @ weight + absent * shift**2
 
 
 def _kind_sums(X: Any, labelled: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
@@ -190,8 +187,10 @@ class RowSpace:
     @classmethod
     def of(cls, Z: np.ndarray) -> RowSpace:
         """The row space of Z, without directions in which no row reaches 1e-6 of the longest."""
+        # Relative to the longest row: a squared length below 1e-12 is a length below 1e-6 of it.
         gram = np.asfortranarray(Z @ Z.T)
         factor, order, rank, _ = linalg.lapack.dpstrf(gram, tol=1e-12 * gram.max(), lower=1)
+        # LAPACK counts from 1.
         order = order - 1
         lower = np.tril(factor)[:, :rank]
         coordinates = np.empty_like(lower)
@@ -230,6 +229,7 @@ class LinearModel:
 
     def raw(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         """(w, b_0) in the units of X."""
+        # A constant column has an infinite scale, and so a weight of exactly 0.
         w = theta[: self.rows.n_features] / self.scale
         b = self.constant * theta[-1] if self.constant else 0.0
         return w, float(b - self.mean @ w)
@@ -271,11 +271,11 @@ class LinearModel:
 
         def block_sums(block: Block) -> tuple[Any, ...]:
             block = _needed(block, sums)
-            f = _scores(block.X, w, b)
+            f, marks = _scores(block.X, w, b), block.marks
             out: list[Any] = []
             for s in sums:
-                r = s.gradient(f, *block.marks)
-                out += [s.value(f, *block.marks), _weighted_rows(block.X, r), float(r.sum())]
+                r = s.gradient(f, *marks)
+                out += [s.value(f, *marks), _weighted_rows(block.X, r), float(r.sum())]
             return tuple(out)
 
         totals = self._needed_rows(sums).sum(block_sums)
@@ -375,6 +375,7 @@ class WideModel(LinearModel):
 
     def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         """(w, b_0) in the units of the wide rows."""
+        # In the coordinates of the row space first, then back to columns, of which there are more.
         v, b = self.raw(theta)
         w = self._space.weights(v) / self._scale
         return w, float(b - self._mean @ w)
@@ -420,9 +421,10 @@ def _weighted_rows(X: Any, r: Any) -> np.ndarray:
 def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
     """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""
     if isinstance(D, np.ndarray):  # to find the rows that count costs a device more than it saves
-        bent = places_of(D)
-        if len(bent) < 0.7 * len(D):
-            X, D = X[bent], D[bent]
+        curved = places_of(D)
+        if len(curved) < 0.7 * len(D):
+            X, D = X[curved], D[curved]
+    # One symmetric product, at half the cost of X^T (D X).
     root = D**0.5
     C = X - _like(mean, X)
     C *= root[:, None]
@@ -430,5 +432,6 @@ def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
 
 
 def _sparse_products(X: Any, D: np.ndarray) -> tuple[Any, ...]:
+    # Sparse rows stay uncentred, since centring would fill them; the caller subtracts the means.
     weighted = X.multiply(D[:, None]).tocsr()
     return (X.T @ weighted).toarray(), X.T @ D, D.sum()

@@ -16,11 +16,13 @@ array([ 1, -1])
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -28,26 +30,56 @@ from scipy import sparse
 from riskad.core.checks import InputError, enumerate_names
 from riskad.core.label_parsing import parse_distinct
 from riskad.core.labels import UNLABELLED
+from riskad.files.remote import address
 from riskad.rows.arrays import places_of
-from riskad.rows.engine import Engine
+from riskad.rows.engine import Engine, Threads
 from riskad.rows.parquet_files import (
     ParquetSchema,
     Paths,
+    check_alike,
+    check_columns_exist,
     find_parquet,
+    is_number,
     parquet_errors,
+    read_schemas,
     record_batches,
 )
-from riskad.rows.parted import PartedRows
+from riskad.rows.partitions import PartitionedRows
 from riskad.rows.sources import Block
 
-__all__ = ["ParquetRows", "count_values"]
+__all__ = ["BatchReader", "BatchRows", "ParquetRows", "count_values"]
 
-_BLOCK_BYTES = 1 << 23
-_MIN_BATCH = 4096
-_MOST_LABELS = 1_000
+_BLOCK_BYTES = 1 << 23  # as for rows in memory: a block stays in the cache
+_MIN_BATCH = 4096  # rows, also of tables so wide that these leave the cache
+_MOST_LABELS = 1_000  # different values; more are a column of numbers or names
 
 
-class ParquetRows(PartedRows):
+class BatchRows(PartitionedRows, ABC):
+    """Rows that come as record batches, of files or of a dataframe, with labels among them."""
+
+    columns: list[str]
+    feature_names: Sequence[str] | None
+
+    def _read(self, reader: BatchReader, parts: Sequence[Any], engine: Engine | None) -> None:
+        parts = [replace(part, reader=reader) for part in parts]
+        # Some rows are read now: `prepare` decides how many columns there are.
+        some = self._some(reader, parts).X
+        super().__init__(parts, some.shape[1], sparse.issparse(some), engine)
+        self._reader, self.columns, self.feature_names = reader, list(reader.columns), None
+
+    @abstractmethod
+    def _some(self, reader: BatchReader, parts: Sequence[Any]) -> Block:
+        """Some rows as a reader reads them."""
+
+    def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> Self:
+        """The same rows with the same labels, with other columns or another preparation."""
+        other = copy.copy(self)
+        reader = replace(self._reader, columns=tuple(columns), prepare=prepare)
+        other._read(reader, self.parts, self.engine)
+        return other
+
+
+class ParquetRows(BatchRows):
     """The rows of one or many Parquet files, as a source for `fit` and `score_samples`.
 
     Only the needed columns are read, in batches; cores work on row groups in parallel. All files
@@ -75,6 +107,8 @@ class ParquetRows(PartedRows):
         Names of the columns that `prepare` returns.
     engine : Engine, optional
         Reads the files; by default threads of this process.
+    counted : dict, optional
+        How often each label occurs, to spare a pass.
 
     Examples
     --------
@@ -105,46 +139,35 @@ class ParquetRows(PartedRows):
         prepare: Callable[[Any], Any] | None = None,
         feature_names: Sequence[str] | None = None,
         engine: Engine | None = None,
+        counted: dict[Any, int] | None = None,
     ):
         self.paths = find_parquet(paths)
-        schemas = [ParquetSchema.of(path) for path in self.paths]
-        marks = [name for name in (label, weight) if name is not None]
-        _check_known([*(columns or ()), *marks], schemas[0])
-        self.columns = list(columns or (name for name in schemas[0].types if name not in marks))
-        _check_alike(schemas, [*self.columns, *marks])
-        if prepare is None:
-            _check_numbers(schemas[0], self.columns)
+        schemas = read_schemas(self.paths)
+        # Types are those of the first file; `check_alike` compares the others with it.
+        reader = BatchReader.of(schemas[0].types, schemas[0].path, columns, label, weight, prepare)
+        check_alike(schemas, reader.read_columns)
         if not sum(sum(schema.group_rows) for schema in schemas):
-            raise InputError(f"{_say_files(self.paths)} no rows.")
-        codes = None
+            raise InputError(f"{_files_hold(self.paths)} no rows.")
         if label is not None:
-            counts = count_values(self.paths, label)
-            spelled = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-            codes = parse_distinct(counts, **spelled, others=others, name=f"column {label!r}")
-        self._reader = _Reader(tuple(self.columns), label, weight, codes, prepare)
+            meanings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+            # A pass over the labels alone, before any other: what they mean is asked before hours
+            # of work.
+            counted = counted or count_values(self.paths, label, engine)
+            reader = reader.with_labels(counted, others=others, **meanings)
         parts = [
-            _RowGroup(schema.path, group, n_rows, self._reader)
+            _RowGroup(schema.path, group, n_rows, reader)
             for schema in schemas
             for group, n_rows in enumerate(schema.group_rows)
         ]
-        first = next(block for part in parts for block in part.blocks()).X
-        super().__init__(parts, first.shape[1], sparse.issparse(first), engine)
+        self._read(reader, parts, engine)
         self.feature_names = self.columns if prepare is None else feature_names
 
-    def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> ParquetRows:
-        """The same rows with the same labels, with other columns or another preparation."""
-        other = copy.copy(self)
-        other.columns = list(columns)
-        other._reader = replace(self._reader, columns=tuple(columns), prepare=prepare)
-        parts = [replace(cast(_RowGroup, part), reader=other._reader) for part in self.parts]
-        first = next(block for part in parts for block in part.blocks()).X
-        PartedRows.__init__(other, parts, first.shape[1], sparse.issparse(first), self.engine)
-        other.feature_names = None
-        return other
+    def _some(self, reader: BatchReader, parts: Sequence[Any]) -> Block:
+        return next(block for part in parts for block in part.blocks())
 
 
 @dataclass(frozen=True)
-class _Reader:
+class BatchReader:
     """What is read from a file and how it becomes blocks."""
 
     columns: tuple[str, ...]
@@ -153,7 +176,41 @@ class _Reader:
     codes: Mapping[Any, int] | None
     prepare: Callable[[Any], Any] | None
 
-    def block(self, batch: Any, path: Path, place: np.ndarray) -> Block:
+    @classmethod
+    def of(
+        cls,
+        types: Mapping[str, Any],
+        where: Path | str,
+        columns: Sequence[str] | None,
+        label: str | None,
+        weight: str | None,
+        prepare: Callable[[Any], Any] | None,
+    ) -> BatchReader:
+        """Check that there are such columns; by default all but those of labels and weights."""
+        marks = [name for name in (label, weight) if name is not None]
+        columns = list(columns or (name for name in types if name not in marks))
+        check_columns_exist([*columns, *marks], types, where)
+        others = [name for name in columns if not is_number(types[name])]
+        if prepare is None and others:
+            raise InputError(
+                f"columns {enumerate_names(others)} of {where} hold no numbers. Leave them out "
+                "with columns=[...], or let a TablePreparer make numbers of them: prepare=...; "
+                "riskad.fit_table does so by itself."
+            )
+        return cls(tuple(columns), label, weight, None, prepare)
+
+    def with_labels(self, values: Mapping[Any, int], **meanings: Any) -> BatchReader:
+        """The same with the codes of all values in the column of labels."""
+        codes = parse_distinct(values, **meanings, name=f"column {self.label!r}")
+        return replace(self, codes=codes)
+
+    @property
+    def read_columns(self) -> list[str]:
+        """The columns that are read."""
+        marks = [name for name in (self.label, self.weight) if name is not None]
+        return [*self.columns, *marks]
+
+    def block(self, batch: Any, path: Path | str, place: np.ndarray) -> Block:
         """The rows of a record batch; numbers are written to `place`."""
         y = np.full(batch.num_rows, UNLABELLED, dtype=np.int16)
         if self.label is not None:
@@ -161,6 +218,7 @@ class _Reader:
         weight = None
         if self.weight is not None:
             weight = _numbers(batch.column(self.weight))
+            # NaN, which a blank cell becomes, fails the first test.
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise InputError(
                     f"{path}: weights must be numbers >= 0, and column {self.weight!r} has others."
@@ -178,12 +236,13 @@ class _Reader:
             X[:, j] = _numbers(batch.column(name))
         return X
 
-    def _codes(self, column: Any, path: Path) -> np.ndarray:
+    def _codes(self, column: Any, path: Path | str) -> np.ndarray:
         """Codes of labels: few are distinct, so each is looked up once."""
         assert self.codes is not None
         encoded = column.dictionary_encode(null_encoding="encode")
         values = encoded.dictionary.to_pylist()
         try:
+            # Of each batch its few distinct values; rows are then looked up by NumPy.
             table = np.array([self.codes[value] for value in values], dtype=np.int16)
         except KeyError as error:
             raise InputError(
@@ -199,45 +258,61 @@ class _RowGroup:
     path: Path
     group: int
     n_rows: int
-    reader: _Reader
+    reader: BatchReader
 
     def blocks(self) -> Iterator[Block]:
         """Read the row group in batches."""
-        reader = self.reader
-        wanted = [*reader.columns, *(n for n in (reader.label, reader.weight) if n is not None)]
-        size = max(_MIN_BATCH, _BLOCK_BYTES // (8 * len(wanted)))
+        reader, columns = self.reader, self.reader.read_columns
+        size = max(_MIN_BATCH, _BLOCK_BYTES // (8 * len(columns)))
+        # Columns are written one after the other: Fortran order keeps each of them together.
         place = np.empty((min(size, self.n_rows), len(reader.columns)), order="F")
-        seen = 0
+        n_read = 0
         with parquet_errors(self.path, f", row group {self.group}"):
-            for batch in record_batches(self.path, size, wanted, [self.group]):
-                seen += batch.num_rows
+            for batch in record_batches(self.path, size, columns, [self.group]):
+                n_read += batch.num_rows
                 yield reader.block(batch, self.path, place)
-        if seen != self.n_rows:
+        # The footer was read before the rows: a file may be replaced in between.
+        if n_read != self.n_rows:
             raise InputError(
                 f"{self.path}, row group {self.group}: {self.n_rows:,} rows were announced and "
-                f"{seen:,} found. The file is damaged or has changed; write it again."
+                f"{n_read:,} found. The file is damaged or has changed; write it again."
             )
 
 
-def count_values(paths: Sequence[Path], column: str) -> dict[Any, int]:
+def count_values(
+    paths: Sequence[Path], column: str, engine: Engine | None = None
+) -> dict[Any, int]:
     """How often each value of a column occurs: a pass over only this column."""
     counts: Counter[Any] = Counter()
-    for path in paths:
-        kind = ParquetSchema.of(path).types[column]
-        if kind.num_fields:
-            raise InputError(
-                f"column {column!r} of {path} holds values of type {kind}, which cannot be labels."
-            )
-        with parquet_errors(path):
-            for batch in record_batches(path, 1 << 20, [column]):
-                for found in batch.column(column).value_counts().to_pylist():
-                    counts[found["values"]] += found["counts"]
-                if len(counts) > _MOST_LABELS:
-                    raise InputError(
-                        f"column {column!r} has more than {_MOST_LABELS:,} different values, too "
-                        "many for labels."
-                    )
+    for some in (engine or Threads()).map(partial(_count_values, column), paths):
+        counts.update(some)
+        _check_labels(counts, column)
     return dict(counts.most_common())
+
+
+def _count_values(column: str, path: Path, number: int) -> Counter[Any]:
+    counts: Counter[Any] = Counter()
+    kind = ParquetSchema.of(path).types[column]
+    if kind.num_fields:
+        raise InputError(
+            f"column {column!r} of {address(path)} holds values of type {kind}, which cannot be "
+            "labels."
+        )
+    with parquet_errors(path):
+        for batch in record_batches(path, 1 << 20, [column]):
+            for each in batch.column(column).value_counts().to_pylist():
+                counts[each["values"]] += each["counts"]
+            # Checked while reading: a column of numbers would fill the memory.
+            _check_labels(counts, column)
+    return counts
+
+
+def _check_labels(counts: Counter[Any], column: str) -> None:
+    if len(counts) > _MOST_LABELS:
+        raise InputError(
+            f"column {column!r} has more than {_MOST_LABELS:,} different values, too many for "
+            "labels."
+        )
 
 
 def _numbers(column: Any) -> np.ndarray:
@@ -245,68 +320,5 @@ def _numbers(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _check_known(names: Sequence[str], schema: ParquetSchema) -> None:
-    unknown = [name for name in names if name not in schema.types]
-    if unknown:
-        raise InputError(
-            f"{schema.path} has no column {enumerate_names(unknown)}; it has "
-            f"{enumerate_names(schema.types)}."
-        )
-
-
-def _check_alike(schemas: Sequence[ParquetSchema], names: Sequence[str]) -> None:
-    """Check that each column has one kind in all files: all number types are one, so are texts."""
-    first = schemas[0]
-    for other in schemas[1:]:
-        _check_known(names, other)
-        for name in names:
-            here, there = first.types[name], other.types[name]
-            if not _one_kind(here, there):
-                raise InputError(
-                    f"column {name!r} is {here} in {first.path} and {there} in {other.path}. "
-                    "Write the files with one type for each column, or leave the column out."
-                )
-
-
-def _check_numbers(schema: ParquetSchema, columns: Sequence[str]) -> None:
-    others = [name for name in columns if not _is_number(schema.types[name])]
-    if others:
-        raise InputError(
-            f"columns {enumerate_names(others)} of {schema.path} hold no numbers. Leave them out "
-            "with columns=[...], or let a TablePreparer make numbers of them: prepare=...; "
-            "riskad.fit_table does so by itself."
-        )
-
-
-def _one_kind(here: Any, there: Any) -> bool:
-    """Whether one column can hold values of both types; a column of nulls fits all."""
-    import pyarrow.types as kinds
-
-    either = (here, there)
-    return (
-        here == there
-        or any(kinds.is_null(type_) for type_ in either)
-        or all(_is_number(type_) for type_ in either)
-        or all(_is_text(type_) for type_ in either)
-        or all(kinds.is_timestamp(type_) for type_ in either)
-    )
-
-
-def _is_text(type_: Any) -> bool:
-    import pyarrow.types as kinds
-
-    if kinds.is_dictionary(type_):  # categories
-        return _is_text(type_.value_type)
-    checks = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
-    return any(check(type_) for check in checks)
-
-
-def _is_number(type_: Any) -> bool:
-    import pyarrow.types as kinds
-
-    checks = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_null)
-    return any(check(type_) for check in checks)
-
-
-def _say_files(paths: Sequence[Path]) -> str:
+def _files_hold(paths: Sequence[Path]) -> str:
     return f"{paths[0]} holds" if len(paths) == 1 else f"the {len(paths)} files hold"

@@ -5,60 +5,64 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from riskad.core.checks import InputError, enumerate_names
-
-__all__ = [
-    "ENDINGS",
-    "ParquetSchema",
-    "Paths",
-    "empty_batch",
-    "find_parquet",
-    "parquet_columns",
-    "parquet_errors",
-    "record_batches",
-]
+from riskad.core.checks import InputError, enumerate_names, required
+from riskad.files.remote import address, is_file, is_folder, is_remote, list_files, open_file
+from riskad.rows.engine import Threads
 
 ENDINGS = (".parquet", ".pq")
 _MOST_OTHERS = 100_000  # files and folders
+_FOOTERS_AT_ONCE = 16
+UNFINISHED, COMPLETE = "_temporary", "_SUCCESS"
+"""In a folder that is being written, and in one that is complete, as Spark has it."""
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def find_parquet(paths: Paths) -> list[Path]:
     """The files of these paths, in the order of their names; an error if there are none."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found: list[Path] = []
-    for item in given:
+    items = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    matches: list[Path] = []
+    for item in items:
         path = Path(item)
-        if path.is_dir():
+        if is_folder(path):
             files = _parquet_below(path)
-        elif path.exists():
+            _check_complete(path)
+        elif is_file(path):
             files = [path]
+        elif is_remote(path):
+            files = list_files(path)
         else:
             files = sorted(Path(name) for name in glob.glob(str(item), recursive=True))
+        for folder in {file.parent for file in files if file != path}:
+            _check_complete(folder)
         if not files:
             raise InputError(
-                f"no Parquet file at {str(item)!r}. Give a file, a folder of .parquet files, or a "
-                "pattern such as 'data/*.parquet'."
+                f"no Parquet file at {address(item)!r}. Give a file, a folder of .parquet files, "
+                "or a pattern such as 'data/*.parquet'."
             )
-        found += files
-    if not found:
+        # A file that is named twice is read twice, as its rows would be in a table.
+        matches += files
+    if not matches:
         raise InputError("no Parquet file was named.")
-    return found
+    return matches
 
 
 def _parquet_below(folder: Path) -> list[Path]:
     """The Parquet files of a folder and its folders; an error for one that is a whole disk."""
-    found: list[Path] = []
+    if is_remote(folder):
+        return [file for file in list_files(folder) if file.suffix in ENDINGS]
+    tables: list[Path] = []
     n_others = 0
+    # A folder such as the home directory would be searched for minutes.
     for file in folder.rglob("*"):
+        # By its ending: engines put markers and checksums beside their files.
         if file.suffix in ENDINGS:
-            found.append(file)
+            tables.append(file)
         else:
             n_others += 1
         if n_others > _MOST_OTHERS:
@@ -66,7 +70,23 @@ def _parquet_below(folder: Path) -> list[Path]:
                 f"{str(folder)!r} holds more than {_MOST_OTHERS:,} files and folders that are not "
                 "Parquet, so it is not searched to the end. Name the folder of the .parquet files."
             )
-    return sorted(found)
+    return sorted(tables)
+
+
+def _check_complete(folder: Path) -> None:
+    """Refuse a folder whose writing has not ended, for rows would be missing."""
+    # A job removes the first and writes the second when all parts are there; a killed one does
+    # neither.
+    begun = folder / UNFINISHED
+    if (is_file(begun) or is_folder(begun)) and not is_file(folder / COMPLETE):
+        raise InputError(
+            f"{address(folder)!r} is not complete: the job that writes it has not ended, or was "
+            f"killed (there is {UNFINISHED!r} and no {COMPLETE!r}). Wait for it, or write it again."
+        )
+
+
+def _source(path: Path) -> Any:
+    return open_file(path) if is_remote(path) else path
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -86,9 +106,11 @@ class ParquetSchema:
     def of(cls, path: Path) -> ParquetSchema:
         """Read the footer of a file."""
         with parquet_errors(path):
-            metadata = _arrow_parquet().read_metadata(path)
+            metadata = _arrow_parquet().read_metadata(_source(path))
             fields = list(metadata.schema.to_arrow_schema())
         types = {field.name: field.type for field in fields}
+        # A dict of names has dropped the second of two alike, and nothing would say which of them
+        # is read.
         if len(types) < len(fields):
             twice = [name for name, n in Counter(f.name for f in fields).items() if n > 1]
             raise InputError(
@@ -97,6 +119,70 @@ class ParquetSchema:
             )
         groups = range(metadata.num_row_groups)
         return cls(path, types, tuple(metadata.row_group(i).num_rows for i in groups))
+
+
+def read_schemas(paths: Sequence[Path]) -> list[ParquetSchema]:
+    """Read the footers of files, several at a time: a store takes long to answer."""
+    # Footers are small: a store's answers take the time, so that more threads than cores help.
+    threads = Threads(_FOOTERS_AT_ONCE if is_remote(paths[0]) else None)
+    return list(threads.map(lambda path, number: ParquetSchema.of(path), paths))
+
+
+def check_columns_exist(names: Iterable[str], types: Mapping[str, Any], where: Path | str) -> None:
+    """Check that these are columns of a file, or of a dataframe."""
+    unknown = [name for name in names if name not in types]
+    if unknown:
+        raise InputError(
+            f"{address(where)} has no column {enumerate_names(unknown)}; it has "
+            f"{enumerate_names(types)}."
+        )
+
+
+def check_alike(schemas: Sequence[ParquetSchema], names: Collection[str]) -> None:
+    """Check that each column has one kind in all files: all number types are one, so are texts."""
+    first = schemas[0]
+    for other in schemas:
+        check_columns_exist(names, other.types, other.path)
+        for name in names:
+            type_1, type_2 = first.types[name], other.types[name]
+            if not _one_kind(type_1, type_2):
+                raise InputError(
+                    f"column {name!r} is {type_1} in {address(first.path)} and {type_2} in "
+                    f"{address(other.path)}. Write the files with one type for each column, or "
+                    "leave the column out."
+                )
+
+
+def _one_kind(type_1: Any, type_2: Any) -> bool:
+    """Whether one column can hold values of both types; a column of nulls fits all."""
+    import pyarrow.types as kinds
+
+    # Writers choose the width of a number, or a dictionary for texts, file by file.
+    either = (type_1, type_2)
+    return (
+        type_1 == type_2
+        or any(kinds.is_null(type_) for type_ in either)
+        or all(is_number(type_) for type_ in either)
+        or all(_is_text(type_) for type_ in either)
+        or all(kinds.is_timestamp(type_) for type_ in either)
+    )
+
+
+def _is_text(type_: Any) -> bool:
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(type_):  # categories
+        return _is_text(type_.value_type)
+    checks = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+    return any(check(type_) for check in checks)
+
+
+def is_number(type_: Any) -> bool:
+    """Whether a column of this type holds numbers."""
+    import pyarrow.types as kinds
+
+    checks = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_null)
+    return any(check(type_) for check in checks)
 
 
 def record_batches(
@@ -112,7 +198,9 @@ def record_batches(
     Checksums of pages are verified if the file has them. Damaged texts would otherwise go
     unnoticed.
     """
-    file = _arrow_parquet().ParquetFile(path, page_checksum_verification=True)
+    # A store takes long to answer, so that the columns of a row group are asked for together.
+    options = {"page_checksum_verification": True, "pre_buffer": is_remote(path)}
+    file = _arrow_parquet().ParquetFile(_source(path), **options)
     with file:
         for batch in file.iter_batches(size, groups, columns, use_threads=threads):
             batch.validate(full=True)
@@ -121,7 +209,7 @@ def record_batches(
 
 def empty_batch(path: Path) -> Any:
     """The columns of a file, without rows."""
-    return _arrow_parquet().read_schema(path).empty_table()
+    return _arrow_parquet().read_schema(_source(path)).empty_table()
 
 
 @contextmanager
@@ -135,18 +223,17 @@ def parquet_errors(path: Path, where: str = "") -> Iterator[None]:
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(f"{path} is no longer there.") from None
+        raise InputError(f"{address(path)} is no longer there.") from None
     except (OSError, ValueError, ArrowException) as error:
+        # The first line: the others are the stack of the library in C++.
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise InputError(
-            f"{path}{where} cannot be read as Parquet: {reason}. It may be cut short, damaged, or "
-            "another kind of file under this name: write it again, or leave it out."
+            f"{address(path)}{where} cannot be read as Parquet: {reason}. It may be cut short, "
+            "damaged, or another kind of file under this name: write it again, or leave it out."
         ) from error
 
 
 def _arrow_parquet() -> Any:
-    try:
+    with required("Parquet files need pyarrow: pip install 'riskad[parquet]'."):
         import pyarrow.parquet as parquet
-    except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'riskad[parquet]'.") from None
     return parquet

@@ -4,15 +4,15 @@ Solvers never see a whole table. They pass a function of one block to `RowSource
 the sum over all blocks. So memory stays bounded, and the same solver runs on any source that can do
 this one thing:
 
-==============  ==================================================================================
-source          rows
-==============  ==================================================================================
-`RowBlocks`     in memory: arrays, CSR matrices, memory-mapped arrays, torch tensors on a device
-`PartedRows`    in parts, read again in each pass (`riskad.rows.parted`): Parquet files
-                (`riskad.rows.parquet`), or the partitions of a Dask collection
-                (`riskad.rows.cluster`)
-`MappedRows`    any of these behind a feature map, which is applied block by block
-==============  ==================================================================================
+=================  ===============================================================================
+source             rows
+=================  ===============================================================================
+`RowBlocks`        in memory: arrays, CSR matrices, memory-mapped arrays, torch tensors on a device
+`PartitionedRows`  in parts, read again in each pass (`riskad.rows.partitions`): Parquet files
+                   (`riskad.rows.parquet`), or the partitions of a Dask collection
+                   (`riskad.rows.cluster`) or of a Spark dataframe (`riskad.rows.spark`)
+`MappedRows`       any of these behind a feature map, which is applied block by block
+=================  ===============================================================================
 
 Steps that need single rows, such as a first guess, a threshold, or the reach of the anomalies, use
 the labelled rows and a random sample of the unlabelled ones: both are in memory after the first
@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import is_torch_array
+from array_api_compat import array_namespace, is_torch_array
 from scipy import sparse
 
 from riskad.core.checks import InputError
@@ -43,7 +43,7 @@ _BLOCK_BYTES = 1 << 23
 MIN_BLOCK_ROWS = 256
 # On a device a block is added up in its own precision, and may be copied: a few million rows.
 _DEVICE_BLOCK_ROWS = 1 << 22
-_MIN_BLOCKS_PER_WORKER = 4
+_MIN_BLOCKS_PER_WORKER = 4  # a larger number keeps tables of middle size to one thread
 # On a device a sample need not grow with the rows, and a pass costs no more than its request.
 _DEVICE_SAMPLE_ROWS = 1 << 17
 _DEVICE_FEW_ROWS = 1 << 19
@@ -72,8 +72,8 @@ class Block(NamedTuple):
         """Its labelled rows; unlike `take` this does not wait for a device."""
         places = self.labelled
         weight = None if self.weight is None else self.weight[places]
-        every = namespace(places).arange(len(places), device=places.device)
-        return Block(self.X[places], self.y[places], weight, every)
+        all_rows = namespace(places).arange(len(places), device=places.device)
+        return Block(self.X[places], self.y[places], weight, all_rows)
 
 
 class RowSource(ABC):
@@ -147,7 +147,7 @@ def joined(blocks: Sequence[Block]) -> Block:
     return Block(X.tocsr() if sparse.issparse(X) else X, y, weight, places_of(y))
 
 
-def cut(block: Block, size: int) -> Iterator[Block]:
+def split_block(block: Block, size: int) -> Iterator[Block]:
     """The block in pieces of at most `size` rows."""
     for start in range(0, len(block.y), size):
         yield block.take(slice(start, start + size))
@@ -157,6 +157,7 @@ def add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Sums of the entries; the empty tuple, from what has no rows, adds nothing."""
     total: list[Any] = []
     for part in parts:
+        # The first part fixes how many entries there are.
         if not total:
             # The first part may be a view of the rows themselves: it is not added to in place.
             total = [entry.copy() if isinstance(entry, np.ndarray) else entry for entry in part]
@@ -177,6 +178,7 @@ def rows_per_block(X: Any) -> int:
         return _DEVICE_BLOCK_ROWS
     row_bytes = 8 * X.shape[1]
     if sparse.issparse(X):
+        # A stored entry is a number of 8 bytes and an index of 4.
         row_bytes = 12 * max(1, X.nnz // max(1, X.shape[0]))
     return max(MIN_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes))
 
@@ -297,6 +299,8 @@ class RowBlocks(RowSource):
         with one_blas_thread():
             if self._n_workers == 1:
                 return add_up(map(f, self.blocks()))
+            # Consecutive blocks for each worker: rows are read in the order in which they lie in
+            # memory.
             bounds = np.linspace(0, len(self._labelled), self._n_workers + 1).astype(int)
             runs = [self._run(i, j, reuse=True) for i, j in itertools.pairwise(bounds)]
             workers = Threads(self._n_workers)
@@ -332,15 +336,19 @@ class RowBlocks(RowSource):
         """About `n_rows` rows, divided among the kinds by `shares`; see `RowSource.sample`."""
         if is_torch_array(self.X):
             n_rows = min(n_rows, _DEVICE_SAMPLE_ROWS)
+        # Kinds without a share would only take room: the risk does not use them.
         counts = {kind: self._counts[kind] for kind in KINDS if shares[kind] > 0}
+        # Kinds that cannot fill their share come first: what they leave goes to the others.
         order = sorted(counts, key=lambda kind: counts[kind] / shares[kind])
         chosen: list[Any] = []
-        left, open_share = n_rows, sum(shares[kind] for kind in order)
+        remaining, open_share = n_rows, sum(shares[kind] for kind in order)
         for kind in order:
-            quota = max(1, int(np.ceil(left * shares[kind] / open_share)))
+            # At least one: a kind that the risk uses must be in the sample, however small its
+            # share.
+            quota = max(1, int(np.ceil(remaining * shares[kind] / open_share)))
             pick = self._pick(kind, counts[kind], quota, rng)
             chosen.append(pick)
-            left -= len(pick)
+            remaining -= len(pick)
             open_share -= shares[kind]
         xp = namespace(chosen[0])
         places = xp.concat(chosen)
@@ -357,10 +365,22 @@ class RowBlocks(RowSource):
             xp, device = namespace(self.X), self.X.device
             source = xp.Generator(device).manual_seed(int(rng.integers(1 << 63)))
             size = (quota * self.n_rows // count,)
-            drawn = xp.randint(self.n_rows, size, generator=source, device=device)
-            return drawn[self.y[drawn] == kind]
+            places = xp.randint(self.n_rows, size, generator=source, device=device)
+            return places[self.y[places] == kind]
         places = self._places_of(kind)
         return places[rng.choice(count, quota, replace=False, shuffle=False)]
+
+
+def tensor_rows(X: Any, codes: Any, weight: np.ndarray | None) -> RowBlocks:
+    """Rows, codes and weights together on the device of the rows."""
+    xp = array_namespace(X)
+    if is_torch_array(codes):
+        codes = codes.to(X.device, xp.int16)
+    else:
+        codes = xp.asarray(codes, dtype=xp.int16, device=X.device)
+    if weight is not None:
+        weight = xp.asarray(weight, dtype=X.dtype, device=X.device)
+    return RowBlocks(X, codes, weight)
 
 
 class MappedRows(RowSource):
@@ -384,7 +404,7 @@ class MappedRows(RowSource):
         """Add up the tuples `f(block)`, in blocks small enough for their features."""
         transform, size = self.transform, dense_rows(self.n_features)
         return self.rows.sum(
-            lambda block: add_up(f(_mapped(part, transform)) for part in cut(block, size))
+            lambda block: add_up(f(_mapped(part, transform)) for part in split_block(block, size))
         )
 
     def totals(self) -> np.ndarray:
@@ -411,15 +431,17 @@ class MappedRows(RowSource):
     def only_labelled(self) -> RowSource:
         """Features of the labelled rows, if these are in memory."""
         rows = self.rows.only_labelled()
+        # If nothing was left out, storing the features of all rows is what this class avoids.
         return self if rows is self.rows else self._materialised(rows)
 
     def blocks_of(self, kind: int) -> Iterator[Block]:
         """Blocks of features of the rows labelled `kind` that have weight."""
         for block in self.rows.blocks_of(kind):
-            for part in cut(block, dense_rows(self.n_features)):
+            for part in split_block(block, dense_rows(self.n_features)):
                 yield _mapped(part, self.transform)
 
     def _materialised(self, rows: Any) -> RowBlocks:
+        # Block by block: a feature map of a sparse block may be dense and wide.
         parts = [self.transform(block.X) for block in rows]
         return RowBlocks(np.concatenate([to_dense(X) for X in parts]), rows.y, rows.sample_weight)
 
@@ -438,7 +460,7 @@ def unpacked(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any
     """
     if not isinstance(X, RowBlocks):
         return X, y, sample_weight
-    _refuse_more(X, y, sample_weight)
+    _refuse_labels(X, y, sample_weight)
     return X.X, X.y, X.sample_weight
 
 
@@ -448,7 +470,7 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | Non
     A source carries its own labels and weights.
     """
     if isinstance(X, RowSource):
-        _refuse_more(X, y, sample_weight)
+        _refuse_labels(X, y, sample_weight)
         return X
     dask = sys.modules.get("dask")  # a user with a collection has imported it
     if dask is not None and dask.is_dask_collection(X):
@@ -458,7 +480,7 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | Non
     return None
 
 
-def _refuse_more(rows: RowSource, y: Any, sample_weight: Any) -> None:
+def _refuse_labels(rows: RowSource, y: Any, sample_weight: Any) -> None:
     if y is not None or sample_weight is not None:
         raise InputError(
             f"{type(rows).__name__} brings its own labels and weights: call fit(rows) alone."
@@ -472,11 +494,6 @@ def at_most(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowB
     return rows
 
 
-def in_memory(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:
-    """At most about `n_rows` rows on the host, divided among the kinds by `shares`."""
-    return on_host(at_most(rows, n_rows, shares, seed))
-
-
 def on_host(rows: RowBlocks) -> RowBlocks:
     """The rows in the computer's own memory, if they are on a device."""
     if rows.sparse or isinstance(rows.X, np.ndarray):
@@ -488,25 +505,27 @@ def on_host(rows: RowBlocks) -> RowBlocks:
 def sampled(rows: RowSource, most: int, seed: int) -> RowBlocks:
     """At most about `most` rows on the host: labelled ones up to a half, the others unlabelled."""
     counts = rows.counts()
-    wanted = np.zeros(3)
+    sizes = np.zeros(3)
     for kind, count in ((NORMAL, counts.normal), (ANOMALY, counts.anomaly)):
-        wanted[kind] = min(count, most / 4)
-    wanted[UNLABELLED] = min(counts.unlabelled, most - wanted.sum())
-    return in_memory(rows, int(wanted.sum()), wanted, seed)
+        # A quarter for each labelled kind: with very many labels the unlabelled rows keep their
+        # half.
+        sizes[kind] = min(count, most / 4)
+    sizes[UNLABELLED] = min(counts.unlabelled, most - sizes.sum())
+    return on_host(at_most(rows, int(sizes.sum()), sizes, seed))
 
 
 def refuse_non_finite_rows(rows: RowSource, names: Any) -> None:
     """Say which columns of a source hold NaN or infinity."""
-    (bad,) = rows.sum(lambda block: (_not_finite(block.X),))
-    if not bad.any():
+    (non_finite,) = rows.sum(lambda block: (_not_finite(block.X),))
+    if not non_finite.any():
         raise InputError(
             "the rows have values so large that sums overflow to infinity; rescale their columns."
         )
-    column = int(np.flatnonzero(bad)[0])
+    column = int(np.flatnonzero(non_finite)[0])
     where = f"column {column}" if names is None else f"column {names[column]!r}"
-    others = f", and {n} other(s)" if (n := np.count_nonzero(bad) - 1) else ""
+    others = f", and {n} other(s)" if (n := np.count_nonzero(non_finite) - 1) else ""
     raise InputError(
-        f"the rows hold missing values (NaN) or infinities: {int(bad[column]):,} in {where}"
+        f"the rows hold missing values (NaN) or infinities: {int(non_finite[column]):,} in {where}"
         f"{others}. Fill gaps first; riskad.fit_table does so by itself."
     )
 
@@ -522,8 +541,9 @@ def sample_in_memory(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int
     Rows without weight are never among them.
     """
     if isinstance(rows, RowBlocks):
+        # Before sampling, so that rows without weight take no places; and after, for other sources.
         rows = _with_weight(rows)
-    return _with_weight(in_memory(rows, n_rows, shares, seed))
+    return _with_weight(on_host(at_most(rows, n_rows, shares, seed)))
 
 
 def _with_weight(rows: RowBlocks) -> RowBlocks:

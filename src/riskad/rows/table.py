@@ -28,18 +28,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from riskad.core.checks import InputError, enumerate_names
 from riskad.files.fields import COUNT, TEXT, DictOf, ListOf, State, Text, require
-from riskad.rows.arrays import on_host_array
-from riskad.rows.graph_numbers import GraphNumbers
-
-__all__ = [
-    "Levels",
-    "Table",
-    "TableSchema",
-    "as_table",
-    "check_numbers",
-    "input_errors",
-    "is_frame",
-]
+from riskad.rows.arrays import GraphNumbers, on_host_array
 
 Levels: TypeAlias = Mapping[int, Sequence[str]]
 """The texts of each category, by the column's position."""
@@ -90,6 +79,7 @@ class Table:
         return replace(self, values=self.values[rows])
 
 
+# Parts of a date that come again; the elapsed time does not, and is the column itself.
 _RECURRING = ("hour", "weekday", "day of month", "month")
 
 
@@ -137,7 +127,7 @@ class TableSchema:
         if isinstance(X, Table):
             return cls({place: list(texts) for place, texts in X.levels.items()})
         schema = cls()
-        for place, column in enumerate(_series(X) if is_frame(X) else ()):
+        for place, column in enumerate(_series(X) if is_data_frame(X) else ()):
             if column.dtype.is_temporal():
                 schema.dates[place] = _recurring_parts(column)
             elif _is_text(column):
@@ -146,6 +136,7 @@ class TableSchema:
 
     def read(self, frame: Any) -> Table:
         """Return the table of a frame with the same columns; text that is not a level is NaN."""
+        # One array, filled column by column: each reader returns floats with NaN for blanks.
         values = np.empty(frame.shape)
         for place, column in enumerate(_series(frame)):
             if place in self.dates:
@@ -196,7 +187,7 @@ class TableSchema:
 # --- the door ----------------------------------------------------------------------------
 
 
-def is_frame(X: Any) -> bool:
+def is_data_frame(X: Any) -> bool:
     """Whether X is a polars or a pandas frame."""
     return _is_polars(X, "DataFrame") or (hasattr(X, "iloc") and hasattr(X, "columns"))
 
@@ -216,14 +207,15 @@ def as_table(X: Any) -> Any:
     >>> as_table(pl.LazyFrame({"age": [31, 47]})).shape
     (2, 1)
     """
+    # Collected once, here: a plan that is run again could give other rows.
     if _is_polars(X, "LazyFrame"):
         return X.collect()
-    if not is_frame(X) and hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"):
+    if not is_data_frame(X) and hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"):
         import polars as pl
 
         _check_names(getattr(X, "column_names", X.columns))
         return pl.DataFrame(X)
-    if is_frame(X):
+    if is_data_frame(X):
         _check_names(list(X.columns))
     elif getattr(getattr(X, "dtype", None), "kind", "") == "c":
         raise InputError(
@@ -241,6 +233,7 @@ def _check_names(names: Sequence[Any]) -> None:
             f"X has several columns of one name: {enumerate_names(twice)}. Give each a name of its "
             "own, or leave all but one out."
         )
+    # scikit-learn refuses such frames with a message that does not say which name it is.
     kinds = {type(name) for name in names}
     if str in kinds and len(kinds) > 1:
         other = next(name for name in names if not isinstance(name, str))
@@ -293,9 +286,11 @@ def check_numbers(
     if sparse.issparse(X) and not options.get("accept_sparse"):
         raise InputError(f"{who} takes dense tables, and X is sparse. Give X.toarray().")
     with input_errors(who):
-        if not is_frame(X) or _is_plain(X):
+        if not is_data_frame(X) or _is_plain(X):
             return validate_data(estimator, X, dtype=dtype, reset=reset, **options)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
+        # After the names: a frame with other columns is refused as such, and not for what its cells
+        # hold.
         matrix = _to_numbers(X, who, fitted=not reset)
         return check_array(matrix, dtype=dtype, input_name="X", estimator=estimator, **options)
 
@@ -320,6 +315,7 @@ def _is_plain(frame: Any) -> bool:
         plain = all(kind.is_integer() or kind.is_float() for kind in kinds)
         gaps = any(column.null_count() for column in frame.iter_columns())
         return plain and not gaps and set(map(str, kinds)) != {"Float32"}  # which it would widen
+    # pandas' own types with NA are read by `_from_pandas`.
     numpy = (isinstance(k, np.dtype) or type(k).__name__ == "SparseDtype" for k in frame.dtypes)
     return all(numpy) and all(kind.kind in "biuf" for kind in frame.dtypes)
 
@@ -334,6 +330,7 @@ def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
     array([[31.,  1.],
            [nan,  0.]])
     """
+    # All through polars: one reading of numbers, whoever made the frame.
     columns = _series(frame)
     single = bool(columns) and all(str(column.dtype) == "Float32" for column in columns)
     matrix = np.empty(frame.shape, dtype=np.float32 if single else np.float64)
@@ -362,6 +359,7 @@ def _from_pandas(column: Any) -> Any:
 
     name, dtype, kind = str(column.name), column.dtype, getattr(column.dtype, "kind", "O")
     held = _held_type(column)
+    # Objects that are all numbers, too: pandas makes them of columns with None.
     if kind in "biuf" or issubclass(held, (Number, NoneType)):
         precision = np.float32 if str(dtype).lower() in ("float32", "float[pyarrow]") else float
         try:
@@ -371,6 +369,7 @@ def _from_pandas(column: Any) -> Any:
         return pl.Series(name, numbers, nan_to_null=True)
     if kind in "mM" or issubclass(held, (date, timedelta)):
         if getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None) is not None:
+            # The clock as written: daylight saving time would move a shop's opening hour.
             column = column.dt.tz_localize(None)
         plain = isinstance(column.dtype, np.dtype) and column.dtype != object
         values = column.to_numpy() if plain else column.to_numpy(dtype=object, na_value=None)
@@ -416,7 +415,9 @@ def _is_text(column: Any) -> bool:
 
 
 def _by_count(column: Any) -> list[str]:
+    # A categorical counts by its texts: two frames may number the same texts differently.
     counts = column.cast(str).rename("text").drop_nulls().value_counts()
+    # Equally frequent levels in alphabetical order: the codes must not depend on the order of rows.
     levels: list[str] = counts.sort("count", "text", descending=[True, False])["text"].to_list()
     return levels
 
@@ -424,6 +425,7 @@ def _by_count(column: Any) -> list[str]:
 def _codes(column: Any, levels: Sequence[str]) -> np.ndarray:
     import polars as pl
 
+    # Floats, since a text that is no level becomes NaN.
     codes = np.arange(len(levels), dtype=float)
     texts = column.cast(pl.String)
     return np.asarray(
@@ -438,8 +440,8 @@ def _recurring_parts(column: Any) -> list[str]:
 
     if column.dtype not in (pl.Date, pl.Datetime):
         return []
-    learned = MomentParts.learn("datetime", _seconds(column))
-    return [part for part in learned.parts if part != "elapsed"]  # as the seconds are
+    moments = MomentParts.learn("datetime", _seconds(column))
+    return [part for part in moments.parts if part != "elapsed"]  # as the seconds are
 
 
 def _seconds(column: Any) -> np.ndarray:
@@ -454,6 +456,7 @@ def _seconds(column: Any) -> np.ndarray:
     if column.dtype == pl.Datetime and column.dtype.time_zone is not None:
         column = column.dt.replace_time_zone(None)
     if column.dtype == pl.Time:
+        # Times are nanoseconds since midnight: durations.
         column = column.cast(pl.Duration("ns"))
     kind = pl.Duration("us") if column.dtype == pl.Duration else pl.Datetime("us")
     return np.asarray(column.cast(kind).cast(pl.Int64).cast(pl.Float64).to_numpy() / 1e6)
@@ -461,10 +464,14 @@ def _seconds(column: Any) -> np.ndarray:
 
 def _numbers(column: Any, who: str | None = None) -> np.ndarray:
     """The numbers of a column, NaN where it is blank; in a fit, `who` takes numbers only."""
+    import polars as pl
+
     try:
-        return _floats(column)
-    except ValueError:
+        kind = pl.Float32 if column.dtype == pl.Float32 else pl.Float64
+        return np.asarray(column.cast(kind).to_numpy())
+    except pl.exceptions.PolarsError:
         texts = column.cast(str)
+        # The first cell that is no number, for the message.
         example = texts.filter(texts.cast(float, strict=False).is_null()).drop_nulls()[0]
         text = f"text, {example!r} for instance"
     if who is None:
@@ -475,14 +482,3 @@ def _numbers(column: Any, who: str | None = None) -> np.ndarray:
     raise InputError(
         f"Column {column.name!r} holds {text}, and {who} takes numbers. {_WITHOUT_TEXT}"
     )
-
-
-def _floats(column: Any) -> np.ndarray:
-    """The numbers of a column, NaN where it is blank; a ValueError if they are not numbers."""
-    import polars as pl
-
-    try:
-        single = column.dtype == pl.Float32
-        return np.asarray(column.cast(pl.Float32 if single else pl.Float64).to_numpy())
-    except pl.exceptions.PolarsError as error:
-        raise ValueError(str(error)) from error

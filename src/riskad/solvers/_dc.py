@@ -31,10 +31,8 @@ from riskad.rows.linear import LinearModel
 from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution
 from riskad.solvers._smooth import minimize_smooth
 
-__all__ = ["dc"]
-
-CONVEX_CRITERION = "duality gap relative to the objective at zero"
-CRITERION = "certified decrease still possible, relative to the objective at zero"
+_CONVEX_CRITERION = "duality gap relative to the objective at zero"
+_CRITERION = "certified decrease still possible, relative to the objective at zero"
 
 _N_STARTS = 3
 # Kinks are not rounded over less: curvatures of 1 / gamma leave no digits in gradients.
@@ -75,11 +73,13 @@ class _Majorant:
         # delta(tau) = G1 - G2 at the mixture's minimiser falls with tau; its root balances them.
         bracket = _Bracket()
         best, value, bound = warm.theta, np.inf, -np.inf
+        # A bound only: 60 halvings would exhaust the 52 bits of tau, and false position is faster.
         for _ in range(60):
             warm.theta, reached, lower, delta = self._minimise_mixture(warm, gap / 2, max_iter)
             bound = max(bound, lower)
             if reached < value:
                 best, value = warm.theta, reached
+            # At an end of [0, 1] whose sum is the larger one, the mixture is the maximum itself.
             if value - bound <= gap or (delta >= 0 and warm.tau == 1) or (delta <= 0 == warm.tau):
                 break
             warm.tau = bracket.narrow(warm.tau, delta)
@@ -93,11 +93,13 @@ class _Majorant:
         parts = [*self.convex, *(s.scaled(tau) for s in self.first)]
         mixed = merge([*parts, *(s.scaled(1 - tau) for s in self.second)])
         smooth = all(s.loss.smooth for s in mixed)
+        # The last step's width is nearly right; one size coarser is cheaper to begin with.
         warm.gamma = min(1.0, 10 * warm.gamma)
         bound = -np.inf
         while True:
             rounded = mixed if smooth else [s.smoothed(warm.gamma) for s in mixed]
             task = SmoothTask(self.model, rounded, self.lam, self.tilt)
+            # Spends a quarter of the gap on the gradient: ||T'||^2 / (4 lam) = gap / 4.
             gradient_tol = (self.lam * gap) ** 0.5
             if self.first:  # the balance G1 - G2 moves with theta, not with its square
                 gradient_tol *= 1e-3
@@ -112,6 +114,8 @@ class _Majorant:
             bound = max(bound, lower)
             if warm.gamma < _LEAST_GAMMA:
                 return theta, value, bound, delta
+            # Tenfold steps: each width starts near the minimum of the last one and takes a few
+            # Newton steps.
             warm.gamma *= 0.1
 
     def _quadratic(self, theta: np.ndarray) -> float:
@@ -147,10 +151,12 @@ class _Bracket:
                 self.low = self.low[0], self.low[1] / 2
             self.high = tau, delta
         self.last = side
+        # An end that was not tried yet is tried before anything between.
         if self.low is None:
             return 0.0
         if self.high is None:
             return 1.0
+        # At least 1 % of the bracket per step, even if one end's value dwarfs the other's.
         (low, above), (high, below) = self.low, self.high
         return low + float(np.clip(above / (above - below), 0.01, 0.99)) * (high - low)
 
@@ -163,7 +169,9 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     """
     small = None if theta.any() else problem.smaller(_SAMPLE_ABOVE, _SAMPLE_SHARE)
     if small is not None:
+        # The sample is sampled again, until it is small: most steps are then taken on few rows.
         theta = dc(small, theta, tol, max_iter, seed).theta
+    # The unit of the stopping test: the objective of a score of 0 for every row.
     scale = abs(problem.value(np.zeros_like(theta))) or 1.0
     # Under a large lambda even the whole decrease, at most ||F'(0)||^2 / (4 lam), is a small share
     # of F(0): measured by that alone, zero would pass for a solution.
@@ -176,14 +184,16 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     compete = bool(concave) and not problem.objective.risk.loss.convex and not theta.any()
     if compete and small is None:
         rng = np.random.default_rng(seed)
+        # Scores of standardised rows then have a standard deviation of about 1.
         spread = 1 / len(theta) ** 0.5
         starts += [spread * rng.standard_normal(len(theta)) for _ in range(_N_STARTS - 1)]
+    # Each to its end: the lowest of rough ends need not be the lowest in the end.
     runs = [_descend(problem, splits, concave, start, tol * scale, max_iter) for start in starts]
-    theta, history, left, n_iter = min(runs, key=lambda run: run[1][-1])
-    value, finished = history[-1], left <= tol * scale
-    at_rounding = bool(not finished and left <= _closest(value))  # numbers may be NumPy's
-    criterion = (CRITERION if concave else CONVEX_CRITERION) + AT_ROUNDING * at_rounding
-    return Solution(theta, value, left / scale, criterion, n_iter, finished or at_rounding, history)
+    theta, history, gain, n_iter = min(runs, key=lambda run: run[1][-1])
+    value, finished = history[-1], gain <= tol * scale
+    at_rounding = bool(not finished and gain <= _closest(value))  # numbers may be NumPy's
+    criterion = (_CRITERION if concave else _CONVEX_CRITERION) + AT_ROUNDING * at_rounding
+    return Solution(theta, value, gain / scale, criterion, n_iter, finished or at_rounding, history)
 
 
 def _split(objective: Objective) -> list[tuple[list[RowSum], list[RowSum]]]:
@@ -194,6 +204,7 @@ def _split(objective: Objective) -> list[tuple[list[RowSum], list[RowSum]]]:
     """
     if not objective.convex:
         return [s.dc_split() for s in objective.sums]
+    # As hinges, which can be rounded; a loss of its own class cannot.
     pieces = objective.risk.loss.dc_parts()[0]
     return [([replace(s, loss=pieces)], []) for s in objective.sums]
 
@@ -210,28 +221,30 @@ def _descend(
     first, second = guard[0] if guard else ([], [])
     history = [problem.value(theta)]
     warm = _Warm(theta)
-    left = np.inf
+    gain = np.inf
     for iteration in range(1, max_iter + 1):
+        # A pass over the rows for each step; with nothing concave there is one step and no pass.
         tangent, h = _tangent(problem, concave, theta)
         majorant = _Majorant(problem.model, convex, first, second, problem.lam, -tangent)
         # Early steps need not be exact: a tenth of what the last one could gain is enough.
         step_gap = (
-            gap / 4 if not concave or left <= gap else max(gap / 4, min(left, 1e3 * gap) / 10)
+            gap / 4 if not concave or gain <= gap else max(gap / 4, min(gain, 1e3 * gap) / 10)
         )
         new, value, lower = majorant.minimise(warm, step_gap, max_iter)
         if not concave:
             return new, [*history, value], max(value - lower, 0.0), iteration
         # majorant + tangent . theta - h touches F at theta
-        left = history[-1] - (lower + float(tangent @ theta) - h)
+        gain = history[-1] - (lower + float(tangent @ theta) - h)
         new_value = problem.value(new)
+        # The majorant promises a fall; only rounding or an inexact minimum prevents it.
         if new_value < history[-1]:
             theta = new
             history.append(new_value)
-        elif step_gap <= gap / 4 or left <= _closest(new_value):
-            return theta, history, max(left, 0.0), iteration
-        if left <= gap:
-            return theta, history, max(left, 0.0), iteration
-    return theta, history, left, max_iter
+        elif step_gap <= gap / 4 or gain <= _closest(new_value):
+            return theta, history, max(gain, 0.0), iteration
+        if gain <= gap:
+            return theta, history, max(gain, 0.0), iteration
+    return theta, history, gain, max_iter
 
 
 def _closest(value: float) -> float:

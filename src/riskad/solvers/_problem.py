@@ -11,8 +11,6 @@ import numpy as np
 from riskad.core.objective import Objective, RowSum
 from riskad.rows.linear import LinearModel, Moments
 
-__all__ = ["AT_ROUNDING", "Problem", "SmoothTask", "Solution", "rounding"]
-
 AT_ROUNDING = ", as small as rounding allows"
 """Added to the stopping test's description if rounding, not the tolerance, ended it."""
 
@@ -23,6 +21,8 @@ def rounding(model: LinearModel, theta: np.ndarray, value: float, units: float =
     `units` in the last place of its value, or ten times the rounding error of a score, for a loss
     with a slope of about 1.
     """
+    # The two sources of noise: the sum itself, and scores that are sums of large terms of either
+    # sign.
     return max(units * model.rows.eps * (1 + abs(value)), 10 * model.score_rounding(theta))
 
 
@@ -40,11 +40,6 @@ class Problem:
     moments: Moments | None = None
     """Moments of the rows, if a pass has already collected them."""
 
-    @property
-    def smooth(self) -> bool:
-        """Whether the objective has a gradient everywhere."""
-        return self.objective.smooth and self.penalty == "l2"
-
     @cached_property
     def gradient_at_zero(self) -> np.ndarray:
         """Gradient of an unguarded risk at theta = 0."""
@@ -54,8 +49,8 @@ class Problem:
         # At f = 0 all rows of a kind have the same derivative: no pass is needed.
         slope = plain.gradient(np.zeros(3), np.array([0, 1, -1]))
         totals = model.rows.totals()
-        off = self.moments.shift - model.mean
-        v = slope @ (self.moments.sums + np.outer(totals, off)) / model.scale
+        offset = self.moments.shift - model.mean
+        v = slope @ (self.moments.sums + np.outer(totals, offset)) / model.scale
         return model.with_constant(v, float(slope @ totals))
 
     @cached_property
@@ -66,7 +61,9 @@ class Problem:
         """
         gradient, constant = self.gradient_at_zero, self.model.constant
         if constant:
+            # The last parameter is the intercept's weight b / B: its gradient grows with B.
             gradient = np.append(gradient[:-1], gradient[-1] / constant)
+        # A gradient of exactly 0 means that zero is the minimum, and any unit will do.
         return float(np.linalg.norm(gradient)) or 1.0
 
     def penalty_value(self, theta: np.ndarray) -> float:
@@ -78,17 +75,10 @@ class Problem:
         risk = Objective.join(self.model.values(theta, self.objective.sums))
         return risk + self.lam * self.penalty_value(theta)
 
-    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """The true objective with an l2 penalty, and a (sub)gradient."""
-        value, gradient = self._risk_gradient(theta)
-        return value + self.lam * float(theta @ theta), gradient + 2 * self.lam * theta
-
-    def _risk_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = self.model.values_and_gradients(theta, self.objective.sums)
-        gradient = parts[0][1]
-        for value, part in parts[1:]:
-            gradient = gradient + part if value > 0 else gradient
-        return Objective.join(value for value, _ in parts), gradient
+    @property
+    def smooth_task(self) -> SmoothTask:
+        """The objective of an unguarded risk without kinks, with an l2 penalty."""
+        return SmoothTask(self.model, self.objective.sums, self.lam)
 
     def smaller(self, above: int, share: int) -> Problem | None:
         """The problem on a sample to solve first: one row in `share` of more than `above` rows.
@@ -100,10 +90,11 @@ class Problem:
             return self.sampled(rows.n_rows)
         return self.sampled(rows.n_rows // share) if rows.n_rows > max(above, rows.few) else None
 
-    def sampled(self, n_rows: int, seed: int = 0) -> Problem:
+    def sampled(self, n_rows: int) -> Problem:
         """The same problem on a sample of the rows, whose solution is a close first guess."""
         risk = self.objective.risk
-        rows = self.model.rows.sample(n_rows, risk.kind_weights(), np.random.default_rng(seed))
+        # A fixed seed, since the sample's solution is only a place to start from.
+        rows = self.model.rows.sample(n_rows, risk.kind_weights(), np.random.default_rng(0))
         objective = Objective(risk, rows.totals())
         return Problem(self.model.over(rows), objective, self.lam, self.penalty)
 
@@ -147,6 +138,7 @@ class SmoothTask:
     def hessian(self, theta: np.ndarray) -> np.ndarray:
         """The Hessian of F, dense."""
         H = self.model.hessian(theta, self.sums)
+        # In place: a Hessian of 1,000 parameters takes 8 MB, and a diagonal matrix as much again.
         H[np.diag_indices_from(H)] += 2 * self.lam
         return H
 

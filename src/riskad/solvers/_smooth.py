@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
@@ -13,16 +13,16 @@ from scipy.optimize import minimize
 from riskad.core.checks import InputError
 from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution, rounding
 
-__all__ = ["Minimum", "closed_form", "lbfgs", "minimize_rounded", "minimize_smooth", "newton"]
-
 RELATIVE_GRADIENT = "gradient norm relative to that at zero"
 
-# Up to this many parameters a Hessian is formed and factored; above, conjugate gradients.
+# Up to this many parameters a Hessian is formed and factored (8 MB, time d^3 / 3); above,
+# conjugate gradients.
 MAX_DENSE = 1000
 _MAX_CG = 200
 # Above this many rows a sample of a sixteenth is solved first, and so on for the sample.
 _SAMPLE_ABOVE = 20_000
 _SAMPLE_SHARE = 16
+# The sample's own error is larger than this: 3 % of a mean over the 1,250 rows of the smallest.
 _SAMPLE_TOL = 1e-3
 
 
@@ -38,10 +38,12 @@ def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) 
     residual = float(np.linalg.norm(H @ theta + gradient)) / problem.reference
     # R is quadratic: its value at theta follows from that at zero without another pass.
     zero_loss = float(problem.objective.risk.loss.value(np.zeros(1))[0])
+    # For an unguarded risk of a linear-odd loss B is 0 and all weight is in A.
     at_zero = float(problem.objective.plain.A @ problem.model.rows.totals()) * zero_loss
     value = at_zero + float(gradient @ theta + 0.5 * theta @ (H @ theta))
     # A singular system (no penalty, redundant columns) is solved in the least-squares sense.
-    return Solution(theta, value, residual, RELATIVE_GRADIENT, 1, residual <= max(tol, 1e-8))
+    converged = residual <= max(tol, 1e-8)
+    return Solution(theta, value, residual, RELATIVE_GRADIENT, n_iter=1, converged=converged)
 
 
 def _hessian_from_moments(problem: Problem, kind_products: np.ndarray) -> np.ndarray:
@@ -49,12 +51,13 @@ def _hessian_from_moments(problem: Problem, kind_products: np.ndarray) -> np.nda
     model, moments = problem.model, problem.moments
     assert moments is not None
     A = problem.objective.plain.A * problem.objective.risk.loss.curvature(np.zeros(1))
-    off = moments.shift - model.mean  # x - mean = (x - shift) + off
+    move = moments.shift - model.mean  # x - mean = (x - shift) + offset
     column = A @ moments.sums
     corner = float(A @ model.rows.totals())
+    # The three second moments are kept by kind, so that each risk and prior costs only this sum.
     products = np.tensordot(A, kind_products, axes=1)
-    products += np.outer(off, column) + np.outer(column, off) + corner * np.outer(off, off)
-    return model.assemble(products, column + corner * off, corner)
+    products += np.outer(move, column) + np.outer(column, move) + corner * np.outer(move, move)
+    return model.assemble(products, column + corner * move, corner)
 
 
 def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
@@ -63,17 +66,19 @@ def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> So
     From a cold start on many rows the problem is solved on a sample first. So little remains to be
     done on all rows that the sample's Hessian, improved by secants, can replace theirs.
     """
-    task = SmoothTask(problem.model, problem.objective.sums, problem.lam)
-    inverse = None
+    task, inverse = problem.smooth_task, None
     small = None if theta.any() else problem.smaller(_SAMPLE_ABOVE, _SAMPLE_SHARE)
     if small is not None:
+        # By way of a sample of its own, and so on, until 20,000 rows or fewer are left.
         theta = newton(small, theta, max(tol, _SAMPLE_TOL), max_iter).theta
         if len(theta) <= MAX_DENSE:
             sample = replace(task, model=small.model, sums=small.objective.sums)
             inverse = _solve_symmetric(sample.hessian(theta), np.eye(len(theta)))
+            # One Newton step for the known part of the sample's error, without a pass over all
+            # rows.
             theta = theta - inverse @ _sampling_error(problem, small, theta)
-    found = minimize_smooth(task, theta, tol * problem.reference, max_iter, inverse)
-    return found.as_solution(problem.reference, tol)
+    minimum = minimize_smooth(task, theta, tol * problem.reference, max_iter, inverse)
+    return minimum.as_solution(problem.reference, tol)
 
 
 def _sampling_error(problem: Problem, small: Problem, theta: np.ndarray) -> np.ndarray:
@@ -131,17 +136,18 @@ def minimize_smooth(
             direction = _newton_direction(task, theta, gradient, norm)
         else:
             direction = -(inverse @ gradient)
-        moved = _line_search(task, theta, value, gradient, direction)
-        if moved is None and inverse is not None:  # a poor direction, perhaps
+        trial = _line_search(task, theta, value, gradient, direction)
+        if trial is None and inverse is not None:  # a poor direction, perhaps
             inverse = None
             continue
-        new_theta, new_value, new_gradient = moved or (theta, value, gradient)
+        new_theta, new_value, new_gradient = trial or (theta, value, gradient)
         new_norm = float(np.linalg.norm(new_gradient))
         if new_norm >= norm and _at_rounding(task, theta, value, gradient, direction):
             return Minimum(theta, value, norm, step, at_rounding=True)
-        if moved is None:
+        if trial is None:
             return Minimum(theta, value, norm, step)
         if inverse is not None:
+            # The sample's Hessian is then no longer good enough: a pass for that of all rows pays.
             slow = new_norm > norm / 3
             pair = new_theta - theta, new_gradient - gradient
             inverse = None if slow else _bfgs_update(inverse, *pair)
@@ -154,6 +160,8 @@ def _newton_direction(
 ) -> np.ndarray:
     if len(theta) <= MAX_DENSE:
         return _solve_symmetric(task.hessian(theta), -gradient)
+    # Far from the minimum a rough direction is enough; the root of the norm keeps convergence
+    # superlinear near it.
     forcing = min(0.1, norm**0.5)
     return conjugate_gradients(task.hessian_product(theta), -gradient, forcing * norm)
 
@@ -186,16 +194,19 @@ def _line_search(
     Near the minimum rounding hides changes of F; there a smaller gradient decides instead.
     """
     slope = float(gradient @ direction)
-    unseen = rounding(task.model, theta, value)
+    noise = rounding(task.model, theta, value)
     norm = np.linalg.norm(gradient)
     size = 1.0
     for _ in range(40):
         trial = theta + size * direction
         trial_value, trial_gradient = task.value_and_gradient(trial)
-        fell = trial_value <= value + 1e-4 * size * slope
-        level = abs(trial_value - value) <= unseen and np.linalg.norm(trial_gradient) < norm
-        if fell or level:
+        # Armijo's rule: a ten-thousandth of the predicted fall is enough.
+        falls = trial_value <= value + 1e-4 * size * slope
+        level = abs(trial_value - value) <= noise and np.linalg.norm(trial_gradient) < norm
+        if falls or level:
             return trial, trial_value, trial_gradient
+        # The slope is taken as linear in the step; the limits keep a poor fit from ending the
+        # search.
         bend = slope - float(trial_gradient @ direction)
         size *= float(np.clip(slope / bend, 0.02, 0.8)) if bend else 0.02
     return None
@@ -204,8 +215,10 @@ def _line_search(
 def _bfgs_update(inverse: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Inverse Hessian that also maps the observed gradient change `y` to the step `s`."""
     sy = float(s @ y)
+    # Only rounding does this to a convex F, and the update would no longer be positive definite.
     if sy <= 0:
         return inverse
+    # Expanded to rank-two updates: the textbook form would multiply three d x d matrices.
     Hy = inverse @ y
     return (
         inverse
@@ -219,6 +232,7 @@ def _solve_symmetric(H: np.ndarray, right: np.ndarray) -> np.ndarray:
     try:
         factor = linalg.cho_factor(H, lower=True, check_finite=False)
         diagonal = np.diagonal(factor[0])
+        # Pivots are squares of these: beyond a ratio of 1e14 the solution has no correct digit.
         if diagonal.min() > 1e-7 * diagonal.max():
             return linalg.cho_solve(factor, right, check_finite=False)
     except linalg.LinAlgError:
@@ -244,37 +258,29 @@ def conjugate_gradients(
             break
         image = product(direction)
         bend = float(direction @ image)
+        # A flat direction: what was reached before it is still a direction of descent.
         if bend <= 0:
             break
         x += (squared / bend) * direction
         residual -= (squared / bend) * image
         squared, previous = float(residual @ residual), squared
         direction = residual + (squared / previous) * direction
+    # Not one step was possible: steepest descent.
     return x if x.any() else right
 
 
 def lbfgs(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
     """SciPy's L-BFGS on the true objective: any smooth one, convex or not."""
     target = tol * problem.reference
-    result = minimize(
-        problem.value_and_gradient,
-        theta,
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": max_iter,
-            "maxcor": 20,
-            "gtol": target / len(theta) ** 0.5,
-            "ftol": 0.0,
-            "maxfun": 10 * max_iter,
-        },
-    )
+    # Only the gradient ends the search, not a step that gains little.
+    limits = {"ftol": 0.0, "maxfun": 10 * max_iter}
+    result = _by_scipy(problem.smooth_task, theta, target, max_iter, **limits)
     value, norm = float(result.fun), float(np.linalg.norm(result.jac))
     finished = norm <= target
     # The predicted gain of another step, by the curvature of the last ones.
-    promised = 0.5 * float(result.jac @ result.hess_inv(result.jac))
-    unseen = rounding(problem.model, result.x, value)
-    at_rounding = not finished and result.nit < max_iter and promised <= unseen
+    predicted = 0.5 * float(result.jac @ result.hess_inv(result.jac))
+    noise = rounding(problem.model, result.x, value)
+    at_rounding = not finished and result.nit < max_iter and predicted <= noise
     return Minimum(result.x, value, norm, result.nit, at_rounding).as_solution(
         problem.reference, tol
     )
@@ -291,11 +297,15 @@ def minimize_rounded(
     sums = [s.smoothed(width) for s in problem.objective.sums]
     task = SmoothTask(problem.model, sums, problem.lam)
     _, gradient = task.value_and_gradient(np.zeros_like(theta))
-    options = {
-        "maxiter": max_iter,
-        "maxcor": 20,
-        "gtol": tol * float(np.linalg.norm(gradient)) / len(theta) ** 0.5,
-        "ftol": tol**2,
-    }
-    result = minimize(task.value_and_gradient, theta, jac=True, method="L-BFGS-B", options=options)
+    target = tol * float(np.linalg.norm(gradient))
+    # Near a minimum F exceeds it by about the square of the gradient.
+    result = _by_scipy(task, theta, target, max_iter, ftol=tol**2)
     return result.x, float(result.fun)
+
+
+def _by_scipy(
+    task: SmoothTask, theta: np.ndarray, gradient_tol: float, max_iter: int, **options: float
+) -> Any:
+    # SciPy looks at the largest entry of the gradient, which is at least norm / sqrt(d).
+    options |= {"maxiter": max_iter, "maxcor": 20, "gtol": gradient_tol / len(theta) ** 0.5}
+    return minimize(task.value_and_gradient, theta, jac=True, method="L-BFGS-B", options=options)

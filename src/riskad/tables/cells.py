@@ -11,17 +11,17 @@ import difflib
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, enumerate_names, quoted
-from riskad.files.fields import Fields, check_state
-from riskad.tables.notes import NotAsInTraining, say_count
+from riskad.files.fields import Maybe, Record
+from riskad.tables.notes import NotAsInTraining, pluralize
 
 BLANK = "(blank)"
 FEW_ROWS = 16
@@ -40,8 +40,15 @@ def check_columns(names: Iterable[str], columns: Sequence[str]) -> None:
             close = difflib.get_close_matches(name, columns, n=1)
             close = close or [column for column in columns if column.lower() == name.lower()]
             guess = f" Did you mean {close[0]!r}?" if close else ""
-            listed = enumerate_names(columns, 12)
-            raise InputError(f"There is no column {name!r}.{guess} The columns are {listed}.")
+            column_names = enumerate_names(columns, 12)
+            raise InputError(f"There is no column {name!r}.{guess} The columns are {column_names}.")
+
+
+def free_name(columns: Sequence[str], name: str = "row") -> str:
+    """Return a name that no column has: this one, or with underscores behind it."""
+    while name in columns:
+        name += "_"
+    return name
 
 
 def to_text(column: pl.Series) -> pl.Series:
@@ -107,6 +114,8 @@ def categories_as_texts(column: pl.Series) -> pl.Series:
 def is_blank(column: pl.Series) -> bool:
     """Whether all rows are blank."""
     if column.dtype == pl.String:
+        # The first nine cells decide for most columns; the whole is searched only if these are
+        # blank.
         return not any(part.str.contains(r"\S").any() for part in (column.head(9), column))
     return not filled(column).any()
 
@@ -152,6 +161,8 @@ class Tally(NamedTuple):
         if other is None:
             return self
         first = min(self, other, key=lambda tally: tally.row)
+        # The longer one, and of equal lengths the later in the alphabet: joining must not depend on
+        # the order of parts.
         longest = max(self.longest, other.longest, key=lambda text: (len(text), text))
         return Tally(self.n + other.n, first.row, first.cell, longest)
 
@@ -204,12 +215,10 @@ class CellLook(ABC):
 
 
 class CellFormat(ABC):
-    """How a column writes its cells: a dataclass whose fields are kept in model files."""
+    """How a column writes its cells: a dataclass that model files hold."""
 
     word: ClassVar[str]  # number, flag or moment
     expected: ClassVar[str]  # what a cell that does not fit is not
-
-    _fields: ClassVar[Fields]
 
     @abstractmethod
     def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -227,21 +236,8 @@ class CellFormat(ABC):
         """Return what was read of a column as values of the type that rows have from then on."""
         return values.alias(column.name)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the format as JSON has it."""
-        values = {name: getattr(self, name) for name in self._fields}
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
-    @classmethod
-    def from_dict(cls, state: Any) -> Self:
-        """Return the format that `to_dict` wrote, or refuse what it cannot have written."""
-        if not isinstance(state, Mapping):
-            raise InputError(f"{quoted(state)} is no {cls.__name__}: the model is damaged.")
-        check_state(state, cls._fields)
-        values = dict(state)
-        for name, value in state.items():
-            values[name] = tuple(value) if isinstance(value, list) else value
-        return cls(**values)
+_FORMATS = ("NumberFormat", "FlagFormat", "MomentFormat")
 
 
 @dataclass(frozen=True)
@@ -252,7 +248,7 @@ class Reader:
     training rows did not fit either.
     """
 
-    format: Any = None
+    format: Annotated[Any, Maybe(Record(_FORMATS))] = None
     tolerant: bool = False
 
     @property
@@ -263,8 +259,8 @@ class Reader:
     def read(self, column: pl.Series, first_row: int = 1, quiet: bool = False) -> pl.Series:
         """Return typed values (Float64, Boolean, moments or String), null where there is none.
 
-        `first_row` is the number of the first row, for messages; where `quiet`, nothing is said of
-        cells that count as blank, as those of training rows are known.
+        `first_row` is the number of the first row, for messages. With `quiet` there is no warning
+        about cells that count as blank: of training rows they are reported already.
         """
         if not is_flat(column):
             raise InputError(
@@ -280,7 +276,7 @@ class Reader:
             if not self.tolerant:
                 raise InputError(
                     f"Column {column.name!r} holds {self.format.describe()}, but {cell} is not "
-                    f"{self.format.expected} (at least {say_count(n, 'such row')}). Correct it or "
+                    f"{self.format.expected} (at least {pluralize(n, 'such row')}). Correct it or "
                     "leave it blank."
                 )
             if not quiet:
@@ -319,6 +315,10 @@ def as_polars(X: Any) -> pl.DataFrame:
 
 def from_arrow(X: Any, name: str) -> pl.DataFrame:
     """Return rows of Arrow as polars has them."""
+    for k, column in enumerate(getattr(X, "schema", ())):
+        if str(getattr(column, "type", "")).startswith("decimal256"):
+            # polars ends in a panic, with a stack on stderr; detectors take floats anyhow.
+            X = X.set_column(k, column.name, X.column(k).cast("float64"))
     try:
         return pl.DataFrame(pl.from_arrow(X))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

@@ -26,7 +26,7 @@ from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.tables.notes import ReadingNote, note
 from riskad.tables.paths import Place, empty_file_error, ending_by_magic, first_line, read_blocks
 
-_BATCH_BYTES = 1 << 23
+_BATCH_BYTES = 1 << 23  # a part of a file; with those read ahead, some tens of MB in memory
 _PARSED_AHEAD = 2  # parts; polars hardly splits one of them among threads
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
@@ -101,7 +101,8 @@ class _Parser:
         # With an odd number of quotes one is out of place, which `parse` reports.
         quotes = head.count(b'"') % 2 == 0
         ends = _places(head[:_HEAD_BYTES], "\n", quotes)
-        ends = ends if ends.size else _places(head, "\n", quotes)
+        if not ends.size or not head[: ends[-1]].strip():  # a header of many kilobytes
+            ends = _places(head, "\n", quotes)
         ends = ends[:_HEAD_RECORDS] if ends.size else np.array([len(head) - 1])
         cuts = zip([0, *(ends[:-1] + 1)], ends + 1, strict=True)
         records = [head[start:end].decode() for start, end in cuts]
@@ -126,6 +127,7 @@ class _Parser:
         # A header line that no reader mistakes; the real names may be blank, twice, or long.
         top = self.separator.join(map("c{}".format, range(len(self.columns)))) + "\n"
         data, lines_before = top.encode() + records, lines_before - 1
+        # Counting bytes costs far less than parsing: only parts that look wrong are gone through.
         quotes = data.count(b'"')
         if quotes % 2:  # some readers take the rest of the file for one field
             self._check_records(data, lines_before)
@@ -147,6 +149,7 @@ class _Parser:
         if wrong:
             self._check_records(data, lines_before)
         frame.columns = self.columns
+        # Blank lines are no rows, except in a table of one column, where they are blank cells.
         if frame.width == 1 or not frame.null_count().min_horizontal()[0]:
             return frame
         return frame.filter(~pl.all_horizontal(pl.all().is_null()))
@@ -154,6 +157,7 @@ class _Parser:
     def _check_records(self, data: bytes, lines_before: int) -> None:
         """Fail, naming the line, at the first record that does not have the header's fields."""
         mark = re.escape(self.separator.encode())
+        # Possessive (++, *+): a damaged record must not be tried in exponentially many ways.
         field = rb'(?:"(?:[^"]++|"")*+"|[^"\n%b]*+)' % mark
         end = rb"(?:\r?\n|\Z)"
         others = len(self.columns) - 1
@@ -234,7 +238,7 @@ def text_parts(place: Place, last_end: Callable[[bytes], int]) -> Iterator[TextP
     start = next(blocks, b"")
     if (ending := ending_by_magic(start)) is not None:
         raise InputError(
-            f"{name!r} is no text: its first bytes are those of a {ending} file, or .zip. Give it "
+            f"{name!r} is not text: its first bytes are those of a {ending} file, or .zip. Give it "
             "that ending, or unpack it."
         )
     mark = next(filter(start.startswith, _MARKS), b"")
@@ -294,6 +298,8 @@ def _find_encoding(data: bytes, name: str, lines_before: int) -> str:
         return "utf-8"
     except UnicodeDecodeError as error:
         text = data.decode(errors="replace")
+        # A replacement is one letter here; more others than replacements is a file with one bad
+        # byte.
         beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
         if beyond_ascii > 2 * text.count("\ufffd"):  # most such letters are UTF-8
             decode_text(data, name, lines_before)
@@ -334,6 +340,7 @@ def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[lis
         header, sizes = find_header(fields), Counter(map(len, fields))
         n_filled = len(fields) - sizes.pop(0, 0)
         del sizes[1]
+        # Records of a single field show nothing: every separator that does not occur gives them.
         times = max(sizes.values(), default=0)
         half = times > 0 and 2 * times >= n_filled
         rank = half, len(fields[header]), times, not times and separator == ","
@@ -385,13 +392,14 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
             "it must name the columns. Add a header line."
         )
     names, renamed = dict[str, None](), []
-    taken = set(header)
+    used_names = set(header)
     for place, title in enumerate(header, 1):
         name = base = title if title.strip() else f"column_{place}"
         if name in names or base != title:
             numbered = (f"{base}_{k}" for k in itertools.count(2))
-            name = next(n for n in itertools.chain([base], numbered) if n not in taken)
-            taken.add(name)
+            # An invented name must not be one that a later column has.
+            name = next(n for n in itertools.chain([base], numbered) if n not in used_names)
+            used_names.add(name)
             renamed.append(name)
         names[name] = None
     if renamed:

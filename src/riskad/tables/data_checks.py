@@ -21,7 +21,7 @@ from scipy.stats import kstwo, rankdata
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.rows.equal_rows import number_copies
 from riskad.tables.formats.moments import to_seconds
-from riskad.tables.notes import list_names, say_count, show_number
+from riskad.tables.notes import list_names, pluralize, show_number
 from riskad.tables.shifts import UNIT_FACTORS, factor_between, finite_or_nan
 
 Floats = NDArray[np.float64]
@@ -60,6 +60,8 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
     """
     codes = np.zeros(parsed.height, dtype=np.int16) if codes is None else np.asarray(codes)
     rows = parsed.select(list(kinds))
+    # Prose has nearly as many levels as rows, so that neither leaks nor changes can be read from
+    # them.
     in_words = [name for name, kind in kinds.items() if kind in ("text", "list")]
     compared = rows.drop(in_words, cs.temporal()).cast({pl.Boolean: pl.Float64})
     moments = [name for name, kind in kinds.items() if kind in ("date", "datetime")]
@@ -70,12 +72,14 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
         findings += [*find_mixed_units(column), *find_placeholders(column)]
     for name in moments:
         findings += find_clock_jumps(to_seconds(rows[name]))
+    # A stable sort: findings of one column stay in the order of the checks.
     order = [None, *compared.columns, *moments]
     return sorted(findings, key=lambda finding: order.index(finding.column))
 
 
 # --- copies and placeholders ----------------------------------------------------------------------
 
+# Cells with the number, and different other values: fewer show nothing of a distance.
 _FEWEST, _FEWEST_OTHERS = 5, 10
 _NINES = {float("9" * digits) for digits in range(2, 11)}
 _PLACEHOLDERS = {-1.0, -9.0, *_NINES, *(-nines for nines in _NINES)}
@@ -86,10 +90,11 @@ def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
     copies = number_copies(rows, codes)
     if copies is None:
         return
+    # The first row of each number is the original; all others are its copies.
     repeated = np.delete(np.arange(len(copies)), np.unique(copies, return_index=True)[1])
     n = len(repeated)
-    what = f"{say_count(n, 'row')} {'is a copy' if n == 1 else 'are copies'}"
-    words = f"{what} of an earlier one in all columns that are learned from"
+    copies_in_words = f"{pluralize(n, 'row')} {'is a copy' if n == 1 else 'are copies'}"
+    words = f"{copies_in_words} of an earlier one in all columns that are learned from"
     yield Finding.at(None, words, repeated)
     both = np.intersect1d(*(copies[codes == kind] for kind in (NORMAL, ANOMALY)))
     words = "copies of one row are labelled both normal and anomaly: which label is right?"
@@ -104,16 +109,18 @@ def find_placeholders(column: pl.Series) -> Iterator[Finding]:
     if len(filled) < 2 * _FEWEST:
         return
     for value in {float(filled.min()), float(filled.max())} & _PLACEHOLDERS:
-        here, others = np.flatnonzero(values == value), np.unique(filled[filled != value])
-        if len(here) < _FEWEST or len(others) < _FEWEST_OTHERS:
+        places, others = np.flatnonzero(values == value), np.unique(filled[filled != value])
+        if len(places) < _FEWEST or len(others) < _FEWEST_OTHERS:
             continue
         low, high = others[0], others[-1]
+        # A negative code shows among values that are never negative; nines need a gap, since
+        # amounts end in them, too.
         if low >= 0 if value < 0 else value - high >= (high - low) / 2:
             words = (
-                f"{show_number(value)} in {say_count(len(here), 'row')}, far from all other "
+                f"{show_number(value)} in {pluralize(len(places), 'row')}, far from all other "
                 "values: does it stand for a blank?"
             )
-            yield Finding.at(column.name, words, here)
+            yield Finding.at(column.name, words, places)
             return
 
 
@@ -132,6 +139,7 @@ def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> Iterator[Findi
     labelled = codes != UNLABELLED
     anomalous = codes[labelled] == ANOMALY
     m, n = int(anomalous.sum()), len(anomalous)
+    # By logarithms: n! itself overflows from 171 labelled rows on.
     by_chance = float(2 * np.exp(gammaln(m + 1) + gammaln(n - m + 1) - gammaln(n + 1)))
     if min(m, n - m) < _FEWEST or by_chance * parsed.width > 1e-3:
         return
@@ -149,11 +157,13 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
     """The AUC of a column, and what it comes from."""
     values: NDArray[Any]
     if column.dtype.is_numeric():
+        # Blanks below all numbers keep every labelled row in the AUC.
         values, how = np.nan_to_num(finite_or_nan(column), nan=-np.inf), "alone"
     else:
         texts = column.cast(pl.String).alias("level")
         counts = pl.DataFrame([texts, pl.Series("anomalous", anomalous)]).drop_nulls("level")
         counts = counts.group_by("level").agg(pl.len().alias("rows"), pl.col("anomalous").sum())
+        # Levels of a few rows would be pure by chance, and a column of names consists of them.
         alone = (pl.col("anomalous") == pl.col("rows")) & (pl.col("rows") >= _FEWEST)
         levels = counts.filter(alone).sort("rows", "level", descending=[True, False])["level"]
         values = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
@@ -170,7 +180,7 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
 # --- changes --------------------------------------------------------------------------------------
 
 _BLOCKS, _CLASSES = 64, 32
-_DISTANCE, _WITHIN = 0.5, 0.25
+_DISTANCE, _WITHIN = 0.5, 0.25  # D that is reported; of it, what may lie within a side
 _MOVED, _MANY = 0.15, 0.25  # other columns: how far, and how many of them
 _LEAST_SIDE = 0.1  # of the rows: a few odd ones at an end are no change of meaning
 
@@ -194,17 +204,21 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> list[Finding
     n, width = parsed.height, parsed.width
     if n < 200:
         return []
+    # At least ten rows in a block, since shares of fewer jump by chance.
     borders = np.linspace(0, n, min(_BLOCKS, n // 10) + 1).astype(np.int64)
+    # Counts of all columns at once: each change is compared with what the others do there.
     columns = {column.name: _ClassCounts(column, borders) for column in parsed}
     changes = {}
     for name, column in columns.items():
         border, before = column.find_change(by_chance=1e-4 / width)
         if border:
+            # A column that changes where the labels do may be what a person labelled by.
             labels = np.eye(3)[codes.astype(np.int64) + 1]
             gaps = labels[:before].mean(axis=0) - labels[before:].mean(axis=0)
             if np.abs(gaps).sum() / 2 < _DISTANCE:
                 changes[name] = border, before + 1
     if len(changes) > max(1, width / 2):
+        # Columns of one join change at slightly different rows, as far as their values tell.
         row = int(np.median([row for _, row in changes.values()]))
         words = (
             f"{len(changes)} of {width} columns hold other values from about row {row:,} on "
@@ -214,8 +228,8 @@ def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> list[Finding
     findings = []
     for name, (border, row) in changes.items():
         others = [column for other, column in columns.items() if other != name]
-        moved = [column.distances()[border - 1] >= _MOVED for column in others]
-        if not moved or np.mean(moved) <= _MANY:
+        moving = [column.distances()[border - 1] >= _MOVED for column in others]
+        if not moving or np.mean(moving) <= _MANY:
             words = f"its values are others from row {row:,} on: does it mean something else there?"
             findings.append(Finding(name, words, (row,)))
     return findings
@@ -236,6 +250,8 @@ class _ClassCounts:
         after = before[-1] - before
         before, after = before[:-1], after[:-1]
         gaps = before / before.sum(axis=1, keepdims=True) - after / after.sum(axis=1, keepdims=True)
+        # Numbers are ordered, so that Kolmogorov's distance sees a shift that moves each class a
+        # little.
         if self.column.dtype.is_numeric():
             return np.abs(gaps.cumsum(axis=1)).max(axis=1)
         return np.abs(gaps).sum(axis=1) / 2
@@ -250,12 +266,18 @@ class _ClassCounts:
         border = 1 + int(np.where(sides, distances, 0).argmax())
         distance = float(distances[border - 1])
         start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
+        # The effective number of rows of Kolmogorov and Smirnov's test of two samples.
         size = max(1, middle * (n - middle) // n)
+        # Times the number of borders, since the largest of so many distances was taken
+        # (Bonferroni).
         if distance < _DISTANCE or kstwo.sf(distance, size) * len(inner) > by_chance:
             return 0, 0
         for side in (slice(None, border), slice(border, None)):
             within = self.distances(side)
+            # Near the ends one of the two parts has few rows, and its distance is large by chance.
             within = within[len(within) // 4 : -(len(within) // 4) or None]
+            # By chance the distance of two halves of n rows exceeds 3.5 / sqrt(n) in one of 200
+            # cases.
             most = _WITHIN * distance + 3.5 / np.sqrt(self.counts[side].sum())
             if len(within) and within.max() > most:
                 return 0, 0
@@ -302,6 +324,7 @@ def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
     different values, and the quartiles of one must be those of the other times the same factor
     between units. Codes have too few values for that.
     """
+    # Sizes, since a factor keeps the sign, and 0 is the same in every unit.
     sizes = np.abs(finite_or_nan(column))
     logs = np.log10(sizes[sizes > 0])
     logs = np.sort(logs[:: len(logs) // _SAMPLE + 1])
@@ -315,18 +338,21 @@ def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
             clusters = logs[logs < split], logs[logs > split]
             if min(len(np.unique(cluster)) for cluster in clusters) < _FEWEST_VALUES:
                 continue
+            # Three quartiles must agree with one factor: two kinds of thing seldom do.
             quartiles = [10 ** np.quantile(cluster, (0.25, 0.5, 0.75)) for cluster in clusters]
             if factor_between(*quartiles, near=0.1) != factor:
                 continue
             high, low = sizes > 10**split, (sizes > 0) & (sizes < 10**split)
             large = high.sum() <= low.sum()
-            odd, rest = (high, low) if large else (low, high)
-            places = np.flatnonzero(odd)
+            fewer, rest = (high, low) if large else (low, high)
+            places = np.flatnonzero(fewer)
             times = f"{factor:,.0f} times" if large else f"a {factor:,.0f}th of"
             words = (
                 f"{len(places):,} rows have about {times} what the {int(rest.sum()):,} others "
                 "have: are two units mixed?"
             )
+            # The most useful case for a person: a change of the unit at one row rather than a
+            # mixture.
             if not rest[places[0] :].any():
                 words += f" The first is row {places[0] + 1:,}, after which all do"
             yield Finding.at(column.name, words, places)
@@ -346,6 +372,8 @@ def _split(logs: Floats, step: float) -> float | None:
             return None
     small = len(logs) - len(larger)
     between = int(np.diff(np.searchsorted(logs, (split - _EMPTY, split + _EMPTY)))[0])
+    # A cluster of less than one value in a hundred is a tail, and one of more than half is the
+    # larger.
     least = max(_FEWEST_VALUES, 0.01 * len(logs))
     return split if least <= small <= len(logs) / 2 and between <= 0.02 * small else None
 
@@ -367,17 +395,19 @@ def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
     filled = ~np.isnan(seconds)
     if filled.sum() < 30:
         return
+    # Quantiles: the moments that are looked for would stretch the span. They are moments of rows,
+    # as the middle between two that are far apart is near to none.
     low, high = np.quantile(seconds[filled], [0.05, 0.95], method="nearest")
     reach = max(10 * (high - low), _YEAR)
     is_far = filled & ((seconds < low - reach) | (seconds > high + reach))
     far, rows = np.flatnonzero(is_far), np.flatnonzero(filled & ~is_far)
     values = seconds[rows]
     if len(far):
-        odd, counts = np.unique(seconds[far], return_counts=True)
+        far_moments, counts = np.unique(seconds[far], return_counts=True)
         words = (
-            f"{say_count(len(far), 'row')} far from all others, which are of "
-            f"{_day(values.min())} to {_day(values.max())}, as {_day(odd[counts.argmax()])}: does "
-            "it stand for a blank?"
+            f"{pluralize(len(far), 'row')} far from all others, which are of "
+            f"{_day(values.min())} to {_day(values.max())}, as "
+            f"{_day(far_moments[counts.argmax()])}: does it stand for a blank?"
         )
         yield Finding.at(name, words, far)
     if len(rows) < 30:
@@ -391,7 +421,7 @@ def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
     back = np.flatnonzero(steps <= -_MINUTE)
     ahead = np.flatnonzero(steps > max(100 * float(np.quantile(steps, 0.99)), _DAY))
     if len(back):
-        times, length = say_count(len(back), "time"), _length(-steps[back[0]])
+        times, length = pluralize(len(back), "time"), _length(-steps[back[0]])
         words = f"{in_order} it goes back {times}, first by {length}: was the clock set?"
         yield Finding.at(name, words, rows[back + 1])
     if len(ahead):

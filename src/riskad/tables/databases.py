@@ -11,13 +11,14 @@ from typing import Any
 
 import polars as pl
 
-from riskad.core.checks import InputError, MissingLibrary, enumerate_names
+from riskad.core.checks import InputError, enumerate_names, required
 from riskad.tables.cells import from_arrow
 from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
 # From the type that holds all others to the narrowest.
 _SQLITE_TYPES = {"text": pl.String, "blob": pl.Binary, "real": pl.Float64, "integer": pl.Int64}
+# Labelling and scoring may write to one file at the same time.
 _WAIT = 60.0  # seconds for another process that writes to the database
 
 
@@ -27,12 +28,10 @@ def open_database(place: Place, read_only: bool) -> Iterator[Any]:
     connect: Callable[[], Any]
     errors: tuple[type[Exception], ...]
     if is_duckdb(place):
-        try:
+        with required(
+            "DuckDB files need duckdb: pip install 'riskad[duckdb]'. Or use SQLite or Parquet."
+        ):
             import duckdb
-        except ImportError as error:
-            raise MissingLibrary(
-                "DuckDB files need duckdb: pip install 'riskad[duckdb]'. Or use SQLite or Parquet."
-            ) from error
         library, errors = "DuckDB", (duckdb.Error,)
         # A view may name any file or address; a database that somebody sent reads only itself.
         alone: dict[str, Any] = {"enable_external_access": "false"}

@@ -27,7 +27,6 @@ anyone with a list of names can find out which of them occur.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -40,7 +39,8 @@ from scipy.stats import norm
 from riskad.core.checks import InputError
 from riskad.files import fields
 from riskad.files.fields import Array, State, require
-from riskad.tables.notes import say_count
+from riskad.rows.date_features import hash_texts
+from riskad.tables.notes import pluralize
 from riskad.tables.shifts import finite_or_nan
 
 Floats = NDArray[np.float64]
@@ -52,14 +52,16 @@ MOST_CELLS = 8_000_000  # of the rows that are kept while a table is counted
 MOST_LEVELS = 1_000  # of a column; the rarer ones count as one
 _GROUP, _KEY = "\0group", "\0key"  # no column of a table has these names
 
-_REACH = 1.5  # standard deviations, where values are clipped before they are averaged
+# Standard deviations at which values are clipped before they are averaged: a smaller number loses
+# more of clean values, a larger one follows extreme values more.
+_REACH = 1.5
 _ROUNDS = 4
 _MOST_DEGREES = 1e4  # variances that differ by less than sampling does
 _LEAST_SCALE = 1e-3  # of the table's: if groups hold one value each, a difference still has a size
 _LARGEST = 1e100  # squares of larger numbers might overflow
 _FARTHEST = 30.0  # beyond so many standard deviations all values count the same
-# E min(Z^2, c^2) of a standard normal Z: by so much clipping lowers the variance.
-_KEPT = float(1 - 2 * _REACH * norm.pdf(_REACH) + 2 * (_REACH**2 - 1) * norm.sf(_REACH))
+# E min(Z^2, c^2) of a standard normal Z: clipping lowers the variance to this share.
+_CLIPPED_VARIANCE = float(1 - 2 * _REACH * norm.pdf(_REACH) + 2 * (_REACH**2 - 1) * norm.sf(_REACH))
 _LEAST_STRENGTH, _MOST_STRENGTH = 0.1, 1e6  # groups of one level each, and groups all alike
 
 
@@ -82,6 +84,7 @@ class GroupCounts:
     @classmethod
     def of(cls, parsed: pl.DataFrame, groups: pl.Series, *, seed: int = 0) -> Self:
         """Count rows; each part needs another seed. Rows without a group are kept separately."""
+        # Half the memory of float64; a tie among 2^24 keys does no harm.
         keys = np.random.default_rng(seed).random(parsed.height, dtype=np.float32)
         rows = parsed.with_columns(hash_texts(groups).alias(_GROUP), pl.Series(_KEY, keys))
         return cls(groups.name, rows)._thinned()
@@ -93,30 +96,25 @@ class GroupCounts:
 
     def _thinned(self) -> Self:
         rows = self.rows.sort([_GROUP, _KEY])
+        # By size, then by hash: which of equally large groups are kept must not depend on the order
+        # of parts.
         sizes = rows[_GROUP].drop_nulls().value_counts(name="rows")
-        kept = sizes.sort(["rows", _GROUP], descending=True).head(MOST_GROUPS)
-        dropped = sizes.height - kept.height
+        largest = sizes.sort(["rows", _GROUP], descending=True).head(MOST_GROUPS)
+        dropped = sizes.height - largest.height
         if dropped:
-            rows = rows.filter(rows[_GROUP].is_in(kept[_GROUP].implode()).fill_null(value=True))
+            rows = rows.filter(rows[_GROUP].is_in(largest[_GROUP].implode()).fill_null(value=True))
         most_rows = MOST_CELLS // rows.width
         if rows.height > most_rows:
-            ordered = np.sort(kept["rows"].to_numpy())
+            ordered = np.sort(largest["rows"].to_numpy())
+            # Groups in the order of their size: how many rows all smaller ones have.
             before = np.concatenate([[0], np.cumsum(ordered)[:-1]])
             # Rows left for each group if all smaller ones keep every row.
             limits = (most_rows - before) // np.arange(len(ordered), 0, -1)
             limits = limits[limits < ordered]
             most_each = max(1, int(limits[0])) if len(limits) else most_rows
+            # Rows are sorted by their random keys, so that the first of each group are a sample.
             rows = rows.filter(pl.int_range(pl.len()).over(_GROUP) < most_each)
         return replace(self, rows=rows, dropped=self.dropped + dropped)
-
-
-def hash_texts(column: pl.Series) -> pl.Series:
-    """A hash of each text, the same in all versions and on all machines; null for null."""
-    texts = column.cast(pl.String).alias("text")
-    distinct = texts.drop_nulls().unique()
-    hashes = [int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) for text in distinct]
-    by_text = pl.DataFrame([distinct, pl.Series("hash", hashes, dtype=pl.UInt64)])
-    return texts.to_frame().join(by_text, on="text", how="left", maintain_order="left")["hash"]
 
 
 def _positions(column: pl.Series, among: Hashes | Integers) -> Integers:
@@ -124,6 +122,7 @@ def _positions(column: pl.Series, among: Hashes | Integers) -> Integers:
     if not len(among):
         return np.full(len(column), -1)
     numbers = column.fill_null(0).to_numpy()
+    # A number beyond the last would be given the place after it, which is not there.
     at = np.minimum(np.searchsorted(among, numbers), len(among) - 1)
     return np.where((among[at] == numbers) & column.is_not_null().to_numpy(), at, -1)
 
@@ -164,16 +163,18 @@ class NumberByGroup:
         # Some of the rows are anomalies. So start at medians, and clip values around the last
         # estimate: a few extreme ones then hardly change mean and variance.
         mean = _medians(x, of, n_groups)
+        # The median distance of a normal distribution from its middle is 0.67 standard deviations.
         scale = _medians(np.abs(x - mean[of]), of, n_groups) / norm.ppf(0.75)
         usual = float(np.median(scale[n > 1])) if (n > 1).any() else 0.0
         usual = usual or float(np.std(x)) or 1.0 if len(x) else 1.0
         scale = np.maximum(scale, _LEAST_SCALE * usual)
+        # A group of two rows knows its spread badly: the usual one counts as five more rows.
         scale = np.exp((n * np.log(scale) + 5 * np.log(usual)) / (n + 5))
         for _ in range(_ROUNDS):
             clipped = np.clip(x, (mean - _REACH * scale)[of], (mean + _REACH * scale)[of])
             mean = np.bincount(of, clipped, n_groups) / np.maximum(n, 1)
             squares = np.bincount(of, (clipped - mean[of]) ** 2, n_groups)
-            variance = squares / np.maximum(n - 1, 1) / _KEPT
+            variance = squares / np.maximum(n - 1, 1) / _CLIPPED_VARIANCE
             moments = _moments(n, mean, variance)
             scale = np.sqrt(_blended(n, variance, *moments[2:]))
         return cls(column.name, floor, *moments, n, mean, variance)
@@ -187,12 +188,18 @@ class NumberByGroup:
             reach = _REACH * np.sqrt(_blended(n, variance, self.within, self.degrees, least))
             gap = np.clip(x - mean, -reach, reach)
             others = np.where(np.isnan(x), n, np.maximum(n - 1, 0))
-            squares = np.maximum(n - 1, 0) * variance * _KEPT
+            # The sum of squares as it was before the correction for clipping.
+            squares = np.maximum(n - 1, 0) * variance * _CLIPPED_VARIANCE
+            # Welford's formula backwards: what remains without a value at distance `gap` from the
+            # mean.
             squares = np.maximum(squares - gap**2 * n / np.maximum(others, 1), 0)
-            variance = squares / np.maximum(others - 1, 1) / _KEPT
+            variance = squares / np.maximum(others - 1, 1) / _CLIPPED_VARIANCE
             n, mean = others, mean - gap / np.maximum(others, 1)
+        # The share of a group's own mean, as in a model with random effects: 0 for a group without
+        # rows.
         trust = n * self.between / (n * self.between + self.within)
         spread = _blended(n, variance, self.within, self.degrees, least)
+        # What is not known of the group's mean adds to the spread of its values.
         spread += self.between * (1 - trust)
         z = (x - trust * mean - (1 - trust) * self.centre) / np.sqrt(spread)
         return np.clip(z, -_FARTHEST, _FARTHEST)
@@ -207,6 +214,7 @@ def _log_floor(values: Floats) -> float | None:
         low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
         skews.append((high + low - 2 * middle) / (high - low) if high > low else 0.0)
     skewed = skews[0] >= 0.1 and abs(skews[1]) < skews[0] / 2
+    # A new value of 0, or below the smallest, has no logarithm: half the smallest takes its place.
     return float(values.min()) / 2 if skewed else None
 
 
@@ -218,8 +226,8 @@ def _transform(values: Floats, floor: float | None) -> Floats:
 
 def _blended(n: Any, variance: Floats, within: float, degrees: float, least: float = 0.0) -> Floats:
     """The variance of groups: a mean of theirs and that of all."""
-    own = np.maximum(n - 1, 0)
-    return np.maximum((degrees * within + own * variance) / (degrees + own), least)
+    freedom = np.maximum(n - 1, 0)
+    return np.maximum((degrees * within + freedom * variance) / (degrees + freedom), least)
 
 
 def _medians(x: Floats, of: Integers, n_groups: int) -> Floats:
@@ -243,10 +251,12 @@ def _moments(n_g: Integers, means: Floats, variances: Floats) -> tuple[float, fl
         return float(means.mean()), 0.0, float(means.var()) or 1.0, _MOST_DEGREES
     within, degrees, pooled = _variances(n[n > 1] - 1, variances[n > 1])
     centre = float(np.average(means, weights=n))
+    # One group tells nothing of how far groups lie apart.
     if len(n) < 2:
         return centre, 0.0, within, degrees
     # Means of groups vary by tau^2, and also by pooled / n_g.
     apart = float(n @ (means - centre) ** 2) - (len(n) - 1) * pooled
+    # The estimate of the method of moments, which chance can make negative.
     between = max(0.0, apart / (n.sum() - n @ n / n.sum()))
     trust = n * between / (n * between + within)
     centre = float(np.average(means, weights=trust)) if between > 0 else centre
@@ -261,7 +271,9 @@ def _variances(f: Floats, variances: Floats) -> tuple[float, float, float]:
     """
     pooled = float(np.average(variances, weights=f))
     if pooled <= 0:
+        # Every group holds one value each: any variance above 0 will do, the floor decides.
         return np.finfo(float).tiny, _MOST_DEGREES, 0.0
+    # A group of equal values has no logarithm: the floor is a thousandth of the usual spread.
     logs = np.log(np.maximum(variances, _LEAST_SCALE**2 * pooled))
     sizes, at = np.unique(f, return_inverse=True)  # groups are many, and these functions slow
     logs += (np.log(sizes / 2) - digamma(sizes / 2))[at]
@@ -286,10 +298,10 @@ class ShareByGroup:
     name: str
     strength: Annotated[float, fields.POSITIVE]  # k
     levels: Annotated[
-        Hashes, Array("u", ("levels",), rising=True)
+        Hashes, Array("u", ("levels",), rising=True, most=MOST_LEVELS)
     ]  # in rising order; one more position is for all other levels
     counts: Annotated[
-        Integers, Array("i", (None,), low=0)
+        Integers, Array("i", ("levels+1",), low=0)
     ]  # rows of each level in the table, those of other levels last
     n: Annotated[Integers, Array("i", ("groups",), low=0)]  # rows of each group that have a level
     pairs: Annotated[
@@ -301,8 +313,6 @@ class ShareByGroup:
     @classmethod
     def _check_state(cls, state: State) -> None:
         size, pairs, groups = len(state["levels"]) + 1, state["pairs"], len(state["n"])
-        require(len(state["counts"]) == size, "counts: one for each level, and the others'")
-        require(size <= MOST_LEVELS + 1, "levels: too many")
         require(not len(pairs) or pairs[-1] < groups * size, "pairs: of no group")
         of_groups = np.bincount(pairs // size, state["rows"], groups)
         require(np.array_equal(of_groups, state["n"]), "rows: other numbers than those of groups")
@@ -315,9 +325,12 @@ class ShareByGroup:
         codes, size = _level_codes(column, levels), len(levels) + 1
         filled = (codes >= 0) & (groups >= 0)
         pairs, rows = np.unique(groups[filled] * size + codes[filled], return_counts=True)
+        # Rows without a group count in the table, too.
         table = np.bincount(codes[codes >= 0], minlength=size)
         n = np.bincount(groups[filled], minlength=n_groups)
 
+        # Two different rows of a group have the same level with the probability `within`, two of
+        # the table with `overall`: a Polya urn of strength k has just this ratio.
         def ordered_pairs(counts: Any) -> float:
             return float((counts * (counts - 1.0)).sum())
 
@@ -371,23 +384,26 @@ class GroupComparison:
     """
 
     group: str  # the name of the group column
-    columns: Annotated[list[str], fields.ListOf(fields.TEXT)]  # the compared ones, in their order
-    groups: Annotated[Hashes, Array("u", ("groups",), rising=True)]  # in rising order
-    numbers: Annotated[list[NumberByGroup], fields.ListOf(fields.Record(("NumberByGroup",)))]
-    shares: Annotated[list[ShareByGroup], fields.ListOf(fields.Record(("ShareByGroup",)))]
+    columns: Annotated[
+        list[str], fields.ListOf(fields.TEXT, different=True)
+    ]  # the compared ones, in their order
+    groups: Annotated[
+        Hashes, Array("u", ("groups",), rising=True, nonempty=True, most=MOST_GROUPS)
+    ]  # in rising order
+    numbers: Annotated[
+        list[NumberByGroup], fields.ListOf(fields.Record(("NumberByGroup",), {"n": "groups"}))
+    ]
+    shares: Annotated[
+        list[ShareByGroup], fields.ListOf(fields.Record(("ShareByGroup",), {"n": "groups"}))
+    ]
     dropped: Annotated[int, fields.COUNT] = (
         0  # groups that are not stored, since there are too many
     )
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        parts = [*state["numbers"], *state["shares"]]
-        names = [part.name for part in parts]
-        require(sorted(names) == sorted(set(state["columns"])), "columns: others are compared")
-        require(len(names) == len(state["columns"]), "columns: a name twice")
-        n_groups = len(state["groups"])
-        require(0 < n_groups <= MOST_GROUPS, f"groups: expected 1 to {MOST_GROUPS:,}")
-        require(all(len(part.n) == n_groups for part in parts), "groups: another number of them")
+        names = [part.name for part in (*state["numbers"], *state["shares"])]
+        require(sorted(names) == sorted(state["columns"]), "columns: others are compared")
 
     @classmethod
     def of(cls, counts: GroupCounts) -> Self:
@@ -428,7 +444,7 @@ class GroupComparison:
 
     def describe(self) -> str:
         """What is compared, in one sentence."""
-        n, groups = len(self.columns), say_count(len(self.groups), "group")
-        compared = f"{say_count(n, 'column')} {'is' if n == 1 else 'are'} compared within {groups}"
+        n, groups = len(self.columns), pluralize(len(self.groups), "group")
+        compared = f"{pluralize(n, 'column')} {'is' if n == 1 else 'are'} compared within {groups}"
         rest = f"; the {self.dropped:,} smallest are compared with the table"
         return f"{self.group}: {compared}{rest if self.dropped else ''}"

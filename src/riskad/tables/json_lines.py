@@ -121,7 +121,9 @@ def _objects(data: bytes, name: str, lines_before: int) -> Iterator[dict[str, An
                 '{"paid": 1.5}; the file may be cut short.'
             ) from error
         if not isinstance(row, dict):
-            raise InputError(f'{start} no object. Each line must name its values: {{"paid": 1.5}}.')
+            raise InputError(
+                f'{start} not an object. Each line must name its values: {{"paid": 1.5}}.'
+            )
         yield row
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_distinct, parse_labels
@@ -26,8 +27,10 @@ from riskad.core.labels import (
 from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, count_values
 from riskad.rows.parquet_files import Paths, find_parquet, parquet_columns
-from riskad.rows.parted import Part
-from riskad.tables.cells import as_polars, check_columns, is_frame, to_text
+from riskad.rows.partitions import Part
+from riskad.rows.spark import SparkRows, count_rows, is_spark
+from riskad.tables.cells import as_polars, check_columns, free_name, is_frame, to_text
+from riskad.tables.notes import pluralize
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.profiling import first_rows
 from riskad.tables.sketches import RowSample
@@ -36,10 +39,11 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[pl.DataFrame, Codes, int], T]
 """For some rows: their columns, their codes, and the number of the first, counted from 1."""
 
-# Kept in memory from tables that do not fit: rows of each kind, and cells.
-_KEPT_ROWS = 100_000
-_FEWEST_KEPT = 4_096
-_KEPT_CELLS = 1 << 23
+# Of tables that do not fit in memory, these are sampled: at most so many rows of each kind, and
+# fewer where they have many columns, so that all samples together take about 200 MB.
+_SAMPLED_ROWS = 100_000
+_FEWEST_SAMPLED = 4_096
+_SAMPLED_CELLS = 1 << 23
 _NOUNS = ("normal rows", "anomalies", "unlabelled rows")
 _NORMAL_WORDS = {
     *("normal", "ok", "okay", "benign", "legit", "legitimate", "genuine", "good", "regular"),
@@ -57,7 +61,7 @@ class LabelColumn:
     unlabelled: Sequence[str] = ()
     others: str = "raise"  # or "unlabelled": what all other values are
 
-    def spelled(self) -> dict[str, Any]:
+    def spelling(self) -> dict[str, Any]:
         """Return the meaning of labels as arguments of `riskad.parse_labels`."""
         return {
             "normal": self.normal or None,
@@ -67,15 +71,15 @@ class LabelColumn:
             "name": f"column {self.column!r}",
         }
 
-    def understood(self, seen: Mapping[Any, int]) -> LabelColumn:
-        """Return a column in which every value has a meaning; `seen` is how often each occurs.
+    def resolve(self, occurrences: Mapping[Any, int]) -> LabelColumn:
+        """Return a column in which every value has a meaning, by how often each of them occurs.
 
         'normal' and 'anomaly' are accepted directly; for other values, ask what they mean.
         """
         if self.normal or self.anomaly:
             return self
         counts: Counter[str] = Counter()
-        for value, rows in seen.items():
+        for value, rows in occurrences.items():
             if value is not None and str(value).strip():
                 counts[str(value).strip()] += rows
         if not counts:
@@ -85,17 +89,18 @@ class LabelColumn:
                 "(model='outliers')."
             )
         values = [value for value, _ in counts.most_common()]
+        # Only words that can mean nothing else are understood without being explained.
         if set(values) <= {"normal", "anomaly", "unlabelled"}:
             normal, anomaly = ([word] if word in values else [] for word in ("normal", "anomaly"))
             return LabelColumn(self.column, normal, anomaly, ["unlabelled"])
         shown = ", ".join(f"{value!r} ({rows:,})" for value, rows in counts.most_common(8))
         raise InputError(
             f"Say what the values of column {self.column!r} mean. Seen, with rows: {shown}"
-            f"{' and others' * (len(counts) > 8)}. {_say_meanings(values)}"
+            f"{' and others' * (len(counts) > 8)}. {_show_meanings(values)}"
         )
 
 
-def _say_meanings(values: Sequence[str]) -> str:
+def _show_meanings(values: Sequence[str]) -> str:
     """Show how to say what values mean; only a word that is plainly normal is called normal."""
     normal = [value for value in values if value.lower() in _NORMAL_WORDS]
     others = [value for value in values if value not in normal]
@@ -108,13 +113,15 @@ def _say_meanings(values: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class KeptRows:
-    """Parsed rows in memory, with their codes: all rows of a table, or samples."""
+class TrainingSample:
+    """Parsed rows in memory, with their codes: all rows of a table, or some of each kind."""
 
     parsed: pl.DataFrame
     codes: Codes
     complete: bool
-    said: str  # which rows they are
+    extent: str  # "all rows", or how many of each kind
+    stretches: NDArray[np.intp] | None = None  # of windows: what is held out together
+    moments: pl.Series | None = None  # of windows: their starts
 
 
 class LabelledTable(ABC):
@@ -134,7 +141,7 @@ class LabelledTable(ABC):
         """Return the results of `work` for all rows, joined in their order."""
 
     @abstractmethod
-    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
+    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> TrainingSample:
         """Fit a preparer to all rows, and return the rows that are kept in memory."""
 
     def how_read(self) -> list[str]:
@@ -153,15 +160,13 @@ class FrameTable(LabelledTable):
         self.frame, self.n_rows, self.shown_columns = frame, frame.height, frame.columns
         if labels is None:
             self.codes = np.zeros(frame.height, dtype=np.int16)
-            self.label = "label"
-            while self.label in frame.columns:
-                self.label += "_"
+            self.label = free_name(frame.columns, "label")
         else:
             check_columns([labels.column], frame.columns)
             column = frame[labels.column]
             texts = to_text(column).alias("value").value_counts(name="rows")
-            labels = labels.understood(dict(texts.iter_rows()))
-            self.codes = parse_labels(column, **labels.spelled())
+            labels = labels.resolve(dict(texts.iter_rows()))
+            self.codes = parse_labels(column, **labels.spelling())
             self.label = labels.column
         self.columns = [name for name in frame.columns if name != self.label]
         self.counts = count_labels(self.codes)
@@ -170,10 +175,10 @@ class FrameTable(LabelledTable):
         """Return the result of `work` for the frame."""
         return work(self.frame.select(columns), self.codes, 1)
 
-    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
+    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> TrainingSample:
         """Fit a preparer and return all rows; each cell is read once."""
         parsed = preparer.fit_parse(self.frame.select(features))
-        return KeptRows(parsed, self.codes, True, "all rows")
+        return TrainingSample(parsed, self.codes, True, "all rows")
 
 
 class ParquetTable(LabelledTable):
@@ -182,71 +187,87 @@ class ParquetTable(LabelledTable):
     in_memory = False
 
     def __init__(self, paths: Paths, labels: LabelColumn, engine: Engine | None = None):
-        found = find_parquet(paths)
-        check_columns([labels.column], parquet_columns(found[0]))
-        seen = count_values(found, labels.column)
-        spelled = labels.understood(seen).spelled()
-        codes = parse_distinct(seen, **spelled)
+        files = find_parquet(paths)
+        check_columns([labels.column], parquet_columns(files[0]))
+        values = count_values(files, labels.column, engine)
+        self._open(values, labels, partial(ParquetRows, files, engine=engine, counted=values))
+
+    def _open(
+        self, values: Mapping[Any, int], labels: LabelColumn, make_rows: Callable[..., Any]
+    ) -> None:
+        """Say what labels mean, by how often each occurs, and make the source of rows."""
+        spelling = labels.resolve(values).spelling()
+        codes = parse_distinct(values, **spelling)
         sums = Counter[int]()
-        for value, n in seen.items():
+        for value, n in values.items():
             sums[codes[value]] += n
         self.counts = LabelCounts(sums[NORMAL], sums[ANOMALY], sums[UNLABELLED])
-        del spelled["name"]
-        self.rows = ParquetRows(
-            found, label=labels.column, prepare=_unchanged, engine=engine, **spelled
-        )
+        del spelling["name"]
+        self.rows = make_rows(label=labels.column, prepare=_unchanged, **spelling)
         self.label, self.columns, self.n_rows = labels.column, self.rows.columns, self.rows.n_rows
         self.shown_columns = self.columns
-        self.passes = 0
+        self.passes = 1  # the labels are counted
 
     def fold(self, work: Work[T], join: Callable[[T, T], T], columns: Sequence[str]) -> T:
         """Return the results of `work` for all blocks of rows, joined in their order."""
         self.passes += 1
         rows = self.rows.reading(columns, _unchanged)
+        # Numbers of rows are known before any part is read: workers report rows of the whole table.
         starts = list(accumulate((part.n_rows for part in rows.parts), initial=1))
         folded = partial(_fold_part, work, join, starts)
         return reduce(join, chain.from_iterable(rows.engine.map(folded, rows.parts)))
 
-    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> KeptRows:
+    def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> TrainingSample:
         """Fit a preparer in passes over the files, and keep samples of the rows of each kind."""
 
         def fold(work: Any, join: Any, batches: object) -> Any:
             return self.fold(partial(_without_codes, work), join, features)
 
-        blocks = (
-            block
-            for part in self.rows.reading(features, _unchanged).parts
-            for block in part.blocks()
-        )
-        preparer.fit_batches(self.rows.parts, fold, first_rows(block.X for block in blocks))
+        first = self._first_rows(features)
+        preparer.fit_batches(self.rows.parts, fold, first, self.n_rows)
         self.training_rows = self.rows.reading(
             preparer.read_columns, partial(preparer.transform, quiet=True)
         )
-        work = partial(_sample, preparer=preparer)
+        width = preparer.parse(first, quiet=True).width
+        most = min(_SAMPLED_ROWS, max(_FEWEST_SAMPLED, _SAMPLED_CELLS // width))
+        work = partial(_sample, preparer=preparer, most=most, counts=self.counts)
         samples = self.fold(work, _join_samples, preparer.read_columns)
-        said = []
-        for sample, noun in zip(samples.values(), _NOUNS, strict=True):
-            drawn = f"{sample.rows.height:,} of {sample.n_rows:,} {noun} drawn at random"
-            if sample.n_rows:
-                said.append(f"all {sample.n_rows:,} {noun}" if sample.complete else drawn)
         complete = all(sample.complete for sample in samples.values())
         codes = [np.full(s.rows.height, kind, dtype=np.int16) for kind, s in samples.items()]
-        return KeptRows(
+        return TrainingSample(
             pl.concat([sample.rows for sample in samples.values()]),
             np.concatenate(codes),
             complete,
-            "all rows"
-            if complete
-            else " and ".join(filter(None, [", ".join(said[:-1]), said[-1]])),
+            "all rows" if complete else _describe_samples(samples),
         )
+
+    def _first_rows(self, features: Sequence[str]) -> pl.DataFrame:
+        parts = self.rows.reading(features, _unchanged).parts
+        return first_rows(block.X for part in parts for block in part.blocks())
 
     def how_read(self) -> list[str]:
         """Describe how many files were read, and how often."""
-        n, passes = len(self.rows.paths), self.passes
-        if self.training_rows is not None:
-            passes += self.training_rows.passes
-        files = f"{n:,} file{'' if n == 1 else 's'}"
-        return [f"{files}, read {passes} times, some rows at a time"]
+        passes = self.passes + getattr(self.training_rows, "passes", 0)
+        return [
+            f"{pluralize(len(self.rows.paths), 'file')}, read {passes} times, some rows at a time"
+        ]
+
+
+class SparkTable(ParquetTable):
+    """A dataframe of Spark: each pass is a job, and all but samples stays on the executors."""
+
+    def __init__(self, frame: Any, labels: LabelColumn):
+        check_columns([labels.column], frame.columns)
+        counted = count_rows(frame, labels.column)
+        self._open(counted[1], labels, partial(SparkRows, frame, counted=counted))
+
+    def _first_rows(self, features: Sequence[str]) -> pl.DataFrame:
+        return pl.DataFrame(pl.from_arrow(self.rows.some.select(list(features))))
+
+    def how_read(self) -> list[str]:
+        """Describe how many jobs read the dataframe."""
+        passes = self.passes + getattr(self.training_rows, "passes", 0)
+        return [f"a dataframe of Spark, read by {passes} jobs"]
 
 
 def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) -> LabelledTable:
@@ -255,6 +276,8 @@ def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) ->
         return table
     if isinstance(table, pl.DataFrame):  # which may have no rows
         return FrameTable(table, labels)
+    if is_spark(table):
+        return SparkTable(table, labels)
     if is_frame(table):
         return FrameTable(as_polars(table), labels)
     return ParquetTable(table, labels, engine)
@@ -283,14 +306,32 @@ def _without_codes(
 
 
 def _sample(
-    frame: pl.DataFrame, codes: Codes, first_row: int, *, preparer: TablePreparer
+    frame: pl.DataFrame,
+    codes: Codes,
+    first_row: int,
+    *,
+    preparer: TablePreparer,
+    most: int,
+    counts: LabelCounts,
 ) -> dict[int, RowSample]:
     """Draw random samples of the rows of each kind, by its code."""
     parsed = preparer.parse(frame, first_row=first_row, quiet=True)
-    most = min(_KEPT_ROWS, max(_FEWEST_KEPT, _KEPT_CELLS // parsed.width))
-    # Rows are taken by position: a polars filter of neighbours is a view that keeps all rows.
-    places = {kind: np.flatnonzero(codes == kind) for kind in (NORMAL, ANOMALY, UNLABELLED)}
-    return {k: RowSample.of(parsed[rows], first_row, most) for k, rows in places.items()}
+    totals = {NORMAL: counts.normal, ANOMALY: counts.anomaly, UNLABELLED: counts.unlabelled}
+    samples = {}
+    for kind, n_rows in totals.items():
+        # Rows are taken by position: a polars filter of neighbours is a view that keeps all rows.
+        rows = parsed[np.flatnonzero(codes == kind)]
+        samples[kind] = RowSample.of(rows, first_row, most, n_rows)
+    return samples
+
+
+def _describe_samples(samples: Mapping[int, RowSample]) -> str:
+    parts = []
+    for sample, noun in zip(samples.values(), _NOUNS, strict=True):
+        drawn = f"{sample.rows.height:,} of {sample.n_rows:,} {noun} drawn at random"
+        if sample.n_rows:
+            parts.append(f"all {sample.n_rows:,} {noun}" if sample.complete else drawn)
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _join_samples(

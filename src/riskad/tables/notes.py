@@ -20,16 +20,9 @@ MOST_NEW_VALUES = 1000
 # --- counts and lists, as sentences have them -----------------------------------------------------
 
 
-def say_count(n: int, what: str) -> str:
+def pluralize(n: int, what: str) -> str:
     """Return a number with its noun, in the plural unless it is 1."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def say_distinct(n_distinct: int, n_rows: int, about: bool) -> str:
-    """Say how many different values there are, or about how many."""
-    if about:
-        return f"about {float(f'{n_distinct:.2g}'):,.0f} different values in {n_rows:,} rows"
-    return f"{n_distinct:,} different values in {n_rows:,} rows"
 
 
 def show_number(value: float) -> str:
@@ -62,22 +55,23 @@ def catch_kinds(*kinds: type[Warning]) -> Iterator[list[Warning]]:
     with warnings.catch_warnings(record=True) as caught:
         for kind in kinds:
             warnings.simplefilter("always", kind)
-        yield collected
+        try:
+            yield collected
+        finally:  # notes that came before an error are the user's, too
+            collected += [each.message for each in caught if isinstance(each.message, kinds)]
     for each in caught:
-        if isinstance(each.message, kinds):
-            collected.append(each.message)
-        else:
+        if not isinstance(each.message, kinds):
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 @contextmanager
-def saying_once(said: set[str]) -> Iterator[None]:
-    """At the end, report notes that are not in `said`, and add them: a file is read repeatedly."""
+def note_each_once(texts: set[str]) -> Iterator[None]:
+    """Report new notes of the block at its end, and add them to `texts`: files are read again."""
     with catch_kinds(ReadingNote) as notes:
         yield
     for text in map(str, notes):
-        if text not in said:
-            said.add(text)
+        if text not in texts:
+            texts.add(text)
             note(text)
 
 
@@ -112,17 +106,17 @@ class NotAsInTraining(DataWarning):
 
     def __str__(self) -> str:
         notes = [
-            f"{name}: {say_count(n, 'blank')} filled with the median, where it had none"
+            f"{name}: {pluralize(n, 'blank')} filled with the median, where it had none"
             for name, n in self.blanks.items()
         ]
         for name, (n, cell) in self.unread.items():
-            cells = say_count(n, "cell")
+            cells = pluralize(n, "cell")
             notes.append(f"{name}: {cells} that cannot be read count as blank ({cell} first)")
         for name, n in self.rows.items():
             values = sorted(self.values[name])
             shown = enumerate_names(values, 3)
             if len(values) >= MOST_NEW_VALUES:
                 shown = f"{enumerate_names(values[:3])} and at least {len(values) - 3} more"
-            notes.append(f"{name}: {say_count(n, 'row')} with a new value ({shown})")
+            notes.append(f"{name}: {pluralize(n, 'row')} with a new value ({shown})")
         notes += [sentence.rstrip(".") for each in self.changes.values() for sentence in each]
         return "Not as in training: " + "; ".join(notes) + "."

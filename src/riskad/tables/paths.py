@@ -22,9 +22,19 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote
 
-from riskad.core.checks import InputError, MissingLibrary
+from riskad.core.checks import InputError, required
 from riskad.files.atomic import check_input_file
+from riskad.files.remote import (
+    address,
+    check_no_secret,
+    file_size,
+    is_file,
+    is_folder,
+    is_remote,
+    open_stream,
+)
 from riskad.rows.parquet_files import find_parquet
+from riskad.tables.pictures import is_picture_folder
 
 PIPE = "-"
 """Standard input or output, in place of a path."""
@@ -67,8 +77,8 @@ class Place:
 
     @property
     def format(self) -> str:
-        """One of csv, json, parquet, excel, database."""
-        return _FORMATS[self.ending]
+        """One of csv, json, parquet, excel, database, or pictures: a folder of them."""
+        return _FORMATS[self.ending] if self.ending else "pictures"
 
     @property
     def separator(self) -> str:
@@ -85,7 +95,7 @@ def check_table_name(
         if path.name.lower().endswith(ending):
             return path, ending
     raise InputError(
-        f"{path.name!r} is no kind of table that riskad knows: the name must end in one of "
+        f"{path.name!r} is not a kind of table that riskad knows: its name must end in one of "
         f"{', '.join(endings)}. Another program can save it as CSV."
     )
 
@@ -97,11 +107,20 @@ def file_of(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def find_tables(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files that are meant: a folder means its Parquet files, a pattern what it matches."""
+    """The files that are meant: a folder means its Parquet files, a pattern what it matches.
+
+    A folder of pictures is one table.
+    """
     files: list[Path] = []
     for path in map(Path, names):
         inside = file_of(path)[1] is not None
-        plain = inside or path.is_file() or not (path.is_dir() or glob.has_magic(str(path)))
+        check_no_secret(path)
+        plain = (
+            inside
+            or is_picture_folder(path)
+            or is_file(path)
+            or not (is_folder(path) or glob.has_magic(str(path)))
+        )
         files += [path] if plain else find_parquet(path)
     return files
 
@@ -113,10 +132,17 @@ def check_readable(path: str | os.PathLike[str] | Place) -> Place:
     if str(path) == PIPE:
         return _standard_input()
     path, part = file_of(path)
+    if is_picture_folder(path):
+        return Place(path, "", name=path.name)
     path, ending = check_table_name(check_input_file(path), READABLE)
-    if path.stat().st_size == 0:
+    if file_size(path) == 0:
         raise empty_file_error(path.name)
     place = Place(path, ending, part, path.name)
+    if is_remote(path) and place.format in ("excel", "database"):
+        raise InputError(
+            f"{address(path)!r} can only be read on this machine: copy it here. Parquet, CSV and "
+            "JSON lines are read where they are."
+        )
     if part is not None and place.format not in ("excel", "database"):
         raise InputError(
             f"{path.name!r} holds one table: leave out {_INSIDE + part!r}. Only workbooks and "
@@ -178,7 +204,7 @@ def first_line(error: BaseException) -> str:
 
 def read_blocks(place: Place, size: int) -> Iterator[bytes]:
     """The bytes of a file, `size` at a time, unpacked if its ending says so."""
-    with open(place.path, "rb") as file:
+    with open_stream(place.path) as file:
         if not place.ending.endswith(_PACKINGS):
             while text := file.read(size):
                 yield text
@@ -194,10 +220,10 @@ def read_blocks(place: Place, size: int) -> Iterator[bytes]:
 
 def unpacked_size(place: Place) -> float:
     """Bytes of a file when unpacked, by its first ones."""
-    size, unpacked = place.path.stat().st_size, 0
+    size, unpacked = file_size(place.path), 0
     if not place.ending.endswith(_PACKINGS):
         return size
-    with open(place.path, "rb") as file:
+    with open_stream(place.path) as file:
         for part in _unpack(file, place):
             unpacked += len(part)
             if unpacked > _SAMPLE_BYTES:
@@ -210,12 +236,8 @@ def _unpack(file: IO[bytes], place: Place) -> Iterator[bytes]:
     library_error: type[Exception] = zlib.error
     new_frame: Callable[[], Any] = partial(zlib.decompressobj, wbits=31)  # with the header of gzip
     if place.ending.endswith(".zst"):
-        try:
+        with required("Reading .zst files needs zstandard: pip install 'riskad[zstd]'."):
             import zstandard
-        except ImportError as error:
-            raise MissingLibrary(
-                "Reading .zst files needs zstandard: pip install 'riskad[zstd]'."
-            ) from error
         library_error, new_frame = zstandard.ZstdError, zstandard.ZstdDecompressor().decompressobj
     frame = None
     try:

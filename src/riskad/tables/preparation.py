@@ -28,9 +28,10 @@ from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table
 from riskad.tables.cells import Reader, Value, as_polars, check_columns
 from riskad.tables.formats.numbers import LARGEST
+from riskad.tables.groups import GroupCounts
 from riskad.tables.kinds.base import MEDIAN_ROWS, STORED, Column, Feature
-from riskad.tables.kinds.derived import learn_derived, medians, without_repeats
-from riskad.tables.notes import NotAsInTraining, list_names, say_count
+from riskad.tables.kinds.derived import learn_derived, medians
+from riskad.tables.notes import NotAsInTraining, list_names, pluralize
 from riskad.tables.profiling import (
     Fold,
     KindRequest,
@@ -39,7 +40,7 @@ from riskad.tables.profiling import (
     in_threads,
     profile_table,
 )
-from riskad.tables.shifts import Shifts
+from riskad.tables.shifts import FEWEST_ROWS, Shifts
 
 __all__ = ["TablePreparer", "find_kinds"]
 
@@ -62,7 +63,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
       categories.
     - *date, datetime, time, duration*: hour, weekday, day of the month, month and time since the
       first row, if they vary; for a date that follows another one, the time between.
-    - *text* and *list*: a short vector of numbers for each text.
+    - *text* and *list*: a short vector of numbers for each text, by n-grams or, for prose and where
+      it is installed, by a sentence encoder (`riskad.tables.kinds.texts`).
     - Left out are columns with a single value (*constant*) and columns that number or name the rows
       (*identifier*).
 
@@ -73,8 +75,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     ----------
     kinds : dict, optional
         Kinds of columns by name, which override what `fit` finds: number, flag, category, text,
-        date, datetime, time or duration. A colon and the format of numbers and moments may follow:
-        `{"when": "date:%d.%m.%Y", "amount": "number:1.234,50"}`.
+        date, datetime, time or duration. A colon and the format of numbers and moments may follow,
+        or what reads texts, ngrams or encoder:
+        `{"when": "date:%d.%m.%Y", "amount": "number:1.234,50", "body": "text:ngrams"}`.
     group : str, optional
         A column that names the group of each row, such as a customer. The model does not learn from
         the column itself. But for each number and category a further number says how unusual it is
@@ -136,6 +139,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     derived_: Annotated[Any, fields.ListOf(Record(_DERIVED))]
     encoder_: Annotated[Any, Record(("OneHotImputer",))]
     shifts_: Annotated[Any, Maybe(Record(("Shifts",)))]
+    windower_: Annotated[Any, fields.Optional(Record(("Windower",)))]
     usual_row_: Annotated[
         Any, fields.Optional(DictOf(TEXT, Maybe(fields.Either(fields.NUMBER, TEXT))))
     ]
@@ -150,6 +154,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             require(name == column.name, "columns_: of other names")
             used |= {name} if column.used else set()
         require(len(used) > 0, "columns_: none is used")
+        # The group is read as text, which would take the place of the column's numbers.
+        require(state["group"] not in used, "group: a column that the model learns from")
         fills = np.abs(state["encoder_"].fills_)  # squares of larger numbers overflow
         require(bool((fills <= LARGEST).all()), "encoder_: too large numbers")
         readable = used | {state["group"]}
@@ -195,7 +201,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return self.features(self.fit_parse(X), training=True)
 
     def fit_batches(
-        self, batches: Iterable[Any], fold: Fold = fold_batches, first: pl.DataFrame | None = None
+        self,
+        batches: Iterable[Any],
+        fold: Fold = fold_batches,
+        first: pl.DataFrame | None = None,
+        n_rows: int = 0,
     ) -> TablePreparer:
         r"""As `fit`, for a table that comes in polars frames and need not fit in memory.
 
@@ -213,8 +223,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             all of them, joined in order, where first_row counts rows from 1 over all batches.
         first : polars.DataFrame, optional
             Some rows, from which formats are expected; by default the first 1,000.
+        n_rows : int, default=0
+            Number of all rows, if it is known: samples of batches are then no larger than they
+            must be, which matters where they cross a network.
         """
-        self._fit(first_rows(batches) if first is None else first, batches, fold, exact=False)
+        first = first_rows(batches) if first is None else first
+        self._fit(first, batches, fold, exact=False, n_rows=n_rows)
         return self
 
     def refit(self) -> TablePreparer:
@@ -225,14 +239,25 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         )
 
     def _fit(
-        self, first: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool
+        self,
+        first: pl.DataFrame,
+        batches: Iterable[Any],
+        fold: Fold,
+        exact: bool,
+        n_rows: int = 0,
     ) -> pl.DataFrame:
         """Find all kinds; returns the rows, or a sample of them, parsed by their kinds."""
         requests = {n: KindRequest.parse(n, kind) for n, kind in (self.kinds or {}).items()}
         names = first.columns
         check_columns([*requests, *([] if self.group is None else [self.group])], names)
         columns, sample = profile_table(
-            first, batches, fold, requests=requests, group=self.group, exact=exact
+            first,
+            batches,
+            fold,
+            requests=requests,
+            group=self.group,
+            exact=exact,
+            of_rows=n_rows,
         )
         self.__dict__.pop("usual_row_", None)
         self.columns_ = {column.name: column for column in columns}
@@ -240,14 +265,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             raise _nothing_left(columns)
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(columns), sample.n_rows
-        used = {column.name: column for column in self.used()}
 
         def count_groups(count: Any) -> Any:
-            return fold(partial(_count_parsed, preparer=self, count=count), _join, batches)
+            return fold(
+                partial(_count_parsed, preparer=self, count=count), GroupCounts.joined, batches
+            )
 
         count = None if exact else count_groups
-        self.derived_ = learn_derived(used, self.group, sample.rows, count)
-        self.columns_ = without_repeats(self.columns_, self.derived_, sample.rows)
+        self.derived_, self.columns_ = learn_derived(self.columns_, self.group, sample.rows, count)
         # Quantiles and levels of many rows are those of some.
         some = sample.rows.gather_every(max(1, sample.rows.height // MEDIAN_ROWS))
         self.shifts_ = Shifts.learn(some.select(self._compared_columns()))
@@ -339,7 +364,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             kinds.setdefault(_NOUNS.get(column.kind, column.kind), []).append(column)
         for kind, columns in kinds.items():
             listed = list_names([column.listed() for column in columns])
-            yield f"{say_count(len(columns), f'{kind} column')}: {listed}"
+            yield f"{pluralize(len(columns), f'{kind} column')}: {listed}"
 
     # --- rows ----------------------------------------------------------------------------
 
@@ -351,8 +376,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         could not be read: those of training rows are known.
         """
         parsed = self.parse(X, first_row=first_row, quiet=quiet)
-        changes = {} if quiet or self.shifts_ is None else self.shifts_.changes(parsed, first_row)
-        if changes:
+        enough = not quiet and parsed.height >= FEWEST_ROWS and self.shifts_ is not None
+        if enough and (changes := self.shifts_.changes(parsed, first_row)):
             warnings.warn(NotAsInTraining(changes=changes), stacklevel=2)
         return self.features(parsed)
 
@@ -418,6 +443,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         features: list[Feature] = []
         for column in self.used():
             features += column.features(parsed[column.name])
+        # Features keep the order of the columns; derived ones come last, as in `source_columns_`.
         for each in self.derived_:
             features += map(Feature, each.names(), each.values(parsed, training).T)
         return features
@@ -466,10 +492,6 @@ def _count_parsed(
     frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer, count: Any
 ) -> Any:
     return count(preparer.parse(frame, first_row=first_row, quiet=True), first_row)
-
-
-def _join(first: Any, second: Any) -> Any:
-    return first.joined(second)
 
 
 def _nothing_left(columns: list[Column]) -> InputError:

@@ -24,21 +24,21 @@ from riskad.tables.formats.moments import MOMENT_KINDS, MomentFormat, MomentLook
 from riskad.tables.formats.numbers import NumberFormat, NumberLook
 from riskad.tables.kinds.base import KINDS, Column, ColumnProfile, LeftOut
 from riskad.tables.notes import show_number
-from riskad.tables.sketches import Numbers, RowSample, Texts
+from riskad.tables.sketches import Numbers, RowSample, Texts, blocks
 
 _GLANCE = 1_000  # cells that show whether a column may have a kind at all
 _MANY = 20_000  # rows from which some show the format that all are read in
 _DECIMAL = r"^-?[0-9]*\.[0-9]+$"
 _CODE = r"^\s*0[0-9]+\s*$"
 # Cells that do not fit are slips, counted as blank and reported, if so few among so many.
-_SLIPS = 0.01
+_SLIPS = 0.01  # more tolerance would read a column of another kind with many blanks
 _FEWEST_BESIDE_SLIPS = 50
 # Limits for a table that comes in parts: distinct values of a column, random rows for medians, and
 # cells of these.
 _MOST_VALUES = 1 << 15
 _MOST_SAMPLED = 1 << 16
 _FEWEST_SAMPLED = 1 << 12
-_MOST_CELLS = 1 << 23
+_MOST_CELLS = 1 << 23  # 64 MB
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,6 +55,7 @@ def fold_batches(
     total, first_row = None, 1
     for batch in batches:
         if batch.height:
+            # Before the work, which may take the columns out of the batch.
             n_rows = batch.height
             result = work(batch, first_row)
             total = result if total is None else join(total, result)
@@ -100,10 +101,12 @@ class KindRequest:
         """Return the kind of a column and how it is written, if both are valid."""
         kind, _, written = text.partition(":")
         check_choice(f"The kind of column {quoted(column)}", kind, tuple(KINDS))
-        if written and kind not in (*MOMENT_KINDS, "number"):
+        if written and KINDS[kind].forms:
+            check_choice(f"The form of column {quoted(column)}", written, KINDS[kind].forms)
+        elif written and kind not in (*MOMENT_KINDS, "number", "image"):
             raise InputError(
-                f"Column {quoted(column)}: only numbers, dates and times are written in several "
-                f"ways; for {kind} give the word alone, without {written!r}."
+                f"Column {quoted(column)}: only numbers, dates, times and texts are read in "
+                f"several ways; for {kind} give the word alone, without {written!r}."
             )
         return cls(kind, written)
 
@@ -120,20 +123,20 @@ class KindRequest:
         if self.word == "text":
             return Reader()
         if self.word == "moment" and self.written:
-            return Reader(MomentFormat.given(self.written, self.kind))
+            return Reader(MomentFormat.from_pattern(self.written, self.kind))
         if cells is not None and self.written:
-            cells = replace(cells, given=NumberFormat.given(self.written))
+            cells = replace(cells, example=NumberFormat.from_example(self.written))
         form = None if cells is None else cells.format()
         if form is not None or self.kind == "number":
             return Reader(form or NumberFormat())
         if self.kind == "flag":
             raise InputError(
-                f"Column {quoted(column)} was said to hold yes and no, and holds other values than "
-                "two such words. Say 'category' instead."
+                f"Column {quoted(column)} is to be read as yes and no, but holds values other "
+                "than two such words. Say 'category' instead."
             )
         raise InputError(
-            f"Column {quoted(column)} was said to be a {self.kind}, and is written in none of the "
-            f"usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
+            f"Column {quoted(column)} is to be read as a {self.kind}, but is written in none of "
+            f"the usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
         )
 
 
@@ -160,6 +163,7 @@ class Look:
         if not is_flat(column):
             return cls(unusable=str(column.dtype))
         column = categories_as_texts(column)
+        # Each look costs a pass, so those that some of the cells rule out are not taken.
         is_text, words = column.dtype == pl.String, list(_LOOKS)
         if request is not None:
             words = [word for word in words if word == request.word]
@@ -247,6 +251,7 @@ def _count(
     requests: Mapping[str, KindRequest],
     decided: bool,
     exact: bool,
+    of_rows: int,
 ) -> _Counts:
     """Read and count columns; unless it is `decided` how, look at those with cells that do not fit.
 
@@ -263,16 +268,19 @@ def _count(
             values = _read_exactly(column, reader, first_row)
         if values is None:
             look = Look.of(column, first_row, requests.get(name))
+            # Most of these stay texts: they are read now, to spare another pass.
             if reader.format is None and not look.unusable:
                 values = reader.read(column, first_row)
         sketch = None if values is None else _sketch(values, None if exact else _MOST_VALUES)
         return values, sketch, look, None if look is None else column
 
+    # A raw column leaves memory when its typed values are there: never two whole tables at once.
     take = frame.drop_in_place if exact else frame.get_column
     counted = dict(zip(readers, in_threads(count, map(take, readers)), strict=True))
     typed = {name: values for name, (values, *_) in counted.items() if values is not None}
     if exact:
         frame.hstack([raw for *_, raw in counted.values() if raw is not None], in_place=True)
+    # Wide tables keep fewer rows, for the same memory, but enough for a median.
     few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // width))
     return _Counts(
         names,
@@ -280,7 +288,9 @@ def _count(
         {name: look for name, (_, _, look, _) in counted.items() if look is not None},
         frozenset(),
         # Where no column was read, the sample still counts the rows.
-        RowSample.of(pl.DataFrame(typed) if typed else rows, first_row, None if exact else few),
+        RowSample.of(
+            pl.DataFrame(typed) if typed else rows, first_row, None if exact else few, of_rows
+        ),
     )
 
 
@@ -288,21 +298,25 @@ def _read_exactly(column: pl.Series, reader: Reader, first_row: int) -> pl.Serie
     """Return typed values if every cell fits the format; else None."""
     if reader.format is None or reader.tolerant or not is_flat(column):
         return None
-    values, bad = reader.format.read(column)
-    is_text = column.dtype == pl.String
-    if bad.any() or (is_text and reader.word == "number" and _has_codes(column)):
-        return None
-    return cast(pl.Series, reader.format.to_typed(values, column, first_row))
+    may_be_codes = column.dtype == pl.String and reader.word == "number"
+    typed = []
+    for part in blocks(column):
+        values, misfits = reader.format.read(part)
+        if misfits.any() or (may_be_codes and _has_codes(part)):
+            return None
+        typed.append(reader.format.to_typed(values, part, first_row))
+        first_row += len(part)
+    return pl.concat(typed, rechunk=True)
 
 
 def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
     if column.dtype == pl.String:
         return Texts.of(column, most)
-    if column.dtype.is_temporal():
-        return Numbers.of_ends(to_seconds(column))
-    if column.dtype == pl.Boolean:
-        return Numbers.of_ends(column.cast(pl.Float64))
-    return Numbers.of(column, most)
+    if column.dtype == pl.Float64:
+        return Numbers.of(column, most)
+    ends = pl.Series([column.min(), column.max()], dtype=column.dtype)
+    ends = to_seconds(ends) if column.dtype.is_temporal() else ends.cast(pl.Float64)
+    return replace(Numbers.of_ends(ends), n_rows=len(column), blanks=column.null_count())
 
 
 def _look_at(
@@ -328,14 +342,15 @@ def profile_table(
     requests: Mapping[str, KindRequest],
     group: str | None,
     exact: bool,
+    of_rows: int = 0,
 ) -> tuple[list[Column], RowSample]:
     """Return the columns of a table, and typed rows: all of them if `exact`, else random ones.
 
     Formats are expected from the `first` rows, which are all if `exact`. The column of groups is
-    read as text.
+    read as text. If it is known how many rows there are, samples of parts are smaller.
     """
     names = first.columns
-    count = partial(_count, requests=requests, exact=exact)
+    count = partial(_count, requests=requests, exact=exact, of_rows=of_rows)
 
     def decide(name: str) -> Reader | None:
         look, request = looks[name], requests.get(name)
@@ -350,11 +365,13 @@ def profile_table(
         readers = {name: reader for name in names if (reader := decide(name)) is not None}
         counts = fold(partial(count, readers=readers, decided=True), _Counts.joined, batches)
     else:
+        # Spread over all rows: the first ones of a sorted table are alike.
         some = first.gather_every(max(1, first.height // _GLANCE))
         looks = _look_at(some, 1, names=names, requests={})
         expected = {name: look.reader() for name, look in looks.items()}
         expected |= {} if group is None else {group: Reader()}
         counts = fold(partial(count, readers=expected, decided=False), _Counts.joined, batches)
+        # Looks at all rows replace those at some of them.
         looks |= counts.looks
         if counts.undecided:
             work = partial(_look_at, names=sorted(counts.undecided), requests=requests)
@@ -371,11 +388,11 @@ def profile_table(
             if name not in counts.sketches or reader != expected[name]
         }
         if again:
-            more = fold(partial(count, readers=again, decided=True), _Counts.joined, batches)
+            rest = fold(partial(count, readers=again, decided=True), _Counts.joined, batches)
             # Seeds draw the same rows. A column that was not read may be the only one so far.
-            rows = counts.sample.rows if counts.sketches else more.sample.rows
-            sample = replace(more.sample, rows=rows.with_columns(more.sample.rows))
-            counts = replace(counts, sketches=counts.sketches | more.sketches, sample=sample)
+            rows = counts.sample.rows if counts.sketches else rest.sample.rows
+            sample = replace(rest.sample, rows=rows.with_columns(rest.sample.rows))
+            counts = replace(counts, sketches=counts.sketches | rest.sketches, sample=sample)
 
     def learn(name: str) -> Column:
         if name == group:
@@ -389,6 +406,7 @@ def profile_table(
             ColumnProfile(
                 name=name,
                 requested=requests[name].kind if name in requests else "",
+                written=requests[name].written if name in requests else "",
                 reader=readers[name],
                 look=looks[name],
                 sketch=counts.sketches[name],
@@ -409,6 +427,7 @@ def learn_column(profile: ColumnProfile) -> Column:
         shown = show_number(value) if isinstance(value, float) else f"{value!s}"
         shown = repr(value) if isinstance(value, str) else shown
         return LeftOut(profile.name, "constant", why=f"every row holds {shown}")
+    # Several names stand for one class, which is asked once.
     for kind in dict.fromkeys([KINDS[profile.requested]] if profile.requested else KINDS.values()):
         column = kind.learn(profile)
         if column is not None:

@@ -29,8 +29,9 @@ from riskad.tables.csv_reading import csv_batches
 from riskad.tables.csv_reading import csv_format as csv_format
 from riskad.tables.databases import count_rows, database_batches
 from riskad.tables.json_lines import common_type, json_batches
-from riskad.tables.notes import ReadingNote, saying_once
+from riskad.tables.notes import ReadingNote, note_each_once
 from riskad.tables.paths import Place, check_readable, hive_columns, unpacked_size
+from riskad.tables.pictures import folder_table
 from riskad.tables.workbooks import read_sheet
 
 # Large enough that the cost of a batch does not show, small enough to forget.
@@ -55,6 +56,7 @@ def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
     JSON lines               Numbers, yes/no and text; objects inside become columns `shop.city`.
     Parquet                  Its own types. Folders such as `day=2026-11-17` become columns of text.
     SQLite, DuckDB           Their own types. The only table, or `cards.sqlite::payments`.
+    A folder of pictures     A row for each, with its path; see `riskad.read_pictures`.
     ``-``                    Standard input, in any of these formats.
     ======================== ==================================================================
 
@@ -71,7 +73,7 @@ def read_table(path: str | os.PathLike[str] | Place) -> pl.DataFrame:
     """
     place = check_readable(path)
     check_memory(place)
-    with saying_once(set()):
+    with note_each_once(set()):
         return pl.concat(_frames(place))
 
 
@@ -92,14 +94,14 @@ class Batches:
     def __init__(self, places: Sequence[Place]):
         self._places = places
         self._notes: set[str] = set()  # so that each is reported in one pass only
-        with saying_once(self._notes):
+        with note_each_once(self._notes):
             self._schema = _common_schema(places) if len(places) > 1 else None
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         for place in self._places:
             frames, parts, ended = _frames(place), list[pl.DataFrame](), False
             while not ended:
-                with saying_once(self._notes):
+                with note_each_once(self._notes):
                     frame = next(frames, None)
                 ended = frame is None
                 rows = pl.concat(parts if frame is None else [*parts, frame])
@@ -120,7 +122,7 @@ class Batches:
                     n_rows += _count_rows(place)
                     continue
                 first = next(_frames(place))
-                if place.format == "excel" or not first.height:
+                if place.format in ("excel", "pictures") or not first.height:
                     n_rows += first.height
                     continue
                 some = first.head(1_000)
@@ -136,8 +138,10 @@ def _frames(place: Place) -> Iterator[pl.DataFrame]:
         yield from csv_batches(place)
     elif place.format == "excel":
         yield read_sheet(place)
+    elif place.format == "pictures":
+        yield folder_table(place.path)
     elif place.format == "parquet":
-        yield from _parquet_batches(place.path)
+        yield from parquet_batches(place.path)
     else:
         yield from json_batches(place) if place.format == "json" else database_batches(place)
 
@@ -147,13 +151,13 @@ def _common_schema(places: Sequence[Place]) -> pl.Schema:
     first, *others = places
     schema = next(_frames(first)).schema
     for place in others:
-        found = next(_frames(place)).schema
-        if set(found) != set(schema):
+        columns = next(_frames(place)).schema
+        if set(columns) != set(schema):
             raise InputError(
                 f"{place.name!r} has other columns than {first.name!r}:\n"
-                + describe_column_difference(schema.names(), found.names())
+                + describe_column_difference(schema.names(), columns.names())
             )
-        for name, there in found.items():
+        for name, there in columns.items():
             dtype = common_type(schema[name], there)
             if dtype is None:
                 raise InputError(
@@ -167,14 +171,17 @@ def _common_schema(places: Sequence[Place]) -> pl.Schema:
 # --- Parquet --------------------------------------------------------------------------------------
 
 
-def _parquet_batches(path: Path) -> Iterator[pl.DataFrame]:
-    """The rows of a file in batches, the first without rows; its folders may be columns, too."""
+def parquet_batches(path: Path, groups: Sequence[int] | None = None) -> Iterator[pl.DataFrame]:
+    """The rows of a file, or of some row groups, in batches, the first without rows.
+
+    Its folders may be columns, too.
+    """
     with parquet_errors(path):
         schema = ParquetSchema.of(path)
         folders = {name: v for name, v in hive_columns(path).items() if name not in schema.types}
         columns = [pl.lit(value, dtype=pl.String).alias(name) for name, value in folders.items()]
         size = max(_BATCH_CELLS // max(len(schema.types), 1), 1)
-        batches = record_batches(path, size, threads=True)
+        batches = record_batches(path, size, groups=groups, threads=True)
         for batch in itertools.chain([empty_batch(path)], batches):
             yield from_arrow(batch, path.name).with_columns(columns)
 
@@ -217,6 +224,7 @@ def _memory_shortage(place: Place, available: int | None = None) -> tuple[int, i
         return None
     if place.format in ("parquet", "database"):  # by the first rows
         first = next((frame for frame in _frames(place) if frame.height), None)
+        # Parquet and databases pack numbers, so that bytes on disk say little about memory.
         size = 0.0 if first is None else first.estimated_size() / first.height * _count_rows(place)
     else:  # text takes what it takes on disk
         size = unpacked_size(place) * (_UNPACKED_SHEET if place.format == "excel" else 1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from riskad.files.fields import TEXT, Array, ListOf, State, require
-from riskad.tables.notes import say_count, show_number
+from riskad.tables.notes import pluralize, show_number
 
 Floats = NDArray[np.float64]
 
@@ -27,9 +27,10 @@ UNIT_FACTORS = (60.0, 100.0, 1_000.0, 3_600.0, 1e6)
 """Minutes and hours, cents, thousands and per mil, hours and seconds, millions."""
 
 _LEVELS = (0.005, 0.05, 0.25, 0.5, 0.75, 0.95, 0.995)
-_FEWEST_BEFORE, _FEWEST = 50, 20
+_FEWEST_BEFORE, FEWEST_ROWS = 50, 20
 _LEAST_SHARE = 0.1  # of the rows, if not all have moved
 _MORE_BLANKS, _CHANCE = 0.2, 1e-4
+_SMALLEST = float(np.nextafter(0, 1))  # of the sizes above 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,20 +45,16 @@ class Shifts:
     age: 100 % of the cells are blank, where 0 % were. First in row 1.
     """
 
-    columns: Annotated[list[str], ListOf(TEXT, "columns_")]
+    columns: Annotated[list[str], ListOf(TEXT, "columns_", different=True)]
     rows: Annotated[NDArray[np.int64], Array("i", ("columns_",), low=0)]
     blanks: Annotated[NDArray[np.int64], Array("i", ("columns_",), low=0)]
     quantiles: Annotated[
-        Floats, Array("f", ("columns_", len(_LEVELS)), low=0, gaps=True)
+        Floats, Array("f", ("columns_", len(_LEVELS)), low=_SMALLEST, gaps=True, rising=True)
     ]  # of the sizes |x| > 0; NaN if there are too few of them
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         require(bool((state["blanks"] <= state["rows"]).all()), "blanks: more than rows")
-        require(len(set(state["columns"])) == len(state["columns"]), "columns: a name twice")
-        known = state["quantiles"][~np.isnan(state["quantiles"]).any(axis=1)]
-        rising = bool((np.diff(known, axis=1) >= 0).all()) and bool((known > 0).all())
-        require(rising, "quantiles: expected sizes in rising order")
 
     @classmethod
     def learn(cls, parsed: pl.DataFrame) -> Self:
@@ -76,7 +73,7 @@ class Shifts:
         """Sentences by column; `first_row` is the number of the first of these rows."""
         sentences: dict[str, list[str]] = {}
         for place, name in enumerate(self.columns):
-            if name in parsed.columns and parsed.height >= _FEWEST:
+            if name in parsed.columns and parsed.height >= FEWEST_ROWS:
                 for check in (self._new_unit, self._new_blanks):
                     sentence, where = check(place, parsed[name])
                     if sentence:
@@ -90,31 +87,31 @@ class Shifts:
             return "", 0
         present = ~np.isnan(sizes)
         outside = present & ((sizes < before[0]) | (sizes > before[-1]))
-        for moved in (present, outside):
-            if moved.sum() < max(_FEWEST, _LEAST_SHARE * present.sum()):
+        for candidates in (present, outside):
+            if candidates.sum() < max(FEWEST_ROWS, _LEAST_SHARE * present.sum()):
                 continue
-            after = np.quantile(sizes[moved], _LEVELS[2:5])
+            after = np.quantile(sizes[candidates], _LEVELS[2:5])
             factor = factor_between(before[2:5], after, near=0.15)
             if factor is None or before[1] <= after[1] <= before[5]:
                 continue
             # A wild value of the old unit is not where the new one begins.
             as_before = sizes / factor
-            moved = moved & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
-            medians = before[3], np.median(sizes[moved])
+            candidates = candidates & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
+            medians = before[3], np.median(sizes[candidates])
             usual, middle = (show_number(float(f"{median:.3g}")) for median in medians)
-            where, n = "here", int(moved.sum())
+            where, n = "here", int(candidates.sum())
             if n < 0.9 * present.sum():
-                where = f"in {n:,} of {say_count(len(sizes), 'row')}"
+                where = f"in {n:,} of {pluralize(len(sizes), 'row')}"
             large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
             sentence = f"usually {usual}, {where} {middle}, {large}: has the unit changed?"
-            return sentence, int(moved.argmax())
+            return sentence, int(candidates.argmax())
         return "", 0
 
     def _new_blanks(self, place: int, column: pl.Series) -> tuple[str, int]:
         n, now = len(column), column.null_count()
         rows, before = int(self.rows[place]), int(self.blanks[place])
-        more = rows and now / n >= before / rows + _MORE_BLANKS
-        if not more or binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
+        many_more = rows and now / n >= before / rows + _MORE_BLANKS
+        if not many_more or binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
             return "", 0
         shares = f"{100 * now / n:.0f} % of the cells are blank, where {100 * before / rows:.0f} %"
         return f"{shares} were.", int(column.is_null().arg_max() or 0)

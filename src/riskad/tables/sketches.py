@@ -15,6 +15,7 @@ different values are always exact. Beyond that
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
@@ -22,8 +23,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-_GLANCE = 1_000  # numbers that mostly show whether all are whole
+_BLOCK_ROWS, _MANY_LEVELS = 1 << 16, 1 << 13
 _EXACT = 2.0**53  # up to which a float holds every whole number
+
+
+def blocks(column: pl.Series) -> Iterator[pl.Series]:
+    """A column in parts, of which there is one at least: steps need little memory beside it."""
+    for start in range(0, max(len(column), 1), _BLOCK_ROWS):
+        yield column[start : start + _BLOCK_ROWS]
+
+
+def _sum_by_level(counts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    rows = pl.concat([part.cast({"rows": pl.Int64}) for part in counts])
+    return rows.group_by("level").agg(pl.col("rows").sum())
 
 
 @dataclass(frozen=True)
@@ -36,15 +48,15 @@ class Distinct:
     @classmethod
     def of(cls, values: pl.Series, most: int | None) -> Self:
         """Sketch values, none of them null."""
-        return cls._smallest(values.hash(0), most)
+        return cls.smallest(values.hash(0).unique(), most)
 
     def joined(self, other: Self) -> Self:
         """The sketch of both."""
-        return self._smallest(pl.concat([self.hashes, other.hashes]), self.most)
+        return self.smallest(pl.concat([self.hashes, other.hashes]).unique(), self.most)
 
     @classmethod
-    def _smallest(cls, hashes: pl.Series, most: int | None) -> Self:
-        hashes = hashes.unique()
+    def smallest(cls, hashes: pl.Series, most: int | None) -> Self:
+        """Sketch values of these hashes, none of them twice."""
         return cls(hashes if most is None or len(hashes) <= most else hashes.bottom_k(most), most)
 
     def n_shared(self, other: Self) -> int:
@@ -93,12 +105,16 @@ class Numbers:
     def of(cls, values: pl.Series, most: int | None) -> Self:
         """Sketch numbers, null if missing."""
         ends, filled = cls.of_ends(values), values.drop_nulls()
-        if not all((part % 1 == 0).all() for part in (filled.head(_GLANCE), filled)):
+        if not all((part % 1 == 0).all() for part in blocks(filled)):
             return ends
-        distinct, repeats = Distinct.of(filled, most), len(filled) - filled.n_unique()
-        step = 1
-        if ends.high - ends.low < _EXACT:
-            step = int(np.gcd.reduce((filled - ends.low).to_numpy().astype(np.int64), initial=0))
+        hashes = pl.concat([part.hash(0).unique() for part in blocks(filled)]).unique()
+        distinct, repeats = Distinct.smallest(hashes, most), len(filled) - len(hashes)
+        # A float beyond 2^53 no longer holds each whole number, so that a grid would be rounding.
+        step = 0 if ends.high - ends.low < _EXACT else 1
+        for part in blocks(filled):
+            if step != 1:
+                apart = (part - ends.low).to_numpy().astype(np.int64)
+                step = int(np.gcd.reduce(apart, initial=step))
         return replace(ends, distinct=distinct, repeats=repeats, step=step)
 
     def joined(self, other: Self) -> Self:
@@ -128,8 +144,10 @@ class Texts:
     @classmethod
     def of(cls, texts: pl.Series, most: int | None) -> Self:
         """Sketch texts, null if missing."""
-        counts = texts.drop_nulls().alias("level").value_counts(name="rows")
-        counts = counts.with_columns(pl.col("rows").cast(pl.Int64))
+        filled = texts.drop_nulls().alias("level")
+        few = 2 * filled.head(_MANY_LEVELS).n_unique() <= _MANY_LEVELS
+        parts = blocks(filled) if few else [filled]  # counts of many levels take more than texts
+        counts = _sum_by_level(part.value_counts(name="rows") for part in parts)
         return cls(len(texts), texts.null_count(), counts, most)._frequent()
 
     def joined(self, other: Self) -> Self:
@@ -138,7 +156,7 @@ class Texts:
         if self.distinct or other.distinct:
             distinct = self._hashed().joined(other._hashed())
         n_rows, blanks = self.n_rows + other.n_rows, self.blanks + other.blanks
-        counts = pl.concat([self.counts, other.counts]).group_by("level").agg(pl.col("rows").sum())
+        counts = _sum_by_level([self.counts, other.counts])
         return type(self)(n_rows, blanks, counts, self.most, distinct)._frequent()
 
     def _hashed(self) -> Distinct:
@@ -158,8 +176,10 @@ class Texts:
 
     def levels(self, blank: str) -> pl.DataFrame:
         """Texts and how often they occur, the most frequent first; nulls count as `blank`."""
-        nulls = pl.DataFrame({"level": [blank], "rows": [self.blanks]}).head(self.blanks)
-        counts = pl.concat([self.counts, nulls]).group_by("level").agg(pl.col("rows").sum())
+        counts = self.counts
+        if self.blanks:
+            nulls = pl.DataFrame({"level": [blank], "rows": [self.blanks]})
+            counts = _sum_by_level([counts, nulls])
         return counts.sort(["rows", "level"], descending=[True, False])
 
 
@@ -173,10 +193,19 @@ class RowSample:
     most: int | None
 
     @classmethod
-    def of(cls, rows: pl.DataFrame, seed: int, most: int | None) -> Self:
-        """Sample some rows; each part needs another seed."""
+    def of(cls, rows: pl.DataFrame, seed: int, most: int | None, of_rows: int = 0) -> Self:
+        """Sample some rows; each part needs another seed.
+
+        If it is known of how many rows these are some, keys that will not be among the smallest of
+        all of them, by more than eight standard deviations, are dropped at once.
+        """
         n = rows.height
-        keys = np.empty(0) if most is None else np.random.default_rng(seed).random(n)
+        if most is None:
+            return cls(rows, np.empty(0), n, most)
+        keys = np.random.default_rng(seed).random(n)
+        if of_rows > most:
+            small = np.flatnonzero(keys * of_rows < most + 8 * math.sqrt(most))
+            rows, keys = rows[small], keys[small]
         return cls(rows, keys, n, most)._thinned()
 
     def joined(self, other: Self) -> Self:
@@ -188,6 +217,7 @@ class RowSample:
     def _thinned(self) -> Self:
         if self.most is None or self.rows.height <= self.most:
             return self
+        # Sorted again, so that the rows keep their order.
         places = np.sort(np.argpartition(self.keys, self.most)[: self.most])
         return replace(self, rows=self.rows[places], keys=self.keys[places])
 

@@ -58,10 +58,11 @@ def choose_target(
     mode = "add" if since else "replace" if force else "new"
     file, table = file_of(path)
     ending = file.suffix.lower()
+    # First, as a folder is no file whatever its name; an ending shows that a file was meant.
     if day is not None:
         if table is not None or ending:
             raise InputError(
-                f"{str(path)!r} looks like a file, and rows are parted by day into a folder."
+                f"{str(path)!r} looks like a file, but rows split by day go into a folder."
             )
         return _Folder(Path(path), day, id, mode)
     if ending in DATABASES:
@@ -73,7 +74,7 @@ def choose_target(
     if since:
         raise InputError(
             f"since='...' adds rows, and {str(path)!r} is a file, which is written whole. Write to "
-            "a table (scores.sqlite::scored, scores.duckdb::scored), or part a folder by a column "
+            "a table (scores.sqlite::scored, scores.duckdb::scored), or split a folder by a column "
             "of dates: day='COLUMN'."
         )
     return None
@@ -89,8 +90,8 @@ class Target(ABC):
     def __init__(self, name: str, id: str | None, mode: str):
         if mode == "add" and id is None:
             raise InputError(
-                f"Rows are added to {name!r} once each, by the column that names them, and the "
-                "model knows of none. Say which it is: id='COLUMN'."
+                f"Rows are added to {name!r} once each, by the column that names them, but the "
+                "model has no such column. Say which it is: id='COLUMN'."
             )
         self._name, self._id, self._mode = name, str(id), mode
 
@@ -98,9 +99,11 @@ class Target(ABC):
     def writing(self) -> Iterator[Target]:
         """Add what is given to `add` when the block succeeds."""
         self._ids: dict[str, pl.Series] = {}  # of rows that were there at the beginning, by day
+        # Spools close before the lock is given up.
         with self._open(), ExitStack() as stack:
             self._spools = defaultdict[str, Spool](lambda: stack.enter_context(Spool()))
             yield self
+            # Before anything is written: ids that repeat would be found only by the next run.
             if self._mode == "add":
                 self._check_ids()
             self._append()
@@ -135,8 +138,8 @@ class Target(ABC):
             fault = f"is blank in {ids.null_count():,} rows"
             fault = f"names several rows {twice[0]!r}" if len(twice) else fault
             raise InputError(
-                f"Column {self._id!r} {fault}, so that it is not known which rows are there "
-                "already. Name a column that is filled and differs in all rows: id='COLUMN'."
+                f"Column {self._id!r} {fault}, so there is no telling which rows are there "
+                "already. Name a column that is filled and different in every row: id='COLUMN'."
             )
 
     def _check_columns(self, there: Sequence[str], columns: Sequence[str]) -> None:
@@ -178,6 +181,7 @@ class _Table(Target):
 
     @contextmanager
     def _open(self) -> Iterator[None]:
+        # With force: a database that is there is no file to be replaced, but must be writable.
         check_output_file(self._place.path, force=True)
         self._ids[""] = self._read_ids("")
         yield
@@ -198,11 +202,13 @@ class _Table(Target):
                 f"{self._name!r} exists already and was left as it is. Add rows that it lacks by "
                 "since='auto', replace it with force=True, or name another table."
             )
+        # Asked of a query without rows: both databases describe it alike.
         rows = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
         columns = [column[0] for column in rows.description]
         if self._mode != "add":
             return columns, _NO_IDS
         check_columns([self._id], columns)
+        # As texts, since 17 in a table and "17" in a CSV name the same row.
         query = f"SELECT CAST({quote_name(self._id)} AS VARCHAR) AS id FROM {self._table}"
         ids = pl.read_database(query, database, schema_overrides={"id": pl.String})
         return columns, ids.to_series()
@@ -231,10 +237,12 @@ class _Table(Target):
     def _insert_duckdb(self, database: Any, frame: pl.DataFrame, create: bool) -> None:
         database.register("rows_to_add", frame.to_arrow())
         if create:
+            # Without rows, so that creating and adding go the same way.
             database.execute(f"CREATE TABLE {self._table} AS SELECT * FROM rows_to_add LIMIT 0")
         database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
 
     def _insert_sqlite(self, database: Any, frame: pl.DataFrame, create: bool) -> None:
+        # SQLite has no truth values, no moments and no NaN.
         whole = cs.boolean() | cs.integer()
         cells = frame.with_columns(
             whole.cast(pl.Int64), (cs.numeric() - whole).cast(pl.Float64).fill_nan(None)
@@ -271,6 +279,8 @@ class _Folder(Target):
             self._path.mkdir(exist_ok=True)
         except FileExistsError:
             raise InputError(f"{self._name!r} is a file; name a folder for rows by day.") from None
+        # A lock of the system goes with the process: after a kill nobody has to remove the file.
+        # Readers of folders of Parquet files skip names that begin with an underscore.
         with open(self._path / "_riskad.lock", "a") as lock:
             try:
                 if fcntl is not None:
@@ -286,6 +296,7 @@ class _Folder(Target):
             try:
                 yield
             finally:
+                # Of a run that failed; rmdir removes empty folders alone.
                 for day in self._path.glob("day=*"):
                     with suppress(OSError):  # a day that has files
                         day.rmdir()
@@ -313,25 +324,27 @@ class _Folder(Target):
         odd = texts.filter(~texts.str.contains(_DATE + "([T ].*)?$") & (texts != ""))
         if len(odd):
             raise InputError(
-                f"Rows are parted by the day in column {self._column!r}, and {odd[0]!r} in it is "
-                "no date as 2026-11-17 or 2026-11-17 08:30. Name a column of dates."
+                f"Rows are split by the day in column {self._column!r}, and {odd[0]!r} in it is "
+                "not a date such as 2026-11-17 or 2026-11-17 08:30. Name a column of dates."
             )
         # Readers take the folders for a column `day`, so there can be no other.
         times = typed or bool((texts.str.len_chars() > 10).any())
         if "day" in frame.columns and (self._column != "day" or times):
             raise InputError(
                 "Readers take folders such as 'day=2026-11-17' for a column 'day', and there "
-                "is another of that name. Rename it, or part by it if it holds dates."
+                "is another of that name. Rename it, or split by it if it holds dates."
             )
         days = texts.str.slice(0, 10).fill_null("")
         for day in days.unique().sort():
             yield day, frame.filter(days == day)
 
     def _append(self) -> None:
+        # Different names in every run, so that files of earlier ones are never replaced.
         run = secrets.token_hex(6)
         with together():
             for day, spool in sorted(self._spools.items()):
                 folder = self._path / hive_folder("day", day or None)
+                # One file tells for all: each was compared with another when it was added.
                 for file in _parquet_files(folder)[:1]:
                     columns = set(next(iter(spool)).columns) - {"day"}
                     self._check_columns(parquet_columns(file), sorted(columns))
@@ -376,6 +389,7 @@ class Since:
         if self.column is None or isinstance(self.value, float):
             return list(paths)
         days = {path: hive_columns(path).get(self.column) for path in paths}
+        # ISO dates have the order of their texts.
         return [path for path, day in days.items() if day is None or day >= self.value[:10]]
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -394,7 +408,7 @@ class Since:
         if len(odd):
             raise InputError(
                 f"since='{self.column}={self.value}': the column holds {quoted(odd[0])}, which is "
-                f"no {kind}. Only numbers and dates can be compared, written alike."
+                f"not a {kind}. Only numbers or dates that are written alike can be compared."
             )
         return frame.filter(values >= self.value)
 

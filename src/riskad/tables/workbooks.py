@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from riskad.core.checks import InputError, MissingLibrary, enumerate_names, quoted
+from riskad.core.checks import InputError, enumerate_names, quoted, required
 from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import find_header, name_columns, note_skipped
 from riskad.tables.notes import note
@@ -58,13 +58,11 @@ def read_sheet(place: Place) -> pl.DataFrame:
 @contextmanager
 def _open(place: Place) -> Iterator[Any]:
     """The workbook; what is damaged, also where the block reads it, is an `InputError`."""
-    try:
+    with required(
+        "Reading Excel files needs fastexcel: pip install 'riskad[excel]'. Or save the sheet as "
+        "CSV."
+    ):
         import fastexcel
-    except ImportError as error:
-        raise MissingLibrary(
-            "Reading Excel files needs fastexcel: pip install 'riskad[excel]'. Or save the sheet "
-            "as CSV."
-        ) from error
     damage = (fastexcel.FastExcelError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
     try:  # a damaged archive may also point before its start, which is an OSError
         _check_extent(place)
@@ -180,12 +178,10 @@ _TYPES = ("number", "moment")  # of texts that are written as such
 
 def check_xlsxwriter() -> None:
     """Fail if the library that writes workbooks is not installed."""
-    try:
+    with required(
+        "Writing Excel files needs xlsxwriter: pip install 'riskad[excel]'. Or write CSV."
+    ):
         import xlsxwriter  # noqa: F401
-    except ImportError as error:
-        raise MissingLibrary(
-            "Writing Excel files needs xlsxwriter: pip install 'riskad[excel]'. Or write CSV."
-        ) from error
 
 
 def check_sheet_rows(frames: Iterable[pl.DataFrame], name: str) -> None:

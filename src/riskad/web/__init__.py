@@ -2,8 +2,8 @@
 
 | file | knows |
 |---|---|
-| `listening` | where a server listens, TLS, and clients that are too slow |
-| `guard` | who may send requests, how long their bodies are, and how mistakes are answered |
+| `connections` | where a server listens, TLS, and clients that are too slow |
+| `guard` | who may send requests, how long their bodies are, how mistakes are answered, the log |
 | `label/` | the page on which a person labels rows |
 | `serve/` | a model behind HTTP |
 """

@@ -1,4 +1,4 @@
-"""What every request passes before an application sees it, and every answer after.
+r"""What every request passes before an application sees it, and every answer after.
 
 - A server answers only to its own names (Host): otherwise a name that an attacker points to
   127.0.0.1 (DNS rebinding) would be as good as ours.
@@ -6,6 +6,13 @@
 - A body is JSON, and states its length before it is read; no more than that is read.
 - A browser runs no script and loads nothing but what the server sends as a file (content security
   policy), guesses no types, puts the page into no other one, and keeps nothing.
+- The log has lines of `key=value` (logfmt): of a request the client's address, the method, the path
+  without its query, the status and the duration; never a token, a header, a body or an answer. What
+  clients chose is quoted and escaped, so that it can neither begin a line nor reach a terminal. Of
+  an exception only type and place are logged, because its message may quote a cell.
+
+>>> to_line(event="request", path="/a b\x1b[2J", status=404)
+'event=request path="/a b\\u001b[2J" status=404'
 """
 
 from __future__ import annotations
@@ -13,14 +20,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import secrets
 import time
-from abc import ABC, abstractmethod
-from collections import Counter
+import traceback
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -34,6 +43,8 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = defaultdict[str, str]
+"""Headers of a request; one that is missing or comes twice is blank."""
 
 CSRF_HEADER = "x-riskad-csrf"
 LOG = logging.getLogger("riskad.web")
@@ -46,7 +57,7 @@ _ANSWER_HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-_BODY_SECONDS = 10.0
+_BODY_SECONDS = 10.0  # for the body of a request, so that slow clients hold no place for long
 _NO_TOKEN = (
     "Send the token that `riskad serve` printed, or was started with, in a header "
     "'Authorization: Bearer TOKEN'."
@@ -55,6 +66,8 @@ _NO_COOKIE = (
     "Open this page with the address that `riskad label` printed. Each address works once; a new "
     "one is in its terminal."
 )
+# The browser follows this itself: a redirect would be a request that another site began, and
+# SameSite=Strict would leave the new cookie out of it.
 _WELCOME = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>riskad label</title>'
     '<meta http-equiv="refresh" content="0; url=/"></head><body><a href="/">Label</a></body></html>'
@@ -70,63 +83,33 @@ class Refusal(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-class Headers(dict[str, str]):
-    """Headers of a request; one that is missing or comes twice is blank."""
-
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]):
-        super().__init__()
-        for name, value in raw:
-            key = name.decode("latin-1")
-            self[key] = "" if key in self else value.decode("latin-1")
-
-    def __missing__(self, name: str) -> str:
-        return ""
-
-
 # --- who may ask --------------------------------------------------------------------------
 
 
-class Entrance(ABC):
-    """Decides who may send requests, and how a refusal looks."""
-
-    policy: str
-    """The content security policy of all answers."""
-    open_paths: frozenset[str] = frozenset()
-    """Paths that anybody may ask for, by any name of the server."""
-
-    @abstractmethod
-    def admit(self, scope: Scope, headers: Headers) -> Response | None:
-        """Let a request pass, answer it, or raise a `Refusal`.
-
-        `riskad_known` in the scope says whether the client has shown that it may ask.
-        """
-
-    def refuse(self, refusal: Refusal) -> Response:
-        """Return the answer to a request that is not served."""
-        return JSONResponse(
-            {"error": " ".join(refusal.reason.split())}, refusal.status, refusal.headers
-        )
-
-
-class BearerToken(Entrance):
+class BearerToken:
     """Every request carries one token: `Authorization: Bearer ...`."""
 
     policy = "default-src 'none'; frame-ancestors 'none'"
     open_paths = frozenset({"/health"})
+    """Paths that anybody may ask for, by any name of the server."""
 
     def __init__(self, token: str):
-        self._token = token
+        self._token = token.encode()
 
     def admit(self, scope: Scope, headers: Headers) -> None:
-        """Compare the token, in constant time."""
+        """Compare the token, in constant time; `riskad_trusted` in the scope is the result."""
         scheme, _, token = headers["authorization"].partition(" ")
-        known = scheme.lower() == "bearer" and _same(token.strip(), self._token)
-        scope["riskad_known"] = known
-        if not known and scope["path"] not in self.open_paths:
+        same = secrets.compare_digest(token.strip().encode(), self._token)
+        scope["riskad_trusted"] = scheme.lower() == "bearer" and same
+        if not scope["riskad_trusted"] and scope["path"] not in self.open_paths:
             raise Refusal(401, _NO_TOKEN, www_authenticate="Bearer")
 
+    def refuse(self, refusal: Refusal) -> Response:
+        """Return the answer to a request that is not served."""
+        return _error(refusal.reason, refusal.status, refusal.headers)
 
-class BrowserSessions(Entrance):
+
+class BrowserSessions:
     """An address with a token opens the page once, and leaves a cookie in the browser.
 
     Scripts cannot read the cookie (HttpOnly), and no other site's request carries it
@@ -134,6 +117,8 @@ class BrowserSessions(Entrance):
     that only our page knows, which no form and no request without permission (CORS, of which none
     is given) can add.
     """
+
+    open_paths: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -143,7 +128,7 @@ class BrowserSessions(Entrance):
         announce: Callable[[str], object] = lambda token: None,
     ):
         self.policy = (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
             "connect-src 'self'; base-uri 'none'; form-action 'none'; "
             f"frame-ancestors {frames}"
         )
@@ -163,6 +148,7 @@ class BrowserSessions(Entrance):
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token")
         if token and scope["path"] == "/" and scope["method"] == "GET":
             return self._welcome(token[0], session)
+        # A link on another site may open the page itself, which shows nothing without the cookie.
         if headers["sec-fetch-site"] == "cross-site" and scope["path"] != "/":
             raise Refusal(403, "Another site asked for this.")
         if session is None:
@@ -170,9 +156,9 @@ class BrowserSessions(Entrance):
         if scope["method"] == "POST":
             if headers["origin"] != f"{self._scheme}://{headers['host']}":
                 raise Refusal(403, "Only the page itself may write (Origin).")
-            if not _same(headers[CSRF_HEADER], self._csrf[session]):
+            if _member(headers[CSRF_HEADER], [self._csrf[session]]) is None:
                 raise Refusal(403, f"Only the page itself may write ({CSRF_HEADER}).")
-        scope["riskad_csrf"], scope["riskad_known"] = self._csrf[session], True
+        scope["riskad_csrf"], scope["riskad_trusted"] = self._csrf[session], True
         return None
 
     def refuse(self, refusal: Refusal) -> Response:
@@ -181,17 +167,18 @@ class BrowserSessions(Entrance):
 
     def _session(self, headers: Headers) -> str | None:
         try:
-            found = SimpleCookie(headers["cookie"]).get(self._cookie)
+            cookie = SimpleCookie(headers["cookie"]).get(self._cookie)
         except CookieError:
             return None
-        return next((s for s in self._csrf if found is not None and _same(s, found.value)), None)
+        return None if cookie is None else _member(cookie.value, self._csrf)
 
     def _welcome(self, token: str, session: str | None) -> Response:
         """Leave the cookie of a new session, or the one that is there: other tabs go on with it."""
-        fresh = [each for each in self._tokens if _same(each, token)]
-        self._tokens.difference_update(fresh)
+        invitation = _member(token, self._tokens)
+        # Used up, even if the browser has a session already.
+        self._tokens.discard(invitation or "")
         if session is None:
-            if not fresh:
+            if invitation is None:
                 raise self._no_access()
             session = secrets.token_urlsafe(32)
             self._csrf[session] = secrets.token_urlsafe(32)
@@ -206,9 +193,11 @@ class BrowserSessions(Entrance):
         return Refusal(403, _NO_COOKIE)
 
 
-def _same(first: str, second: str) -> bool:
-    """Compare secrets in constant time."""
-    return secrets.compare_digest(first.encode(), second.encode())
+def _member(text: str, secret_texts: Iterable[str]) -> str | None:
+    """Which of some secrets a text is; each is compared in constant time."""
+    # All are compared, so that the time does not tell which was nearly right.
+    matches = [s for s in secret_texts if secrets.compare_digest(s.encode(), text.encode())]
+    return matches[0] if matches else None
 
 
 # --- the guard ----------------------------------------------------------------------------
@@ -220,7 +209,7 @@ class Guard:
     def __init__(
         self,
         app: Any,
-        entrance: Entrance,
+        entrance: BearerToken | BrowserSessions,
         hosts: frozenset[str],
         largest_body: int,
         answered: Callable[[Scope, int, float], object] = lambda scope, status, seconds: None,
@@ -234,7 +223,7 @@ class Guard:
         """Serve a request, or refuse it."""
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not served")
-        started, status = time.perf_counter(), 0
+        start, status = time.perf_counter(), 0
 
         async def send_guarded(message: Message) -> None:
             nonlocal status
@@ -251,15 +240,15 @@ class Guard:
             await answer(scope, receive, send_guarded)
         except Exception:  # which the application has answered
             LOG.exception("event=failed")
-        self._answered(scope, status, time.perf_counter() - started)
+        self._answered(scope, status, time.perf_counter() - start)
 
     def _check(self, scope: Scope) -> Response | None:
-        headers = Headers(scope["headers"])
+        headers = _read_headers(scope["headers"])
         if headers.keys() >= {"content-length", "transfer-encoding"}:
             # A proxy before us may have read the other length.
             raise Refusal(400, "Send Content-Length or Transfer-Encoding, not both.")
-        named = headers["host"].lower() in self._hosts
-        if not named and scope["path"] not in self._entrance.open_paths:
+        is_our_name = headers["host"].lower() in self._hosts
+        if not is_our_name and scope["path"] not in self._entrance.open_paths:
             raise Refusal(
                 421,
                 "This server does not answer to that name; start it with --name HOST if it is one "
@@ -270,21 +259,26 @@ class Guard:
         if scope["method"] not in ("GET", "POST"):
             raise Refusal(405, "Only GET and POST are served.")
         if scope["method"] == "POST":
-            scope["riskad_length"] = self._length(headers)
+            if headers["content-type"].partition(";")[0].strip().lower() != "application/json":
+                raise Refusal(415, "Send JSON, and say so: 'Content-Type: application/json'.")
+            if headers["content-encoding"].lower() not in ("", "identity"):
+                raise Refusal(415, "Send the body as it is, without Content-Encoding.")
+            length, most = headers["content-length"], self._largest
+            if not (length.isascii() and length.isdecimal()):
+                raise Refusal(411, "Say how long the body is (Content-Length).")
+            if len(length) > 12 or int(length) > most:  # int() of a long text would take long
+                raise Refusal(413, f"The body is longer than {most:,} bytes; send less at once.")
+            scope["riskad_length"] = int(length)
         return None
 
-    def _length(self, headers: Headers) -> int:
-        """The length of the body that follows."""
-        if headers["content-type"].partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "Send JSON, and say so: 'Content-Type: application/json'.")
-        if headers["content-encoding"].lower() not in ("", "identity"):
-            raise Refusal(415, "Send the body as it is, without Content-Encoding.")
-        length, most = headers["content-length"], self._largest
-        if not (length.isascii() and length.isdecimal()):
-            raise Refusal(411, "Say how long the body is (Content-Length).")
-        if len(length) > 12 or int(length) > most:
-            raise Refusal(413, f"The body is longer than {most:,} bytes; send less at once.")
-        return int(length)
+
+def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
+    headers: Headers = defaultdict(str)
+    for name, value in raw:
+        key = name.decode("latin-1")
+        # Of two values we and a proxy might each believe another one.
+        headers[key] = "" if key in headers else value.decode("latin-1")
+    return headers
 
 
 # --- applications -------------------------------------------------------------------------
@@ -294,30 +288,49 @@ def make_app(
     routes: list[BaseRoute], handlers: Mapping[type[Exception], Any] | None = None
 ) -> Starlette:
     """Return an application that answers mistakes with a sentence, {"error": ...}."""
-    known = {Refusal, InputError, OSError, HTTPException, Exception}
+    mistakes = (Refusal, InputError, OSError, HTTPException, Exception)
     app = Starlette(
         routes=routes,
-        exception_handlers={**dict.fromkeys(known, _explain), **(handlers or {})},
+        exception_handlers={**dict.fromkeys(mistakes, _explain), **(handlers or {})},
     )
     app.router.redirect_slashes = False
     return app
 
 
 async def _explain(request: Request, error: Exception) -> Response:
-    status, reason, headers = 500, "The server failed; its log says more.", {}
     if isinstance(error, Refusal):
-        status, reason, headers = error.status, error.reason, error.headers
-    elif isinstance(error, InputError):
-        status, reason = 422, str(error)
-    elif isinstance(error, OSError):
-        status, reason = 507, f"Could not write the labels: {error.strerror or error}."
-    elif isinstance(error, HTTPException):
-        status, paths = error.status_code, [route.path for route in request.app.routes]
-        reason = f"No such address; choose from {', '.join(paths)}."
-        if status == 405:
-            headers = {"allow": "GET" if "GET" in (error.headers or {})["Allow"] else "POST"}
-            reason = f"{request.url.path} takes {headers['allow']}."
+        return _error(error.reason, error.status, error.headers)
+    if isinstance(error, InputError):
+        return _error(str(error), 422)
+    if isinstance(error, OSError):
+        return _error(f"Could not write the labels: {error.strerror or error}.", 507)
+    if not isinstance(error, HTTPException):
+        return _error("The server failed; its log says more.", 500)
+    if error.status_code == 405:
+        method = "GET" if "GET" in (error.headers or {})["Allow"] else "POST"
+        return _error(f"{request.url.path} takes {method}.", 405, {"allow": method})
+    paths = ", ".join(route.path for route in request.app.routes)
+    return _error(f"No such address; choose from {paths}.", error.status_code)
+
+
+def _error(reason: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse({"error": " ".join(reason.split())}, status, headers)
+
+
+def read_query(scope: Scope, settings: Mapping[str, tuple[int, str]]) -> dict[str, int]:
+    """Return the whole numbers after an address: by default 0, each up to that of its setting."""
+    query = dict.fromkeys(settings, 0)
+    for name, value in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+        if name not in settings:
+            takes = f"it takes {', '.join(settings)}" if settings else "it takes none"
+            raise InputError(f"There is no setting {name[:40]!r} of {scope['path']}; {takes}.")
+        largest, _ = settings[name]
+        # int() of a very long text would take long.
+        whole = value.isascii() and value.isdecimal() and len(value) < 4
+        if not whole or int(value) > largest:
+            raise InputError(f"{name} must be a whole number from 0 to {largest}.")
+        query[name] = int(value)
+    return query
 
 
 async def read_body(request: Request, seconds: float = _BODY_SECONDS) -> bytes:
@@ -345,10 +358,11 @@ def parse_object(body: bytes, example: str = "{...}") -> dict[str, Any]:
     if not body.strip():
         raise Refusal(400, f"The body is empty; send {example}.")
     try:
+        # Some programs begin with a byte order mark, which JSON does not know.
         text = body.decode("utf-8-sig")
-        said = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
-        if b"\\ud" in body.lower():
-            json.dumps(said, ensure_ascii=False).encode()
+        content = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
+        if b"\\ud" in body.lower():  # perhaps half a letter, which nothing could write again
+            json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise Refusal(400, "The body is nested too deeply.") from None
     except UnicodeEncodeError:
@@ -359,9 +373,9 @@ def parse_object(body: bytes, example: str = "{...}") -> dict[str, Any]:
     except ValueError as error:  # also where a number has too many digits
         reason = str(error).partition(";")[0] if "digits" in str(error) else str(error)
         raise Refusal(400, f"The body is not JSON in UTF-8: {reason}.") from None
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise Refusal(400, f"The body must be a JSON object, such as {example}.")
-    return said
+    return content
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -370,8 +384,47 @@ def _no_constant(word: str) -> NoReturn:
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of the body; of two values under one key nobody knows which is meant."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    content = dict(pairs)
+    if len(content) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise Refusal(400, f"An object names {twice[:40]!r} twice; send each column once.")
-    return made
+    return content
+
+
+# --- the log ------------------------------------------------------------------------------
+
+_PLAIN = re.compile(r"[\w./:+-]+", re.ASCII)
+
+
+def to_line(**values: object) -> str:
+    """Return `key=value` pairs; a value that is not plain is quoted as JSON, in ASCII."""
+    pairs = []
+    for key, value in values.items():
+        text = str(value)
+        pairs.append(f"{key}={text if _PLAIN.fullmatch(text) else json.dumps(text)}")
+    return " ".join(pairs)
+
+
+def start_log(level: str) -> None:
+    """Write lines of this level and above to stderr, also what the web server has to say."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Line())
+    logging.basicConfig(handlers=[handler])
+    LOG.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").setLevel(max(LOG.level, logging.WARNING))
+
+
+class _Line(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        start = to_line(time=f"{seconds}.{int(record.msecs):03d}Z", level=record.levelname.lower())
+        text = record.getMessage()
+        if record.name != LOG.name:  # of a library
+            text = to_line(event=text.strip())
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return f"{start} {text}"
+        places = traceback.extract_tb(error.__traceback__)
+        # Names of files without their folders, which say who runs the server.
+        at = " ".join(f"{Path(place.filename).name}:{place.lineno}" for place in places)
+        return f"{start} {text} {to_line(error=type(error).__name__, at=at)}"

@@ -89,6 +89,13 @@ class Figure(PageBlock):
 
 
 @dataclass(frozen=True)
+class Pictures(PageBlock):
+    """Pictures beside each other, as data URIs with what they show."""
+
+    pictures: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Tiles(PageBlock):
     """Numbers at a glance: a name, the number, and a line below it."""
 
@@ -107,9 +114,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Cards(PageBlock):
-    """Cards beside each other."""
+    """Cards beside each other, made when they are drawn."""
 
-    cards: Sequence[Card]
+    cards: Callable[[], Sequence[Card]]
 
 
 # --- sections -----------------------------------------------------------------------------
@@ -136,20 +143,16 @@ class Section:
     blocks: Callable[[Any], Sequence[Block]]
     style: str = ""
 
-    def on(self, medium: str, record: Any) -> list[Block]:
-        """Return what a medium shows of a record."""
-        return _blocks_on(medium, self.blocks(record))
 
-
-def _blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
-    """What is beside or folded on a page is in line elsewhere."""
+def blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
+    """Return what a medium shows: what is beside or folded on a page is in line elsewhere."""
     shown: list[Block] = []
     for block in blocks:
         if medium not in block.on or (isinstance(block, Lines) and not block.lines):
             continue
         if not isinstance(block, Beside | Details):
             shown.append(block)
-        elif inner := _blocks_on(medium, block.blocks):
+        elif inner := blocks_on(medium, block.blocks):
             if medium == "page":
                 inner = [replace(block, blocks=inner)]
             elif isinstance(block, Details) and isinstance(inner[0], Table):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from riskad.app.fit_report import ScoreDistribution
+from riskad.app.series import Line, SeriesPicture
 from riskad.decisions.capacity import ReviewReport
+from riskad.decisions.segments import SegmentResult
 from riskad.metrics.ranking import Curve, Reliability
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ class Mark(NamedTuple):
     tag: str
     attributes: Mapping[str, object]
     words: str = ""
+    marks: Sequence[Mark] = ()  # inside an <svg> of its own
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,9 @@ class Chart:
         """Write words around x, a percentage; within `margin` of an end to its inner side."""
         anchor = "start" if x < margin else "end" if x > 100 - margin else "middle"
         self.write(words, f"{x:.3f}%", y, anchor, **attributes)
+
+
+_ROW = 40  # height of a segment
 
 
 def _height(count: int, highest: int, room: float) -> float:
@@ -151,6 +158,77 @@ def values_chart(column: ColumnLook) -> Chart:
     return chart
 
 
+# --- series ------------------------------------------------------------------------------
+
+_ROOM, _STEPS = 56, (60, 300, 900, 3600, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
+
+
+def days(start: float, end: float) -> str:
+    """Return from when to when a picture is, by the day or by the minute.
+
+    >>> days(0, 1800), days(0, 86_400 * 9)
+    ('1970-01-01 00:00 to 1970-01-01 00:30', '1970-01-01 to 1970-01-10')
+    """
+    form = "%Y-%m-%d" if end - start > 5 * 86_400 else "%Y-%m-%d %H:%M"
+    return " to ".join(f"{datetime.fromtimestamp(each, UTC):{form}}" for each in (start, end))
+
+
+def series_chart(picture: SeriesPicture) -> Chart:
+    """Columns and the score over time, one below the other, with alarms through all of them."""
+    start, span = picture.start, max(picture.end - picture.start, 1e-9)
+    panel = _ROOM + _WORDS
+    bottom = panel * len(picture.lines)
+    names = ", ".join(line.name for line in picture.lines)
+    label = f"{names}, {days(picture.start, picture.end)}: {len(picture.events)} alarms"
+    chart = Chart.named(label, "fluid", width="100%", height=str(bottom + 24))
+    for style, stretches, height in (
+        ("alarm", picture.events, bottom - _WORDS),
+        ("marked", picture.marked, 6),
+    ):
+        for first, last in stretches:  # at least wide enough to be seen
+            x, width = 100 * (first - start) / span, max(100 * (last - first) / span, 0.3)
+            about = {"x": f"{x:.3f}%", "width": f"{width:.3f}%"}
+            chart.draw("rect", style, **about, y=bottom - height, height=height)
+    for i, line in enumerate(picture.lines):
+        filled = [value for value in (*line.low, *line.high) if value == value]
+        low, high = min(filled, default=0.0), max(filled, default=1.0)
+        is_score = i == len(picture.lines) - 1
+        if is_score and picture.threshold is not None:
+            low, high = min(low, picture.threshold), max(high, picture.threshold)
+            y = panel * (i + 1) - _ROOM * (picture.threshold - low) / ((high - low) or 1)
+            chart.line("threshold", ("0%", "100%"), (f"{y:.1f}",) * 2)
+        path = _series_path(picture, line, low, high)
+        inner = [Mark("path", {"class": "score" if is_score else "moves", "d": path})]
+        box = {"viewBox": f"0 0 1000 {_ROOM}", "preserveAspectRatio": "none"}
+        size = {"x": 0, "y": panel * (i + 1) - _ROOM, "width": "100%", "height": _ROOM}
+        chart.marks.append(Mark("svg", {**box, **size}, marks=inner))
+        chart.write(line.name[:40], "0%", panel * i + 16, class_="name")
+        chart.write(f"{low:.4g} to {high:.4g}", "100%", panel * i + 16, anchor="end")
+    chart.line("axis", ("0%", "100%"), (bottom, bottom))
+    step = next((step for step in _STEPS if span / step <= 4), round(span / 4 / 86_400) * 86_400)
+    form = "%Y-%m-%d" if step >= 86_400 else "%m-%d %H:%M"
+    # On a phone a label takes a fifth of the width, so none is close to an end.
+    first, last = (start + share * span for share in (0.11, 0.89))
+    for tick in np.arange(np.ceil(first / step), np.floor(last / step) + 1) * step:
+        at = f"{datetime.fromtimestamp(tick, UTC):{form}}"
+        chart.write(at, f"{100 * (tick - start) / span:.3f}%", bottom + 17, "middle")
+    return chart
+
+
+def _series_path(picture: SeriesPicture, line: Line, low: float, high: float) -> str:
+    """A line from the lowest to the highest value of each bin, interrupted where there is none."""
+    span, size = max(picture.end - picture.start, 1e-9), (high - low) or 1.0
+    parts, before = list[str](), -np.inf
+    for moment, *values in zip(picture.moments, line.low, line.high, strict=True):
+        if values[0] != values[0]:
+            continue
+        x = 1000 * (moment - picture.start) / span
+        ends = [f"{x:.1f} {1 + (_ROOM - 2) * (1 - (value - low) / size):.1f}" for value in values]
+        parts.append(f"{'M' if moment - before >= picture.gap else 'L'}{' L'.join(ends)}")
+        before = moment
+    return " ".join(parts)
+
+
 # --- squares -----------------------------------------------------------------------------
 
 _SIDE, _LEFT, _TOP = 250, 46, 12
@@ -203,6 +281,27 @@ def reliability_chart(found: Reliability) -> Chart:
     _path(chart, "chance", [(0, 0), (1, 1)])
     for point in zip(found.predicted, found.observed, found.low, found.high, strict=True):
         _whisker(chart, *point)
+    return chart
+
+
+def segment_chart(segments: Sequence[SegmentResult]) -> Chart:
+    """Anomaly rates of segments with their intervals, one below the other."""
+    shown = [(each.name, each.rate) for each in segments if each.rate is not None]
+    most = max((rate.high for _, rate in shown), default=1.0) or 1.0
+    bottom = _ROW * len(shown) + 4
+    chart = Chart.named("Anomaly rate by segment", "fluid", width="100%", height=str(bottom + 24))
+
+    def x(rate: float) -> str:
+        return f"{2 + 96 * rate / most:.3f}%"
+
+    for i, (name, rate) in enumerate(shown):
+        y = _ROW * (i + 1) - 8
+        chart.write(f"{name[:30]}: {rate.value:.1%}", "0%", y - 14, class_="name")
+        chart.line("interval anomaly", (x(rate.low), x(rate.high)), (y, y))
+        chart.draw("circle", "point anomaly", cx=x(rate.value), cy=y, r=4)
+    chart.line("axis", ("0%", "100%"), (bottom, bottom))
+    for tick in _ticks(0, most, 5):
+        chart.write_around(f"{100 * tick:.3g}%", 2 + 96 * tick / most, bottom + 17)
     return chart
 
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riskad.app.fit_report import FitReport
-from riskad.app.report.blocks import Lines, Section, Table
+from riskad.app.report.blocks import Lines, Section, Table, blocks_on
 from riskad.app.report.sections import LOOK_SECTIONS, SECTIONS
 from riskad.app.report.wording import minute, sentence
-from riskad.core.checks import InputError, with_article
+from riskad.core.checks import InputError, shorten, with_article
 from riskad.files.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ def render_look(look: TableLook) -> str:
 
 
 def _render(title: str, subtitle: str, sections: Sequence[Section], record: Any) -> str:
-    shown = [(each, blocks) for each in sections if (blocks := each.on("page", record))]
+    drawn = [(each, blocks_on("page", each.blocks(record))) for each in sections]
+    shown = [(section, blocks) for section, blocks in drawn if blocks]
     template = _environment().get_template("page.html")
     return template.render(title=title, subtitle=subtitle, sections=shown) + "\n"
 
@@ -134,7 +135,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     kind = {"kind": lambda block: type(block).__name__}
-    environment.filters |= {**kind, "sentence": sentence, "short": _short}
+    environment.filters |= {**kind, "sentence": sentence, "short": shorten}
     return environment
 
 
@@ -147,10 +148,6 @@ def _visible(value: object) -> object:
         return text
     hidden = ("Cc", "Cs")
     return "".join(repr(c)[1:-1] if unicodedata.category(c) in hidden else c for c in text)
-
-
-def _short(text: str, longest: int = 60) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "\u2026"
 
 
 # --- model cards --------------------------------------------------------------------------
@@ -178,7 +175,7 @@ def make_card(report: FitReport, name: str) -> str:
     lines = [f"# {_plain(name)}", "", f"{kind[:1].upper()}{kind[1:]}."]
     for section in SECTIONS:
         after_list = False
-        for i, block in enumerate(section.on("card", report)):
+        for i, block in enumerate(blocks_on("card", section.blocks(report))):
             lines += [] if i else ["", f"## {section.title}"]
             is_list = isinstance(block, Lines)
             lines += [] if is_list and after_list else [""]

@@ -8,11 +8,13 @@ the prompt. To show another fact, add a field to `riskad.app.fit_report.FitRepor
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
 
-from riskad.app.fit_report import FitReport
+from riskad.app.fit_report import FitReport, few_anomalies
+from riskad.app.label_issues import MOST_SHOWN
 from riskad.app.reasons import show_value
 from riskad.app.report import charts, wording
 from riskad.app.report.blocks import (
@@ -27,16 +29,17 @@ from riskad.app.report.blocks import (
     Figure,
     Lines,
     Note,
+    Pictures,
     Section,
     Table,
     Tiles,
 )
-from riskad.app.results import Suspect
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
 from riskad.decisions.thresholds import parse_threshold
 from riskad.detectors.registry import DETECTORS
+from riskad.metrics.ranking import Estimate
 
 if TYPE_CHECKING:
     from riskad.app.look import TableLook
@@ -58,7 +61,8 @@ def in_short(report: FitReport) -> list[Block]:
         lines = [wording.flagged_line(report.flagged, report.flagged_of, rows)]
         review = report.review
         expected, likely = (None, 0) if review is None else (review.flagged, review.likely)
-        lines += wording.flagged_lines(expected, report.flagged, report.labels, likely)
+        if report.spec.threshold_by is None:  # otherwise the table of segments tells
+            lines += wording.flagged_lines(expected, report.flagged, report.labels, likely)
     auc, rate, percent = report.auc, report.rate, wording.percent
     quality = f"the labels cannot say how good the model is: {report.why_no_auc}"
     tiles = []
@@ -66,10 +70,10 @@ def in_short(report: FitReport) -> list[Block]:
         share = f"of {report.flagged_of:,} rows ({percent(report.flagged / report.flagged_of)})"
         tiles.append(("Flagged", f"{report.flagged:,}", share))
     if report.review is not None and report.flagged:
-        found = report.review.flagged
-        if not wording.found_is_vague(found):
-            ends = wording.interval(found.precision)
-            tiles.append(("Anomalies among these", percent(found.precision.value), ends))
+        top = report.review.flagged
+        if not wording.found_is_vague(top):
+            ends = wording.interval(top.precision)
+            tiles.append(("Anomalies among these", percent(top.precision.value), ends))
     if auc is not None and wording.auc_is_vague(auc):
         quality = wording.too_few_labels("whether the order of the rows is better than chance")
     elif auc is not None:
@@ -77,8 +81,7 @@ def in_short(report: FitReport) -> list[Block]:
             "of a labelled anomaly and a labelled normal row, both held out, the anomaly scores "
             f"higher in {percent(auc.value)} of cases ({wording.interval(auc)})"
         )
-        ends = f"95% interval {auc.low:.3f} to {auc.high:.3f}"
-        tiles.append(("AUC on labelled rows", f"{auc.value:.3f}", ends))
+        tiles.append(("AUC on labelled rows", f"{auc.value:.3f}", wording.interval(auc, ".3f")))
     if rate is not None and not wording.share_is_vague(rate.low, rate.high):
         name = "Anomaly rate of the fit" if report.trained_on else "Anomaly rate"
         ends = "as given" if rate.low == rate.high else wording.interval(rate)
@@ -98,9 +101,35 @@ def warnings(report: FitReport) -> list[Block]:
     return [Lines(report.warnings)]
 
 
+def doubtful_labels(report: FitReport) -> list[Block]:
+    """The labels that look wrong, and how many wrong ones to expect."""
+    if report.doubtful is None or report.doubtful.expected is None:
+        return []
+
+    def ids(name: str | None) -> list[str]:
+        return [] if report.spec.id is None else [name or ""]
+
+    rows = [
+        [f"{each.row:,}", *ids(each.id), each.label, each.percent, each.looks]
+        for each in report.doubtful.rows[:MOST_SHOWN]
+    ]
+    if not rows:
+        return [Lines([report.doubtful.summary], is_text=True, on=AT_LENGTH)]
+    about = (
+        "Fits that had not seen the label contradict it. The model believes it nevertheless: look "
+        "at these rows again (`riskad suggest --doubtful`), and fit again if labels change."
+    )
+    head = ["row", *ids(report.spec.id), "label", "wrong", "looks"]
+    return [
+        Lines([report.doubtful.summary], is_text=True),
+        Note(about),
+        Table(head, rows, right=(0, len(head) - 2)),
+    ]
+
+
 def model_before(report: FitReport) -> list[Block]:
     """The model beside the one before it, after a refit."""
-    before, auc = report.before, wording.auc_cell
+    before, cell = report.before, wording.cell
     if before is None:
         return []
     labels = [each or LabelCounts(0, 0, 0) for each in (before.labels, report.labels)]
@@ -110,8 +139,8 @@ def model_before(report: FitReport) -> list[Block]:
         ["rows", f"{before.rows:,}", f"{report.rows:,}"],
         ["labelled normal", *(f"{each.normal:,}" for each in labels)],
         ["labelled anomalies", *(f"{each.anomaly:,}" for each in labels)],
-        ["AUC, own held-out labels", auc(before.auc), auc(report.auc)],
-        ["anomaly rate", wording.rate_cell(before.rate), wording.rate_cell(report.rate)],
+        ["AUC, own held-out labels", cell(before.auc), cell(report.auc)],
+        ["anomaly rate", cell(before.rate), cell(report.rate)],
         ["threshold", before.rule, report.rule],
         ["unlabelled rows flagged", f"{before.flagged:,}", f"{report.flagged:,}"],
     ]
@@ -119,13 +148,13 @@ def model_before(report: FitReport) -> list[Block]:
     if before.comparison is not None:
         delta, both = before.comparison.difference, before.comparison
         difference = [
-            f"AUC {delta.value:+.3f} (95% interval {delta.low:+.3f} to {delta.high:+.3f}) on "
-            f"{delta.n_normal:,} normal rows and {delta.n_anomaly:,} anomalies: {both.rests_on}"
+            f"AUC {delta.value:+.3f} ({wording.interval(delta, '+.3f')}) on {delta.n_normal:,} "
+            f"normal rows and {delta.n_anomaly:,} anomalies: {both.rests_on}"
         ]
         models = both.before, both.after
         n, m = f" of {delta.n_normal:,}", f" of {delta.n_anomaly:,}"
         rows += [
-            ["AUC, the same labels", *(auc(each.auc) for each in models)],
+            ["AUC, the same labels", *(cell(each.auc) for each in models)],
             ["anomalies flagged", *(f"{each.anomalies_flagged:,}{m}" for each in models)],
             ["normal rows flagged", *(f"{each.normals_flagged:,}{n}" for each in models)],
         ]
@@ -152,33 +181,42 @@ def suspicious_rows(report: FitReport) -> list[Block]:
         )
     about = (
         f"{rows} with the highest anomaly scores{usual}. Rows that score above "
-        f"{report.threshold:.3g} are flagged (threshold {report.rule}). Row numbers start at 1 "
-        "below the header."
+        f"{report.threshold:.3g} are flagged (threshold {wording.rule(report)}). Row numbers start "
+        "at 1 below the header."
     )
+    return [
+        Note(about),
+        Cards(partial(_row_cards, report)),
+        wording.suspects_table(report.top, report.spec.row_names, "Top"),
+    ]
+
+
+def _row_cards(report: FitReport) -> list[Card]:
     # Beside "too few labels to tell", a probability of 99.9% would be a promise.
     is_vague = report.review is not None and wording.found_is_vague(report.review.table[0])
     largest = max((reason.adds for row in report.top for reason in row.reasons), default=1.0)
-    cards = [_row_card(row, largest, with_probability=not is_vague) for row in report.top]
-    return [Note(about), Cards(cards), wording.suspects_table(report.top, report.spec.id, "Top")]
-
-
-def _row_card(row: Suspect, largest: float, with_probability: bool) -> Card:
-    facts = [f"score {row.anomaly_score:.3g}"]
-    if with_probability and row.anomaly_probability is not None:
-        facts.append(f"probability {wording.likely(row.anomaly_probability)}")
-    if row.novelty is not None:
-        facts.append(f"novelty {row.novelty:.2g}")
-    reasons: Block = Note("No column raises its score.")
-    if row.reasons:
+    cards = []
+    for row in report.top:
+        facts = [f"score {row.anomaly_score:.3g}"]
+        if row.anomaly_probability is not None and not is_vague:
+            facts.append(f"probability {wording.likely(row.anomaly_probability)}")
+        if row.novelty is not None:
+            facts.append(f"novelty {row.novelty:.2g}")
+        blocks: list[Block] = [Note(", ".join(facts))]
+        if maps := report.maps.get(str(row.row)):
+            unlike = "from yellow to red: unlike places of usual pictures"
+            blocks.append(Pictures([(maps["picture"], "the picture"), (maps["map"], unlike)]))
         cells = [
             [each.column, _value(each.value), _value(each.usual), f"{each.adds:.3g}"]
             for each in row.reasons
         ]
         bars = _bars([each.adds for each in row.reasons], largest)
         reasons = Table(["column", "value", "usual", "adds"], cells, bars=bars)
-    name = "" if row.id is None else f": {row.id}"
-    badge, style = ("flagged", "flag") if row.is_anomaly else ("not flagged", "")
-    return Card(f"Row {row.row:,}{name}", badge, style, [Note(", ".join(facts)), reasons])
+        blocks.append(reasons if row.reasons else Note("No column raises its score."))
+        name = "" if row.id is None else f": {row.id}"
+        badge, style = ("flagged", "flag") if row.is_anomaly else ("not flagged", "")
+        cards.append(Card(f"Row {row.row:,}{name}", badge, style, blocks))
+    return cards
 
 
 def _value(value: float | str | None) -> str:
@@ -222,7 +260,9 @@ def decision(report: FitReport) -> list[Block]:
     if not report.rule:
         return []
     meaning = (parse_threshold(report.rule).__doc__ or "").splitlines()[0].split(".")[0]
-    rows = f"rows that score above {report.threshold:.4g} are flagged"
+    by = report.spec.threshold_by
+    others = "" if by is None else f"; segments of {by!r} may have other thresholds"
+    rows = f"rows that score above {report.threshold:.4g} are flagged{others}"
     lines = [f"threshold {report.rule}: {meaning[:1].lower()}{meaning[1:]}"]
     if report.calibrated_on is not None:
         n, m = report.calibrated_on.normal, report.calibrated_on.anomaly
@@ -230,9 +270,61 @@ def decision(report: FitReport) -> list[Block]:
         lines.append(f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out{smallest}")
     return [
         Lines([rows, *lines], is_text=True, on=_WRITTEN),
-        Lines([wording.threshold_line(report.threshold, report.rule)], on=TERMINAL),
+        Lines([wording.threshold_line(report.threshold, wording.rule(report))], on=TERMINAL),
         Lines(lines, on=("verbose",)),
     ]
+
+
+def by_segment(report: FitReport) -> list[Block]:
+    """What is flagged in each segment, and what to expect of it."""
+    if not report.segments:
+        return []
+    column = report.spec.threshold_by or "segment"
+    head = [column, "rows", "labelled", "threshold", "flagged", "rate", "precision", "recall"]
+
+    def table(cell: Callable[[Estimate | None], str], on: tuple[str, ...]) -> Table:
+        rows = [
+            [
+                each.name,
+                f"{each.rows:,}",
+                f"{each.normal:,} + {each.anomaly:,}",
+                f"{each.threshold:.3g}{' (whole)' if each.as_the_whole else ''}",
+                f"{each.flagged:,}",
+                *map(cell, (each.rate, each.precision, each.recall)),
+            ]
+            for each in report.segments
+        ]
+        return Table(head, rows, right=range(1, len(head)), on=on)
+
+    about = (
+        f"Rates, probabilities and thresholds by {column!r}: as far as its labels tell a segment "
+        "differs, and no further. Intervals hold 95%. Rows without a segment, and segments without "
+        "labels, have the threshold of the whole."
+    )
+    same = all(each.as_the_whole for each in report.segments)
+    alike = f"as far as the labels tell, no {column!r} needs a threshold of its own"
+    chart = partial(charts.segment_chart, report.segments)
+    return [
+        Note(about),
+        *([Lines([alike], is_text=True)] if same else []),
+        table(wording.cell, _WRITTEN),
+        table(lambda estimate: wording.cell(estimate).split(" (")[0], TERMINAL),
+        Figure(chart, "Anomaly rates with 95% intervals."),
+    ]
+
+
+def time_series(report: FitReport) -> list[Block]:
+    """How often there is an alarm, and what the series did then."""
+    figures = []
+    for picture in report.series:
+        caption = f"{picture.group or 'The series'}, {charts.days(picture.start, picture.end)}."
+        figures.append(Figure(partial(charts.series_chart, picture), caption))
+    about = (
+        "Each line is a column, drawn from its lowest to its highest value where moments are close "
+        "together. Shaded stretches are alarms; a bar at the bottom is a marked incident. The "
+        "series with the highest alarms come first, then these alarms closely."
+    )
+    return [Lines(report.alarms), *([Note(about), *figures] if figures else [])]
 
 
 def scores(report: FitReport) -> list[Block]:
@@ -311,7 +403,7 @@ def over_time(report: FitReport) -> list[Block]:
     for period in report.over_time:
         labelled = period.normal + period.anomaly
         share = f"{period.anomaly:,} ({wording.percent(period.anomaly / (labelled or 1))})"
-        auc = wording.auc_cell(period.auc) or "not judged"
+        auc = wording.cell(period.auc) or "not judged"
         rows.append([period.start, period.end, f"{period.rows:,}", f"{labelled:,}", share, auc])
     head = ["from", "to", "rows", "labelled", "anomalies", "AUC"]
     return [Note(about), Table(head, rows, right=range(2, 6))]
@@ -322,8 +414,8 @@ def anomaly_rate(report: FitReport) -> list[Block]:
     rate = report.rate
     if rate is None:
         why = "not known: an estimate takes labelled rows of both kinds, and unlabelled ones"
-        known = "if you know the rate, say so: --anomaly-rate"
-        return [Lines([why, known], on=_WRITTEN, is_text=True)]
+        remedy = "if you know the rate, say so: `--anomaly-rate`"
+        return [Lines([why, remedy], on=_WRITTEN, is_text=True)]
     lines = ["the rate is that of the unlabelled rows of the fit"]
     prior = report.settings.get("prior")
     if isinstance(prior, float):
@@ -341,10 +433,9 @@ def limits(report: FitReport) -> list[Block]:
     counts = report.labels or report.calibrated_on
     lines = []
     if counts is not None and counts.anomaly:
-        m = counts.anomaly
-        if m < _FEW_ANOMALIES:
-            few = "1 labelled anomaly is" if m == 1 else f"{m} labelled anomalies are"
-            lines.append(f"{few} few: intervals are wide and decisions uncertain")
+        if counts.anomaly < _FEW_ANOMALIES:
+            few = few_anomalies(counts.anomaly)
+            lines.append(f"{few}: intervals are wide and decisions uncertain")
         lines.append("the model has learned the labelled kinds of anomaly; others may rank low")
     lines.append(
         "rate, probabilities and threshold hold for rows like the training rows; `riskad drift` "
@@ -479,10 +570,13 @@ def origin(report: FitReport) -> list[Block]:
 SECTIONS = [
     Section("In short", "Flagged", in_short, style="headline"),
     Section("Warnings", "Notes", warnings, style="warnings"),
+    Section("Labels that look wrong", "Doubtful", doubtful_labels),
     Section("Compared with the model before", "Before", model_before),
     Section("Most suspicious rows", "Top", suspicious_rows),
     Section("Rows reviewed and anomalies found", "Review", rows_reviewed),
     Section("Decision", "Decision", decision),
+    Section("Segments", "Segments", by_segment),
+    Section("Time series", "Alarms", time_series),
     Section("Scores", "Scores", scores),
     Section("Quality", "Quality", quality),
     Section("Over time", "Over time", over_time),
@@ -541,17 +635,6 @@ def look_suspicions(look: TableLook) -> list[Block]:
 
 def look_columns(look: TableLook) -> list[Block]:
     """Each column: its kind, what becomes of it, and its values by kind of row."""
-    cards = []
-    for column in look.columns:
-        blank = f"; blank in {wording.percent(column.blank_share)}" if column.blank_share else ""
-        blocks: list[Block] = [Note(column.use + blank)]
-        if column.examples:
-            blocks.append(Note(f"For example {', '.join(column.examples)}"))
-        if any(any(values.counts) for values in column.values):
-            legend = [(values.kind, f"{values.kind}: {values.text}") for values in column.values]
-            blocks.append(Figure(partial(charts.values_chart, column), legend=legend))
-        blocks.append(Lines(column.remarks))
-        cards.append(Card(column.name, column.kind, "" if column.used else "unused", blocks))
     about = (
         "Bars count rows by value, or by the most frequent levels; their heights grow with the "
         "square root, and the highest of each kind of row has the same height."
@@ -577,12 +660,27 @@ def look_columns(look: TableLook) -> list[Block]:
         for column in look.columns
     ]
     return [
-        Cards(cards),
+        Cards(partial(_column_cards, look)),
         Note(about),
         Table(head, rows, on=TERMINAL),
         Lines(by_label, on=TERMINAL, name="By label"),
         Lines(remarks, on=TERMINAL, name="Remarks"),
     ]
+
+
+def _column_cards(look: TableLook) -> list[Card]:
+    cards = []
+    for column in look.columns:
+        blank = f"; blank in {wording.percent(column.blank_share)}" if column.blank_share else ""
+        blocks: list[Block] = [Note(column.use + blank)]
+        if column.examples:
+            blocks.append(Note(f"For example {', '.join(column.examples)}"))
+        if any(any(values.counts) for values in column.values):
+            legend = [(values.kind, f"{values.kind}: {values.text}") for values in column.values]
+            blocks.append(Figure(partial(charts.values_chart, column), legend=legend))
+        blocks.append(Lines(column.remarks))
+        cards.append(Card(column.name, column.kind, "" if column.used else "unused", blocks))
+    return cards
 
 
 LOOK_SECTIONS = [

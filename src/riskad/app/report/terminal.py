@@ -16,26 +16,25 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from riskad.app.report import wording
-from riskad.app.report.blocks import Block, Lines, Section, Table
+from riskad.app.report.blocks import Block, Lines, Section, Table, blocks_on
 from riskad.app.report.sections import LOOK_SECTIONS, SECTIONS, model_before
-from riskad.core.checks import printable, with_article
-from riskad.decisions.drift import say_shift
+from riskad.core.checks import printable, shorten, with_article
+from riskad.decisions.drift import shift_in_words
+from riskad.tables.notes import pluralize
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from riskad.app.compress import CompressReport
+    from riskad.app.change_model import CompressReport, ThresholdReport
     from riskad.app.demo import DemoReport
-    from riskad.app.drift import TableDrift
     from riskad.app.explain import ExplainReport
     from riskad.app.fit_report import FitReport
     from riskad.app.look import TableLook
     from riskad.app.onnx import ExportReport
-    from riskad.app.score import ScoreReport
+    from riskad.app.score import ScoreReport, TableDrift
     from riskad.app.suggest import SuggestReport
-    from riskad.app.threshold import ThresholdReport
 
-_INDENT = 10
+_INDENT = 10  # the name of a section, at most nine letters, and a blank
 _WIDEST = 100  # longer lines are hard to read, however wide the terminal
 _LONGEST_CELL = 40
 _MOST_LINES = 38  # of a summary, below its title and a blank line
@@ -108,8 +107,7 @@ def _align(block: Table) -> list[str]:
     for row in (block.head, *block.rows):
         cells = list(map(_clean, row))
         for i, cell in enumerate(cells):
-            if len(cell) > _LONGEST_CELL:
-                cells[i] = cell[: _LONGEST_CELL - 1] + "\u2026"
+            cells[i] = shorten(cell, _LONGEST_CELL)
             widths[i] = max(widths[i], cell_len(cells[i]))
         rows.append(cells)
     lines = [f"{block.title}:"] if block.title else []
@@ -131,7 +129,7 @@ def _walk(sections: Sequence[Section], record: Any, medium: str) -> list[Block]:
     return [
         replace(block, name=block.name or ("" if i else section.name))
         for section in sections
-        for i, block in enumerate(section.on(medium, record))
+        for i, block in enumerate(blocks_on(medium, section.blocks(record)))
     ]
 
 
@@ -175,12 +173,12 @@ def print_look(console: Console, look: TableLook, fit: str, page: str | None) ->
 
     `fit` is the command to come next, `page` the path of the page if one was written.
     """
-    columns = f"{len(look.columns):,} column{'s' * (len(look.columns) != 1)}"
     written = _written({} if page is None else {"page": page})
     # Labels first; what looks wrong stands nearest to the prompt.
     sections = [LOOK_SECTIONS[0], *LOOK_SECTIONS[:0:-1]]
     blocks = [*_walk(sections, look, "verbose"), written, Lines([Command(fit)], name="Next")]
-    show(console, f"{look.source}: {look.rows:,} rows, {columns}", blocks)
+    counts = f"{pluralize(look.rows, 'row')}, {pluralize(len(look.columns), 'column')}"
+    show(console, f"{look.source}: {counts}", blocks)
 
 
 # --- other commands -----------------------------------------------------------------------
@@ -188,9 +186,9 @@ def print_look(console: Console, look: TableLook, fit: str, page: str | None) ->
 
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
-    title = f"{report.source}: {report.rows:,} rows scored"
+    title = f"{report.source}: {pluralize(report.rows, 'row')} scored"
     skipped = Lines(
-        [f"{report.skipped:,} rows were left out: scored before, or too old"], name="Read"
+        [f"{pluralize(report.skipped, 'row')} left out: scored before, or too old"], name="Read"
     )
     blocks: list[Block] = [skipped] if report.skipped else []
     if not report.rows:
@@ -201,6 +199,9 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
         flagged += wording.flagged_lines(report.expected, report.flagged)
     flagged += [report.selection or wording.threshold_line(report.threshold, report.rule)]
     blocks += [Lines(flagged, name="Flagged"), Lines(report.warnings, name="Notes")]
+    rules = [str(each) for each in report.suppressed if not each.expired]
+    blocks.append(Lines(rules, name="Harmless"))
+    blocks += [Lines(report.alarms, name="Alarms")] if report.alarms else []
     if report.top:
         name = "Novel" if report.by == "novelty" else "Top"
         blocks.append(wording.suspects_table(report.top, report.id, name))
@@ -230,7 +231,7 @@ def print_explain(console: Console, report: ExplainReport, path: str | None) -> 
         blocks += [_BLANK_LINE, Lines(lines, name="Row")]
     if path is not None:
         blocks += [_BLANK_LINE, Lines([f"{path} (every column of these rows)"], name="Written")]
-    show(console, f"{report.source}: {report.rows:,} rows scored", blocks)
+    show(console, f"{report.source}: {pluralize(report.rows, 'row')} scored", blocks)
 
 
 def print_threshold(console: Console, report: ThresholdReport, path: str) -> None:
@@ -305,7 +306,7 @@ def print_drift(console: Console, report: TableDrift) -> None:
         [
             column.name,
             f"{column.distance:.3f}",
-            say_shift(column.shift).removesuffix(" SD"),
+            shift_in_words(column.shift).removesuffix(" SD"),
             f"{column.p_value:.2g}",
             "yes" if column.moved else "no",
         ]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
+from riskad.app.fit_report import FitReport, few_anomalies
 from riskad.app.report.blocks import TERMINAL, Table
-from riskad.app.results import SCORE_COLUMNS, Suspect
+from riskad.app.score import SCORE_COLUMNS, Suspect
 from riskad.core.labels import LabelCounts
 from riskad.decisions.anomaly_rate import (
     ANOMALIES_ALONE,
@@ -20,9 +21,10 @@ from riskad.decisions.anomaly_rate import (
     UNKNOWN,
     RateEstimate,
 )
-from riskad.decisions.capacity import ExpectedCost, Found, ReviewReport
-from riskad.metrics.estimates import Estimate
-from riskad.metrics.ranking import Auc
+from riskad.decisions.capacity import ExpectedCost, ReviewReport, TopRows
+from riskad.metrics.ranking import Auc, Estimate
+from riskad.tables.harmless import SUPPRESSED
+from riskad.tables.notes import pluralize
 
 NOT_KNOWN = "not known"
 """What a table shows in place of a number whose interval says nothing."""
@@ -33,11 +35,11 @@ _FAR_APART = 20  # the upper end of a count that says nothing: as many, and time
 _HARDLY = 0.1  # p-value below which labelled rows may not be a random sample
 
 _ADVICE = {
-    UNKNOWN: "label 20 rows drawn at random, or say how rows were selected (--label-sampling "
-    "random or chosen)",
-    CHOSEN: "label 20 rows drawn at random, and say which they are (--label-sampling COLUMN)",
-    ANOMALIES_ALONE: "mark ten ordinary rows as normal (key n in riskad label)",
-    PRIOR_ALONE: "label some anomalies and some ordinary rows (riskad label)",
+    UNKNOWN: "label 20 rows drawn at random, or say how rows were selected: `--label-sampling "
+    "random` or `chosen`",
+    CHOSEN: "label 20 rows drawn at random, and say which they are: `--label-sampling COLUMN`",
+    ANOMALIES_ALONE: "mark ten ordinary rows as normal (key n in `riskad label`)",
+    PRIOR_ALONE: "label some anomalies and some ordinary rows (`riskad label`)",
 }
 """What would make a better estimate of the anomaly rate."""
 
@@ -52,7 +54,7 @@ def auc_is_vague(auc: Auc) -> bool:
     return auc.low <= 0.5 and auc.high - auc.low > _WIDE_AUC
 
 
-def found_is_vague(found: Found) -> bool:
+def found_is_vague(found: TopRows) -> bool:
     """Whether an interval leaves open how many of some rows are anomalies."""
     low, high = (end / max(found.rows, 1) for end in (found.found.low, found.found.high))
     return share_is_vague(low, high) or _ends_are_far_apart(found.found)
@@ -85,9 +87,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
-def interval(estimate: Estimate | Auc | RateEstimate) -> str:
-    """Write the interval of a share."""
-    return f"95% interval {percent(estimate.low)} to {percent(estimate.high)}"
+def interval(estimate: Estimate | RateEstimate, form: str = "") -> str:
+    """Write the interval of a number, by default that of a share in percent."""
+    low, high = (f"{end:{form}}" if form else percent(end) for end in (estimate.low, estimate.high))
+    return f"95% interval {low} to {high}"
 
 
 def likely(probability: float) -> str:
@@ -119,20 +122,16 @@ def share_between(estimate: Estimate, to: str = " to ") -> str:
     return f"{value} ({low}{to}{estimate.high:.0%})"
 
 
-def auc_cell(auc: Auc | None) -> str:
-    """Return an AUC for a table: with its interval, blank if there is none."""
-    if auc is None:
+def cell(estimate: Estimate | RateEstimate | None) -> str:
+    """Return an AUC or a share for a table: with its interval, blank if there is none."""
+    if estimate is None:
         return ""
-    return NOT_KNOWN if auc_is_vague(auc) else f"{auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f})"
-
-
-def rate_cell(rate: RateEstimate | None) -> str:
-    """Return an anomaly rate for a table: with its interval, blank if there is none."""
-    if rate is None:
-        return ""
-    if share_is_vague(rate.low, rate.high):
-        return NOT_KNOWN
-    return f"{rate.value:.1%} ({rate.low:.1%}-{rate.high:.1%})"
+    if isinstance(estimate, Auc):
+        is_vague, form = auc_is_vague(estimate), ".3f"
+    else:
+        is_vague, form = share_is_vague(estimate.low, estimate.high), ".1%"
+    value, low, high = (f"{each:{form}}" for each in (estimate.value, estimate.low, estimate.high))
+    return NOT_KNOWN if is_vague else f"{value} ({low}-{high})"
 
 
 def label_line(labels: LabelCounts, column: str | None) -> str:
@@ -144,6 +143,12 @@ def label_line(labels: LabelCounts, column: str | None) -> str:
 def threshold_line(threshold: float | None, rule: str) -> str:
     """Say which rows are flagged."""
     return f"is_anomaly where anomaly_score > {threshold:.4g} (threshold {rule})"
+
+
+def rule(report: FitReport) -> str:
+    """Name the threshold rule of a fit."""
+    by = report.spec.threshold_by
+    return report.rule if by is None else f"{report.rule}, and others by {by!r}"
 
 
 def flagged_line(flagged: int, n_rows: int, rows: str) -> str:
@@ -163,7 +168,7 @@ def quality_lines(
     held_out = auc.n_normal + auc.n_anomaly  # which may not be all
     labelled = held_out if labels is None else labels.normal + labels.anomaly
     rows = f"the {held_out:,}" if held_out == labelled else f"{held_out:,} of the {labelled:,}"
-    value = f"AUC {auc.value:.3f} (95% interval {auc.low:.3f} to {auc.high:.3f})"
+    value = f"AUC {auc.value:.3f} ({interval(auc, '.3f')})"
     return [f"{value} on {rows} labelled rows, each {evidence}"]
 
 
@@ -175,8 +180,8 @@ def top_lines(review: ReviewReport | None) -> list[str]:
     lines = []
     if not share_is_vague(precision.low, precision.high):
         lines.append(
-            f"average precision {precision.value:.3f} (95% interval {precision.low:.3f} to "
-            f"{precision.high:.3f}); a random order has {rate:.3f}"
+            f"average precision {precision.value:.3f} ({interval(precision, '.3f')}); a random "
+            f"order has {rate:.3f}"
         )
     tops = [
         f"{'of ' if i else 'of the '}{top.rows:,}{'' if i else ' highest scores'} "
@@ -201,7 +206,7 @@ def rate_lines(rate: RateEstimate | None) -> list[str]:
     if basis in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
         # Chosen labels need not include every kind of anomaly, and no score counts other kinds.
         counted = "rate of anomalies like the labelled ones"
-    line = f"estimated {counted} {rate.value:.1%} (95% interval {rate.low:.1%} to {rate.high:.1%})"
+    line = f"estimated {counted} {rate.value:.1%} ({interval(rate, '.1%')})"
     line = line if basis == GIVEN else f"{line}, {basis}"
     return [line, f"for a better estimate, {_ADVICE[basis]}"] if basis in _ADVICE else [line]
 
@@ -218,7 +223,7 @@ def sampling_lines(p_value: float | None) -> list[str]:
     return [f"labelled rows are not {table}: their scores differ from those of other rows"]
 
 
-def found_line(found: Found) -> str:
+def found_line(found: TopRows) -> str:
     """Say how many of the rows with the highest scores are anomalies, and of random ones."""
     k = found.rows
     if found_is_vague(found):
@@ -236,7 +241,7 @@ def found_line(found: Found) -> str:
 
 
 def flagged_lines(
-    expected: Found | None, flagged: int, labels: LabelCounts | None = None, likely: int = 0
+    expected: TopRows | None, flagged: int, labels: LabelCounts | None = None, likely: int = 0
 ) -> list[str]:
     """Say how many of the flagged rows are expected to be right, or why that is not known.
 
@@ -255,17 +260,16 @@ def flagged_lines(
     lines = [found_line(expected)] if flagged else []
     unflagged = likely - flagged
     if unflagged > 0:
-        rows = "more row" if flagged else "row"
-        rows = f"1 {rows} is" if unflagged == 1 else f"{unflagged:,} {rows}s are"
-        lines.append(f"{rows} more likely an anomaly than not, but not flagged by this threshold")
+        rows = pluralize(unflagged, "more row" if flagged else "row")
+        verb = "is" if unflagged == 1 else "are"
+        likely_rows = f"{rows} {verb} more likely an anomaly than not"
+        lines.append(f"{likely_rows}, but not flagged by this threshold")
     if not flagged:
         return [*lines, "the table of rows reviewed shows what the highest scores would turn up"]
     if expected.lift.low <= 1 and not found_is_vague(expected):
-        m = expected.found.n_anomaly
-        few = "1 labelled anomaly is" if m == 1 else f"{m:,} labelled anomalies are"
         lines.append(
-            f"{few} too few to tell whether this is better than chance; label more rows, those of "
-            "`riskad suggest` or some at random"
+            f"{few_anomalies(expected.found.n_anomaly, 'too few')} to tell whether this is better "
+            "than chance; label more rows, those of `riskad suggest` or some at random"
         )
     return lines
 
@@ -297,9 +301,11 @@ def suspects_table(suspects: list[Suspect], id: str | None, name: str) -> Table:
         columns[id] = [each.id or "" for each in suspects]
     columns[SCORE_COLUMNS[0]] = [f"{each.anomaly_score:.4f}" for each in suspects]
     columns[SCORE_COLUMNS[1]] = ["yes" if each.is_anomaly else "no" for each in suspects]
+    if any(each.suppressed_by for each in suspects):
+        columns[SUPPRESSED] = [each.suppressed_by or "" for each in suspects]
     if suspects[0].novelty is not None:
         columns["novelty"] = [f"{each.novelty:.2f}" for each in suspects]
-    right = [i for i, column in enumerate(columns) if column != id]
+    right = [i for i, column in enumerate(columns) if column not in (id, SUPPRESSED)]
     rows = list(zip(*columns.values(), strict=True))
     return Table(list(columns), rows, right=right, on=TERMINAL, name=f"{name} {len(rows)}")
 

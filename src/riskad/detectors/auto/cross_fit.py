@@ -26,16 +26,16 @@ from sklearn.utils.validation import has_fit_parameter
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.decisions.calibration import on_scale
 from riskad.detectors.auto.members import FOLD_SCORED, MEMBERS, SPLITS, Clock, Plan, Recipe
-from riskad.detectors.auto.novelty import JUDGES, NOVELTY, KindScores, UnseenKinds, split_kinds
-from riskad.detectors.auto.views import COMPARED, Views, mean_and_spread, some_unlabelled
-from riskad.detectors.features.learned import Encoder
+from riskad.detectors.auto.novelty import JUDGES, NOVELTY, UnseenKind, UnseenKinds, split_kinds
+from riskad.detectors.auto.views import COMPARED, Member, Views, mean_and_spread, some_unlabelled
+from riskad.detectors.features.union import Encoder
 from riskad.metrics.folds import labelled_folds, whole_groups
 from riskad.metrics.ranking import Auc, FoldScores, GroupEffect, auc_of_folds, auc_with_interval
 from riskad.rows.encoding import AnomalyRateEncoder
 from riskad.rows.engine import Threads
 
 _QUANTILE = 1.96  # half an interval in standard errors
-_FEWEST_TO_DEAL = 2  # unlabelled rows for each fold; fewer are left in training
+_FEWEST_PER_FOLD = 2  # unlabelled rows for each fold; fewer are left in training
 _FEWEST_TO_SCALE = 10  # unlabelled rows that determine the scale of a fold
 
 
@@ -60,7 +60,7 @@ class ExtraLabelled:
 
 
 @dataclass(frozen=True)
-class TrainingRows:
+class MemberRows:
     """The rows that members learn from, with their labels, groups, weights and features."""
 
     matrix: Any  # without evidence on levels
@@ -70,10 +70,10 @@ class TrainingRows:
     views: Views
     repeats: np.ndarray  # labelled rows of which an earlier copy has the same label
     extra: ExtraLabelled | None = None
+    n_groups: int | None = None  # of labelled anomalies, if some are in one group
 
-    def take(self, rows: np.ndarray) -> TrainingRows:
-        """Some of the rows."""
-        return TrainingRows(
+    def take(self, rows: np.ndarray) -> MemberRows:
+        return MemberRows(
             matrix=self.matrix[rows],
             codes=self.codes[rows],
             groups=None if self.groups is None else self.groups[rows],
@@ -81,9 +81,15 @@ class TrainingRows:
             views=self.views.take(rows),
             repeats=self.repeats[rows],
             extra=self.extra,
+            n_groups=self.n_groups,
         )
 
-    def fit(self, detector: Any, recipe: Recipe, F: np.ndarray, rows: np.ndarray) -> Any:
+    @property
+    def n_anomaly(self) -> int:
+        """How many labelled anomalies there are, those of a group counted once."""
+        return int((self.codes == ANOMALY).sum()) if self.n_groups is None else self.n_groups
+
+    def fit(self, detector: Member, recipe: Recipe, F: np.ndarray, rows: np.ndarray) -> Member:
         """Fit a member to some of the rows with their features, and weights if it takes any."""
         F, codes = F[rows], self.codes[rows]
         weight = None if self.weight is None else self.weight[rows]
@@ -92,30 +98,30 @@ class TrainingRows:
             codes = np.concatenate([codes, self.extra.codes])
             if weight is not None and self.extra.weight is not None:
                 weight = np.concatenate([weight, self.extra.weight])
-        if weight is None or not has_fit_parameter(detector, "sample_weight"):
-            return detector.fit(F, codes)
-        return detector.fit(F, codes, sample_weight=weight)
+        weighted = weight is not None and has_fit_parameter(detector, "sample_weight")
+        options: dict[str, Any] = {"sample_weight": weight} if weighted else {}
+        return detector.fit(F, codes, **options)
 
 
 @dataclass(frozen=True)
 class CrossFitter:
     """Fits members without the labels of held-out rows, and scores these."""
 
-    rows: TrainingRows  # labelled ones, and some unlabelled
-    members: Mapping[str, Any]  # fitted to all rows
+    rows: MemberRows  # labelled ones, and some unlabelled
+    members: Mapping[str, Member]  # fitted to all rows
     encoder: Encoder
     evidence: AnomalyRateEncoder
     seed: int
 
     def hold_out(
-        self, places: np.ndarray, plan: Plan, clock: Clock, threads: int, say: Callable[[str], None]
+        self, places: np.ndarray, plan: Plan, clock: Clock, threads: int, log: Callable[[str], None]
     ) -> HeldOut:
         """Hold out labelled rows and kinds of anomaly, as many as planned and as time allows.
 
-        Labels of one kind are held out as well: they show how far this kind stands out from the
-        unlabelled rows, though no AUC. `places` are the positions of the rows among all training
-        rows.
+        `places` are the positions of the rows among all training rows.
         """
+        # Labels of one kind are held out as well: they give no AUC, but show how far this kind
+        # stands out from the unlabelled rows.
         rows, labels, kinds = self.rows, count_labels(self.rows.codes), UnseenKinds()
         n_splits = min(SPLITS, *(n for n in (labels.normal, labels.anomaly) if n))
         folds = folds_to_hold_out(rows.codes, n_splits, self.seed, rows.groups)
@@ -125,26 +131,27 @@ class CrossFitter:
             kinds = self.unseen_kinds()
         clock.finish(plan.kind_seconds)
 
-        def score(held: np.ndarray, _: int) -> dict[str, np.ndarray] | None:
+        def score(fold: np.ndarray, _: int) -> dict[str, np.ndarray] | None:
             if not clock.allows_more():
                 return None
-            n_labelled = int((rows.codes[held] != UNLABELLED).sum())
-            say(f"Holding out {n_labelled} labelled rows{clock.in_words()}")
-            scores = self.scores(rows, held, self.members)
+            n_labelled = int((rows.codes[fold] != UNLABELLED).sum())
+            log(f"Holding out {n_labelled} labelled rows{clock.in_words()}")
+            scores = self.scores(rows, fold, self.members)
             clock.finish(plan.fold_seconds / plan.folds_at_once(threads))
             return scores
 
         planned = folds[: plan.folds]
         results = zip(planned, Threads(threads).map(score, planned), strict=True)
-        done = [(held, scores) for held, scores in results if scores is not None]
+        # Folds that the clock refused are None.
+        finished = [(fold, scores) for fold, scores in results if scores is not None]
         return HeldOut(
             rows=rows,
             places=places,
-            scores={name: [scores[name] for _, scores in done] for name in self.members},
-            folds=[held for held, _ in done],
+            scores={name: [scores[name] for _, scores in finished] for name in self.members},
+            folds=[fold for fold, _ in finished],
             n_splits=len(folds),
             kinds_auc=kinds.auc(),
-            novelty=kinds.weight(labels.anomaly),
+            novelty=kinds.weight(rows.n_anomaly, rows.n_groups is not None),
         )
 
     def unseen_kinds(self) -> UnseenKinds:
@@ -154,20 +161,20 @@ class CrossFitter:
             return UnseenKinds()
         kinds = []
         for kind in split_kinds(rows.views.part("smooth", "columns"), rows.codes, self.seed):
-            held = whole_groups(kind, rows.groups)
-            if not {NORMAL, ANOMALY} <= set(np.delete(rows.codes, held).tolist()):
+            fold = whole_groups(kind, rows.groups)
+            if not {NORMAL, ANOMALY} <= set(np.delete(rows.codes, fold).tolist()):
                 continue  # groups of this kind hold all labelled rows of one kind
-            scores = self.scores(replace(rows, weight=None), held, [*judges, NOVELTY])
+            scores = self.scores(replace(rows, weight=None), fold, [*judges, NOVELTY])
             mean = np.mean([-scores[name] for name in judges], axis=0)
-            kinds.append(KindScores(rows.codes[held], mean, -scores[NOVELTY]))
+            kinds.append(UnseenKind(rows.codes[fold], mean, -scores[NOVELTY]))
         return UnseenKinds(kinds if len(kinds) > 1 else ())  # one kind says nothing of others
 
     def scores(
-        self, rows: TrainingRows, held: np.ndarray, names: Iterable[str]
+        self, rows: MemberRows, fold: np.ndarray, names: Iterable[str]
     ) -> dict[str, np.ndarray]:
         """Return scores of held-out rows by lighter fits to the others, on one scale."""
-        others = np.setdiff1d(np.arange(len(rows.codes)), held)
-        views, labels = self.views_without(held), count_labels(rows.codes[others])
+        others = np.setdiff1d(np.arange(len(rows.codes)), fold)
+        views, labels = self.views_without(fold), count_labels(rows.codes[others])
         scores = {}
         for name in names:
             recipe = MEMBERS[name]
@@ -175,54 +182,56 @@ class CrossFitter:
             tuned = recipe.tune is not None
             member = self.members[name]
             detector = recipe.build(labels, self.seed) if tuned else member._clone_for_fold()
-            F = views.seen_by(recipe)
+            F = views.features_for(recipe)
             rows.fit(detector, recipe, F, others)
+            # A pretrained network is slow to score: fewer rows set its scale.
             most = FOLD_SCORED if recipe.pretrained else COMPARED
             unlabelled = others[some_unlabelled(rows.codes[others], most)]
-            both = detector.score_samples(F[np.concatenate([unlabelled, held])])
+            both = detector.score_samples(F[np.concatenate([unlabelled, fold])])
             mean, spread = mean_and_spread(both[: len(unlabelled)])
             scores[name] = np.asarray((both[len(unlabelled) :] - mean) / spread)
         return scores
 
-    def views_without(self, held: np.ndarray) -> Views:
+    def views_without(self, fold: np.ndarray) -> Views:
         """Return the features as if held-out rows had no label: evidence does not use it."""
         if not self.evidence.places:
             return self.rows.views
         matrix, codes = self.rows.matrix, self.rows.codes.copy()
-        codes[held] = UNLABELLED
+        codes[fold] = UNLABELLED
         evidence = self.evidence.refit(matrix, codes)
-        seen = evidence.cross_fit_transform(matrix, codes, self.seed, groups=self.rows.groups)
-        seen[held] = evidence.transform(matrix[held])
+        with_evidence = evidence.cross_fit_transform(
+            matrix, codes, self.seed, groups=self.rows.groups
+        )
+        # Held-out rows get the evidence of all others, as new rows do.
+        with_evidence[fold] = evidence.transform(matrix[fold])
         recipes = [MEMBERS[name] for name in self.members]
-        return Views.fit_without(self.encoder, seen, held, recipes, self.seed)
+        return Views.fit_without(self.encoder, with_evidence, fold, recipes, self.seed)
 
 
 def folds_to_hold_out(
     codes: np.ndarray, n_splits: int, seed: int, groups: np.ndarray | None
 ) -> list[np.ndarray]:
-    """Return rows to hold out, fold by fold: labelled ones of both kinds, and unlabelled ones.
-
-    Unlabelled rows are held out like labelled ones, so that their scores can be compared: a fit
-    tends to score the rows that it saw as normal. Rows of a group are held out together, and a fold
-    that leaves no unlabelled row for training is left out.
-    """
+    """Return rows to hold out, fold by fold; rows of a group are held out together."""
+    # Unlabelled rows are held out, too, so that scores can be compared: a fit tends to score the
+    # rows that it saw as normal. A fold that leaves none of them for training is left out.
     labelled = labelled_folds(codes, n_splits, seed, groups) if n_splits > 1 else []
     if not labelled:
         return []
     rng = np.random.default_rng(seed)
     unlabelled = np.flatnonzero(codes == UNLABELLED)
     if groups is None:
-        enough = len(unlabelled) >= _FEWEST_TO_DEAL * len(labelled)
-        dealt = rng.permutation(unlabelled) if enough else unlabelled[:0]
+        enough = len(unlabelled) >= _FEWEST_PER_FOLD * len(labelled)
+        assigned = rng.permutation(unlabelled) if enough else unlabelled[:0]
         return [
-            np.sort(np.concatenate([held, dealt[i :: len(labelled)]]))
-            for i, held in enumerate(labelled)
+            np.sort(np.concatenate([fold, assigned[i :: len(labelled)]]))
+            for i, fold in enumerate(labelled)
         ]
     others = rng.permutation(np.setdiff1d(groups, groups[np.concatenate(labelled)]))
     folds = [
-        np.flatnonzero(np.isin(groups, np.append(groups[held], others[i :: len(labelled)])))
-        for i, held in enumerate(labelled)
+        np.flatnonzero(np.isin(groups, np.append(groups[fold], others[i :: len(labelled)])))
+        for i, fold in enumerate(labelled)
     ]
+    # With groups, a fold may hold all unlabelled rows.
     return [out for out in folds if not 0 < len(unlabelled) == (codes[out] == UNLABELLED).sum()]
 
 
@@ -230,7 +239,7 @@ def folds_to_hold_out(
 class HeldOut:
     """Scores of held-out rows, member by member and fold by fold."""
 
-    rows: TrainingRows  # that took part
+    rows: MemberRows  # that took part
     places: np.ndarray  # of these among all training rows
     scores: Mapping[str, Sequence[np.ndarray]]
     folds: Sequence[np.ndarray]  # rows held out, labelled or not; fewer than n_splits in a hurry
@@ -239,14 +248,12 @@ class HeldOut:
     novelty: float  # its share of the average
 
     def weights(self, without: int | None = None) -> dict[str, float]:
-        """Return the weights of members by the AUCs of all folds, or of all but one."""
         aucs = {name: self.auc(scores, without) for name, scores in self.scores.items()}
-        return member_weights(aucs, int((self.rows.codes == ANOMALY).sum()), self.novelty)
+        return member_weights(aucs, self.rows.n_anomaly, self.novelty)
 
     def leaderboard(
         self, weights: Mapping[str, float], seconds: Mapping[str, float]
     ) -> list[dict[str, Any]]:
-        """Return what is known of each member, the largest weight first."""
         aucs = {name: self.auc(scores) for name, scores in self.scores.items()}
         return [
             {
@@ -271,18 +278,18 @@ class HeldOut:
 
         Each fold has its own scale: as many unlabelled rows exceed a mapped score in both fits.
         """
-        for held, scores in zip(self.folds, self.combined(), strict=True):
-            places, unlabelled = self.places[held], self.rows.codes[held] == UNLABELLED
+        for fold, scores in zip(self.folds, self.combined(), strict=True):
+            places, unlabelled = self.places[fold], self.rows.codes[fold] == UNLABELLED
             if unlabelled.sum() >= _FEWEST_TO_SCALE:
                 scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
-            counts = ~self.rows.repeats[held]  # an earlier copy of the others has their label
+            counts = ~self.rows.repeats[fold]  # an earlier copy of the others has their label
             yield places[counts], scores[counts]
 
     def auc(self, scores: Sequence[np.ndarray], without: int | None = None) -> Auc | None:
         """Return the AUC of scores of all folds or all but one; None without both kinds."""
         judged = [
-            self._judged(held, part)
-            for i, (held, part) in enumerate(zip(self.folds, scores, strict=True))
+            self._judged(fold, part)
+            for i, (fold, part) in enumerate(zip(self.folds, scores, strict=True))
             if i != without
         ]
         labels = count_labels(self.rows.codes)
@@ -293,10 +300,10 @@ class HeldOut:
         effect = None if self.rows.groups is None else GroupEffect.on_auc(judged)
         return auc_of_folds(values, self.n_splits, n, m, effect=effect)
 
-    def _judged(self, held: np.ndarray, scores: np.ndarray) -> FoldScores:
+    def _judged(self, fold: np.ndarray, scores: np.ndarray) -> FoldScores:
         codes, groups = self.rows.codes, self.rows.groups
-        labelled = (codes[held] != UNLABELLED) & ~self.rows.repeats[held]
-        places = held[labelled]
+        labelled = (codes[fold] != UNLABELLED) & ~self.rows.repeats[fold]
+        places = fold[labelled]
         groups = places if groups is None else groups[places]
         return FoldScores(codes[places], -scores[labelled], groups)
 
@@ -312,12 +319,13 @@ def member_weights(
         error = _error(best)
         for name in raw:
             auc = aucs[name]
+            # A member without an AUC, left out in a hurry, has no weight beside measured ones.
             raw[name] *= float(np.exp(-(best.value - auc.value) / error)) if auc else 0.0
+    # Novelty does not learn from labels: its share comes from unseen kinds, not from an AUC.
     share = novelty if NOVELTY in aucs else 0.0
     total = sum(raw.values())
     return {name: share if name == NOVELTY else (1 - share) * raw[name] / total for name in aucs}
 
 
 def _error(auc: Auc) -> float:
-    """The standard error of an AUC, by the width of its interval."""
     return (auc.high - auc.low) / 2 / _QUANTILE

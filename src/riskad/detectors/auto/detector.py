@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import DataWarning, InputError, check_in_interval
 from riskad.core.labels import ANOMALY, UNLABELLED, count_labels
 from riskad.core.risks import get_risk
-from riskad.decisions.anomaly_rate import check_label_source, given_rate
+from riskad.decisions.anomaly_rate import as_rate_estimate, check_label_source
 from riskad.decisions.calibration import Calibration, quietly
 from riskad.decisions.thresholds import Likely, zero_one_threshold
-from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, TrainingRows
+from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, MemberRows
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
     MEMBERS,
@@ -34,6 +34,7 @@ from riskad.detectors.auto.novelty import NOVELTY
 from riskad.detectors.auto.views import (
     COMPARED,
     VIEWS,
+    Member,
     Views,
     mean_and_spread,
     rows_around,
@@ -44,51 +45,49 @@ from riskad.detectors.auto.views import (
 )
 from riskad.detectors.base import RandomState
 from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
-from riskad.detectors.features.learned import NativeColumns
-from riskad.detectors.features.maps import beside, standardised
-from riskad.detectors.frame_detector import FrameDetector, check_encoder
+from riskad.detectors.features.maps import beside
+from riskad.detectors.features.union import NativeColumns
+from riskad.detectors.frame_detector import ENCODER, FrameDetector
+from riskad.detectors.pretrained import PretrainedRAD
 from riskad.files import fields
 from riskad.files.fields import State, require
 from riskad.metrics.folds import as_groups
+from riskad.rows.arrays import GraphNumbers
 from riskad.rows.encoding import fit_encoder
 from riskad.rows.engine import one_blas_thread, usable_cpus
-from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
+from riskad.rows.equal_rows import group_copies, number_copies, repeats_label
 
 if TYPE_CHECKING:
     from riskad.detectors.compressed import CompressedRAD
 
-_BLOCK = 5_000  # rows scored at a time
+_BLOCK = 5_000  # rows scored at a time: their kernels, the widest part, take 24 MB
 _CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
 
 
 class AutoRAD(FrameDetector):
     """Anomaly detection from few labels and contaminated unlabelled rows, without settings.
 
-    Averages several kinds of detector over features learned from all rows, with weights from
-    held-out labelled rows (see `riskad.detectors.auto`). Columns may have missing values (NaN), and
-    columns of a pandas or polars frame may hold text, categories or dates. One kind of label is
-    enough. The model and its file contain standardised training rows, with which new rows are
-    compared: up to 2,000 for each of two views, and the labelled rows.
+    Averages several kinds of detector over features learned from all rows, weighted by held-out
+    labelled rows (`riskad.detectors.auto`). Columns may have missing values (NaN), and those of a
+    pandas or polars frame may hold text, categories or dates. One kind of label is enough. The
+    model and its file contain up to 2,000 standardised training rows for each of two views, and the
+    labelled rows.
 
     Parameters
     ----------
     budget : float, default=60.0
-        Seconds of work that a fit may take on one core of a typical machine, planned in advance:
-        with a small budget rows are sampled, fewer labels are held out, and slow members left out.
+        Seconds of work on one core of a typical machine, planned in advance: with a small budget
+        rows are sampled, fewer labels are held out, and slow members left out.
     contamination : float, optional
-        Share of anomalies among the unlabelled rows, if you know it. By default it is estimated
-        (`riskad.decisions.anomaly_rate`).
+        Share of anomalies among the unlabelled rows. By default it is estimated.
     quick : bool, default=False
         Whether to learn a student at the end of a fit: see `compress`.
     device : str, optional
-        Where torch computes the network, such as "cuda" (see `PretrainedRAD`); by default, NumPy
-        computes it on processors.
+        Where torch computes the network, such as "cuda"; by default NumPy does, on processors.
     n_jobs : int, optional
         Threads of a fit; None uses all processors. The model does not depend on it.
     callback : callable, optional
-        Called with a sentence at each step of a fit. It is not saved with the model.
-    verbose : bool, default=False
-        Whether to print each step.
+        Called with a sentence at each step of a fit, such as `print`. Not saved with the model.
     random_state : int, RandomState or None, default=0
         Seed. With a number, the same data and budget give the same model.
 
@@ -97,25 +96,17 @@ class AutoRAD(FrameDetector):
     members_, weights_ : dict
         The fitted detectors by name, and their weights in the score, which sum to 1.
     leaderboard_ : list of dict
-        The members, best first: weight, AUC on held-out labelled rows with its standard error (None
-        if nothing could be held out), and seconds. Those for which there was no time come last.
+        Members, best first: weight, AUC on held-out labelled rows with its error, and seconds.
     auc_ : Auc or None
-        AUC of the weighted average on the labelled rows that were held out. Their labels were not
-        used to fit members, nor to choose their settings and weights.
+        AUC on labelled rows that were held out of fits, settings and weights.
     kinds_auc_ : Auc or None
-        AUC for clusters of labelled anomalies whose like fits have not seen; None if too few.
-    n_rows_ : int
-        Number of rows that members learned from.
+        AUC for clusters of labelled anomalies whose like fits have not seen.
     prior_ : float
-        Share of normal rows among the unlabelled rows, given or estimated; 0.8 if only one kind of
-        label is present.
+        Share of normal rows among the unlabelled rows, given or estimated.
     offset_ : float
-        Threshold on `score_samples`: the best list by probabilities, or, if the labels do not
-        determine these, the threshold below which the share 1 - prior_ of unlabelled rows lies.
+        Threshold on `score_samples`.
     student_ : CompressedRAD or None
         What `compress` learned.
-    calibration_ : Calibration
-        What `set_threshold`, `p_values` and `anomaly_probability` are computed from.
 
     Examples
     --------
@@ -132,15 +123,18 @@ class AutoRAD(FrameDetector):
 
     budget: Annotated[float, fields.POSITIVE]
     contamination: Annotated[Any, fields.Maybe(fields.SHARE)]
-    verbose: Annotated[bool, fields.FLAG]
-    random_state: Annotated[Any, fields.SEED]
     n_rows_: Annotated[int, fields.COUNT]
-    encoder_: Annotated[Any, fields.Record(("OneHotImputer", "SingularVectors"))]
+    encoder_: Annotated[Any, ENCODER]
     views_: Annotated[
-        Any, fields.DictOf(fields.Text(choices=VIEWS), fields.Record(("LearnedFeatures",)))
+        Any,
+        fields.DictOf(
+            fields.Text(choices=VIEWS),
+            fields.Record(("LearnedFeatures",), {"n_features_in_": "encoded"}),
+        ),
     ]
     members_: Annotated[
-        dict[str, Any], fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES))
+        dict[str, Member],
+        fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES), nonempty=True),
     ]
     scales_: Annotated[
         Any,
@@ -166,14 +160,14 @@ class AutoRAD(FrameDetector):
     kinds_auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
     prior_: Annotated[float, fields.SHARE]
     quick: Annotated[bool, fields.FLAG]
-    student_: Annotated[Any, fields.Maybe(fields.Record(("CompressedRAD",)))]
+    student_: Annotated[
+        Any, fields.Maybe(fields.Record(("CompressedRAD",), {"n_features_in_": "n_features_in_"}))
+    ]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
         encoder, views, members = (state[name] for name in ("encoder_", "views_", "members_"))
-        d = check_encoder(state)
-        require(all(v.n_features_in_ == d for v in views.values()), "views_: of other columns")
         require(set(views) == set(VIEWS), "views_: not all")
         native = NativeColumns.of(encoder, views["plain"])
         n_native = None if native is None else native.n_features_out_
@@ -188,10 +182,6 @@ class AutoRAD(FrameDetector):
             require(member.n_features_in_ == width, f"members_: {name!r} of other features")
         for name in ("scales_", "weights_"):
             require(set(state[name]) == set(members), f"{name}: of other members")
-        require(len(members) > 0, "members_: none")
-        student = state["student_"]
-        of_these = student is None or student.n_features_in_ == state["n_features_in_"]
-        require(of_these, "student_: of other columns")
 
     def __init__(
         self,
@@ -202,7 +192,6 @@ class AutoRAD(FrameDetector):
         device: str | None = None,
         n_jobs: int | None = None,
         callback: Callable[[str], object] | None = None,
-        verbose: bool = False,
         random_state: RandomState = 0,
     ):
         self.budget = budget
@@ -211,7 +200,6 @@ class AutoRAD(FrameDetector):
         self.device = device
         self.n_jobs = n_jobs
         self.callback = callback
-        self.verbose = verbose
         self.random_state = random_state
 
     # --- fit ------------------------------------------------------------------------------
@@ -234,21 +222,15 @@ class AutoRAD(FrameDetector):
         y : array of shape (n_rows,)
             +1 normal, -1 anomaly, 0 unlabelled. `riskad.parse_labels` translates other spellings.
         sample_weight : array of shape (n_rows,), optional
-            Weight of each row in the fits of members that minimise a risk; only ratios of weights
-            matter. A row with weight 0 is ignored. Features, the network, AUC and anomaly rate
-            count every other row as one.
+            Relative weight of rows in members that minimise a risk. 0 leaves a row out; features,
+            the network, AUC and anomaly rate count every other row as one.
         groups : array of shape (n_rows,), optional
-            Group of each row, such as its customer. Rows of a group are held out together, and the
-            interval of `auc_` counts groups instead of rows. A row with a blank group (None, NaN)
-            is a group of its own. Copies of a row are one group in any case.
+            Rows of a group, such as a customer, are held out together, and its anomalies count
+            as one in the weights. A row with a blank group (None, NaN) is a group of its own.
+            Copies of a row are one group in any case.
         label_source : str or array of str, default="unknown"
             How rows were chosen for labelling: "random", "chosen" or "unknown", or one of these for
             each row. It affects the anomaly rate, not the ranking.
-
-        Returns
-        -------
-        AutoRAD
-            The fitted detector.
         """
         clock = Clock(check_in_interval("budget", self.budget, 0, np.inf))
         with one_blas_thread(), quietly():
@@ -256,16 +238,16 @@ class AutoRAD(FrameDetector):
             self.student_ = None
             if self.quick:
                 self.compress()
-        if (lack := without_lightgbm()) is not None:
+        if (reason := without_lightgbm()) is not None:
             warnings.warn(
-                f"{lack} With many labels this costs accuracy.", DataWarning, stacklevel=2
+                f"{reason} With many labels this costs accuracy.", DataWarning, stacklevel=2
             )
         if clock.ran_out:
-            lacks = f", and lacks {self._left_out()}" if self._left_out() else ""
+            absent = f", and lacks {self._left_out()}" if self._left_out() else ""
             warnings.warn(
                 f"The fit was still running after {clock.seconds:,.0f} s and was cut short: it has "
-                f"no more folds of held-out labels{lacks}. The same data gives another model where "
-                "there is more time. Give it a quieter machine, fewer rows or columns, or a "
+                f"no more folds of held-out labels{absent}. The same data gives another model "
+                "where there is more time. Give it a quieter machine, fewer rows or columns, or a "
                 "smaller budget, which plans less work.",
                 DataWarning,
                 stacklevel=2,
@@ -277,32 +259,45 @@ class AutoRAD(FrameDetector):
     ) -> None:
         matrix, codes, weight = self._check_training(X, y, sample_weight)
         groups = None if groups is None else as_groups(groups, len(codes))
+        # Before any work: a wrong word would be found after a minute.
         source = check_label_source(label_source, len(codes))
         if self.contamination is not None:
-            given_rate(self.contamination)
+            as_rate_estimate(self.contamination)
         if weight is not None and not (weight > 0).all():
             present = np.flatnonzero(weight > 0)
             matrix, codes, weight = matrix[present], codes[present], weight[present]
             groups = None if groups is None else groups[present]
             source = source if isinstance(source, str) else source[present]
-        groups = group_equal_rows(matrix, codes, groups)
+        copies, anomalies, n_groups = number_copies(matrix, codes), codes == ANOMALY, None
+        if groups is not None:
+            n_distinct = anomalies.sum() if copies is None else len(np.unique(copies[anomalies]))
+            n_groups = len(np.unique(groups[anomalies]))
+            # Groups of copies alone, such as `fit_table` gives, are found below in any case.
+            n_groups = n_groups if n_groups < n_distinct else None
+        # Copies count as one group from here on: they must not be in two folds.
+        groups = group_copies(copies, codes, groups)
         recipes = available_members(count_labels(codes))
 
         # Features, from all rows or a sample of them
-        seen = self._learn_evidence(matrix, codes, weight, groups)
+        # From all rows, before any is left out: evidence uses every labelled anomaly.
+        with_evidence = self._learn_evidence(matrix, codes, weight, groups)
         most, fewest_unlabelled = rows_within_budget(self.budget, matrix.shape[1])
         rows = sample_rows(codes, most, fewest_unlabelled, self._seed)
         self.n_rows_ = len(rows)
-        self._say(f"Learning features from {len(rows):,} rows")
-        self.encoder_ = fit_encoder(seen[rows], self.schema_.levels, self._seed)
-        views = Views.fit(self.encoder_, seen[rows], recipes.values(), self._seed)
+        self._log(f"Learning features from {len(rows):,} rows")
+        self.encoder_ = fit_encoder(with_evidence[rows], self.schema_.levels, self._seed)
+        views = Views.fit(self.encoder_, with_evidence[rows], recipes.values(), self._seed)
         self.views_ = dict(views.learned)
         extra, places = None, ExtraLabelled.places(codes, groups, rows)
         if len(places):
-            columns = Views(self.views_, self.encoder_, seen[places]).part("plain", "columns")
+            columns = Views(self.views_, self.encoder_, with_evidence[places]).part(
+                "plain", "columns"
+            )
             extra_weight = None if weight is None else weight[places]
+            # Only the members that learn from all labelled rows read these, and they see plain
+            # columns.
             extra = ExtraLabelled(columns, codes[places], extra_weight)
-        training = TrainingRows(
+        training = MemberRows(
             matrix=matrix[rows],
             codes=codes[rows],
             groups=None if groups is None else groups[rows],
@@ -310,6 +305,7 @@ class AutoRAD(FrameDetector):
             views=views,
             repeats=repeats_label(codes[rows], number_copies(matrix[rows], codes[rows])),
             extra=extra,
+            n_groups=n_groups,
         )
 
         # Members, within the budget
@@ -317,13 +313,14 @@ class AutoRAD(FrameDetector):
         sizes = Sizes.of(training.codes, n_columns, slices, n_extra=len(places))
         plan = plan_fit(sizes, recipes, self.budget)
         clock.expect(plan.seconds(self._threads))
+        # The plan's seconds, not those that passed: what is left to do is known in these.
         clock.finish(plan.feature_seconds)
         seconds = self._fit_members(training, plan, clock)
 
         # Their scores on unlabelled rows, and on labelled rows that fits have not seen
         decided = some_unlabelled(training.codes, plan.decided)
         compared = thinned(decided, COMPARED)
-        self._say(f"Scoring {len(decided):,} rows{clock.in_words()}")
+        self._log(f"Scoring {len(decided):,} rows{clock.in_words()}")
         scores = self._standard_scores(training, decided, np.isin(decided, compared))
         network = (plan.member_seconds[name] for name in self.members_ if recipes[name].pretrained)
         clock.finish(sum(network))  # which does its work when it scores
@@ -331,16 +328,17 @@ class AutoRAD(FrameDetector):
         fitter = CrossFitter(
             training.take(places), self.members_, self.encoder_, self.evidence_, self._seed
         )
-        held_out = fitter.hold_out(places, plan, clock, self._threads, self._say)
+        held_out = fitter.hold_out(places, plan, clock, self._threads, self._log)
 
         # Weights and decisions
         self.weights_ = held_out.weights()
         self.leaderboard_ = held_out.leaderboard(self.weights_, seconds)
         self.auc_, self.kinds_auc_ = held_out.auc(held_out.combined()), held_out.kinds_auc
         for name in [name for name in recipes if name not in self.members_]:
-            self._say(f"No time left for {name}")
+            self._log(f"No time left for {name}")
             none = {"weight": 0.0, "auc": None, "error": None, "seconds": 0.0, "left_out": True}
             self.leaderboard_.append({"member": name, **none})
+        # Positions are those of all training rows, so that labels and sources can be indexed alike.
         fitted = np.full(len(rows), np.nan)
         fitted[decided] = sum(w * scores[name] for name, w in self.weights_.items())
         source = source if isinstance(source, str) else source[rows]
@@ -350,24 +348,23 @@ class AutoRAD(FrameDetector):
     def _threads(self) -> int:
         return usable_cpus() if self.n_jobs is None or self.n_jobs < 1 else int(self.n_jobs)
 
-    def _say(self, sentence: str) -> None:
-        if self.verbose:
-            print(sentence, flush=True)
+    def _log(self, sentence: str) -> None:
         if self.callback is not None:
             self.callback(sentence)
 
-    def _fit_members(self, training: TrainingRows, plan: Plan, clock: Clock) -> dict[str, float]:
+    def _fit_members(self, training: MemberRows, plan: Plan, clock: Clock) -> dict[str, float]:
         """Fit the planned members; returns the seconds that each took."""
         self.members_ = {}
         codes, labels = training.codes, count_labels(training.codes)
         seconds: dict[str, float] = {}
         for name in plan.members:
+            # At least one member is always fitted: a model without any could not score.
             if seconds and not clock.allows_more():
                 break
-            self._say(f"Fitting {name}{clock.in_words()}")
+            self._log(f"Fitting {name}{clock.in_words()}")
             start = time.perf_counter()
             recipe = MEMBERS[name]
-            F, detector = training.views.seen_by(recipe), recipe.build(labels, self._seed)
+            F, detector = training.views.features_for(recipe), recipe.build(labels, self._seed)
             if "n_jobs" in detector.get_params():
                 # Threads of LightGBM spin while they wait. With 50,000 rows two took 1.3 s where
                 # one took 2.0 s, but beside two busy processes over a minute where one took 3.4 s.
@@ -384,7 +381,7 @@ class AutoRAD(FrameDetector):
         return seconds
 
     def _standard_scores(
-        self, training: TrainingRows, rows: np.ndarray, compared: np.ndarray
+        self, training: MemberRows, rows: np.ndarray, compared: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Scores of rows by each member, whose mean and spread over compared rows set its scale.
 
@@ -393,13 +390,13 @@ class AutoRAD(FrameDetector):
         `score_samples` computes them.
         """
         if self.evidence_.places:
-            seen = self.evidence_.transform(training.matrix[rows])
-            views = Views(self.views_, self.encoder_, seen)
+            with_evidence = self.evidence_.transform(training.matrix[rows])
+            views = Views(self.views_, self.encoder_, with_evidence)
         else:
             views = training.views.take(rows)
         self.scales_, standard = {}, {}
         for name, detector in self.members_.items():
-            scores = detector.score_samples(views.seen_by(MEMBERS[name]))
+            scores = detector.score_samples(views.features_for(MEMBERS[name]))
             mean, spread = self.scales_[name] = mean_and_spread(scores[compared])
             standard[name] = (scores - mean) / spread
         return standard
@@ -413,26 +410,37 @@ class AutoRAD(FrameDetector):
             unseen[places] = scores
         n_unlabelled = int((codes == UNLABELLED).sum())
         rows = np.flatnonzero((codes != UNLABELLED) | ~np.isnan(fitted))
+        # Unlabelled rows that nobody scored take no part: of many, a sample decides.
         unseen, fitted, codes = unseen[rows], fitted[rows], codes[rows]
         source = label_source if isinstance(label_source, str) else label_source[rows]
         calibration = Calibration.of(
-            -unseen, codes, -fitted, 0.0, self.contamination, self._seed, source
+            -unseen,
+            codes,
+            -fitted,
+            zero=0.0,
+            pi_n=self.contamination,
+            random_state=self._seed,
+            label_source=source,
         )
+        # Scores of some unlabelled rows stand for all of them.
         calibration = replace(calibration, n_unlabelled=n_unlabelled)
         if calibration.rate is None:  # all rows are labelled; neither 0 nor 1
             self.prior_ = 1 - (int((codes == ANOMALY).sum()) + 0.5) / (len(codes) + 1)
         else:
             self.prior_ = 1 - calibration.pi_n
-        if calibration.rate is None or not calibration.tells_kinds:
+        if calibration.rate is None or not calibration.has_both_kinds:
             scores = fitted[codes == UNLABELLED]
             scores = scores if len(scores) else fitted[~np.isnan(fitted)]
+            # Without both kinds held out no risk can be measured: the rate alone sets the
+            # threshold.
             self.offset_ = float(np.quantile(scores, 1 - self.prior_))
         else:  # the lowest zero-one risk of held-out rows
             if not (codes[~np.isnan(unseen)] == UNLABELLED).any():  # so few that none was held out
                 unseen = np.where(codes == UNLABELLED, fitted, unseen)
-            seen, risk = ~np.isnan(unseen), get_risk("rad", prior=self.prior_)
-            self.offset_ = zero_one_threshold(risk, unseen[seen], codes[seen])
+            present, risk = ~np.isnan(unseen), get_risk("rad", prior=self.prior_)
+            self.offset_ = zero_one_threshold(risk, unseen[present], codes[present])
         self.calibration_ = replace(calibration, zero=-self.offset_)
+        # Last, when calibration and rate are known.
         self.set_threshold(Likely())
 
     # --- scores, which do not change the detector: threads may share one ------------------
@@ -443,13 +451,16 @@ class AutoRAD(FrameDetector):
 
     def _blocks(self, X: Any) -> Iterator[Views]:
         for start in range(0, X.shape[0], _BLOCK):
-            yield Views(self.views_, self.encoder_, self._seen(X[start : start + _BLOCK]))
+            yield Views(
+                self.views_, self.encoder_, self._append_evidence(X[start : start + _BLOCK])
+            )
 
     def _average(self, rows: Views) -> np.ndarray:
         total = np.zeros(len(rows))
         for name, detector in self.members_.items():
             mean, spread = self.scales_[name]
-            if MEMBERS[name].pretrained:
+            # The device is a matter of this machine: set at each use, not in the fit.
+            if isinstance(detector, PretrainedRAD):
                 detector.device = self.device
             scores = rows.scores_by(MEMBERS[name], detector)
             total += self.weights_[name] * (scores - mean) / spread
@@ -461,6 +472,7 @@ class AutoRAD(FrameDetector):
             cross_fits=True,
             reports_progress=True,
             slow_to_score=True,
+            needs_rows=True,
             supports_novelty=NOVELTY in getattr(self, "members_", {}),  # if there was time for it
             threshold=Likely(),
         )
@@ -468,18 +480,20 @@ class AutoRAD(FrameDetector):
     def novelty(self, X: Any) -> np.ndarray:
         """Return how unlike all training rows each row is, labelled or not.
 
-        It is 0 for a usual row, in standard deviations over the unlabelled rows of the fit. A kind
-        of anomaly that nobody labelled may have a high novelty and a low `anomaly_score`.
+        It is 0 for a usual row, in standard deviations over unlabelled rows. A kind of anomaly that
+        nobody labelled may have a high novelty and a low `anomaly_score`.
         """
-        return self._anomaly_score_and_novelty(X)[1]
-
-    def _anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return `anomaly_score` and `novelty`, in the time of one of them."""
-        check_is_fitted(self)
-        if NOVELTY not in self.members_:
+        novelty = self._anomaly_score_and_novelty(X)[1]
+        if novelty is None:
             raise InputError(
                 "This model had no time to learn novelty. Fit it again, with a larger budget."
             )
+        return novelty
+
+    def _anomaly_score_and_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        check_is_fitted(self)
+        if NOVELTY not in self.members_:
+            return super()._anomaly_score_and_novelty(X)
         mean, spread = self.scales_[NOVELTY]
         scores, usual = [], []
         with one_blas_thread():
@@ -491,21 +505,17 @@ class AutoRAD(FrameDetector):
     # --- a student, which scores rows at the speed of trees -------------------------------
 
     def compress(self) -> CompressedRAD:
-        """Let boosted trees learn the scores, from stored rows and rows made of them.
+        """Let boosted trees learn the scores, and return them as a `CompressedRAD`.
 
-        Returns
-        -------
-        CompressedRAD
-            The student, which the model keeps in `student_` and its file: a detector with the same
-            thresholds and probabilities, without training rows and without novelty. Its `fidelity_`
-            says what is lost.
+        The model keeps this student in `student_`, and stores it in its file. It has the same
+        thresholds and probabilities, but no training rows and no novelty.
         """
         from riskad.detectors.compressed import CompressedRAD
 
         check_is_fitted(self)
-        self._say("Learning a student")
-        self.student_ = CompressedRAD(random_state=self._seed).learn(self)
-        return self.student_.deciding_as(self)
+        self._log("Learning a student")
+        self.student_ = CompressedRAD(random_state=self._seed)._learn(self)
+        return self.student_._deciding_as(self)
 
     # --- the same scores in an ONNX graph -------------------------------------------------
 
@@ -525,6 +535,7 @@ class AutoRAD(FrameDetector):
     def _onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
         """Return the weighted average of the members, and novelty, high for unusual rows."""
         average, standard = self._onnx_member_scores(graph, rows)
+        # Standardised scores have a column for each member, in their order.
         place = np.array(list(self.members_).index(NOVELTY))
         return average, graph.node("Neg", graph.node("Gather", standard, place, axis=1))
 
@@ -538,29 +549,27 @@ class AutoRAD(FrameDetector):
             columns = views["plain"]["columns"]
             views["plain"]["native"] = native.onnx_columns(graph, columns, table)
         n_native = None if native is None else native.n_features_out_
-        seen: dict[tuple[str, ...], str] = {}
+        features: dict[tuple[str, ...], str] = {}
         scores = []
         for name, detector in self.members_.items():
             recipe = MEMBERS[name]
             parts = recipe.parts_among(self.views_[recipe.view].slices_, n_native)
             key = (recipe.view, *parts)
-            if key not in seen:
-                seen[key] = beside(graph, [views[recipe.view][part] for part in parts])
-            score = detector._onnx_scores(graph, seen[key], False)
+            if key not in features:
+                features[key] = beside(graph, [views[recipe.view][part] for part in parts])
+            score = detector._onnx_scores(graph, features[key], False)
             scores.append(graph.node("Reshape", score, np.array([-1, 1])))
         mean, spread = np.array([self.scales_[name] for name in self.members_]).T
-        standard = standardised(graph, beside(graph, scores), mean, spread)
+        standard = ((GraphNumbers(graph, beside(graph, scores)) - mean) / spread).node
         weights = np.array([self.weights_[name] for name in self.members_])
         return str(graph.node("MatMul", standard, weights)), standard
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
-        """Return random rows around the training rows, with a tenth of their cells blank."""
         return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)
 
     # --- summary --------------------------------------------------------------------------
 
     def _describe(self) -> dict[str, Any]:
-        """Return the members with their weights, the anomaly rate and how many rows took part."""
         return super()._describe() | {
             "leaderboard": self.leaderboard_,
             "prior": self.prior_,
@@ -568,7 +577,6 @@ class AutoRAD(FrameDetector):
         }
 
     def _describe_in_words(self) -> list[str]:
-        """Return the number of members, the basis of their weights, and which were left out."""
         learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
         if len(learners) == 1:
             sentences = [f"one kind of detector ({learners[0]}); there was no time for others"]
@@ -595,21 +603,11 @@ class AutoRAD(FrameDetector):
         return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
 
     def _evidence_in_words(self) -> str:
-        """Describe how the held-out rows were scored."""
         return "scored by members that were fitted, tuned and weighted without its label"
 
-    def _needs_rows(self) -> bool:
-        """Return True: outlier scores and kernels compare rows with training rows."""
-        return True
-
     def _kept_rows(self) -> int:
-        """Return the number of standardised training rows in the views and members."""
         views = sum(view.kept_rows() for view in self.views_.values())
         return views + sum(member._kept_rows() for member in self.members_.values())
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state without the callback, which is code."""
-        return {**super().__getstate__(), "callback": None}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

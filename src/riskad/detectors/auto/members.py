@@ -21,7 +21,7 @@ from riskad.core.checks import InputError, MissingLibrary
 from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
 from riskad.core.losses import get_loss
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
-from riskad.detectors.auto.views import COMPARED, with_labelled
+from riskad.detectors.auto.views import COMPARED, Member, with_labelled
 from riskad.detectors.boosted import (
     BoostedRAD,
     LabelledTrees,
@@ -37,18 +37,22 @@ SPLITS = 5
 FOLD_SCORED = 100  # unlabelled rows that the network scores in a fold, beside those held out
 _MOST_ROWS = 20_000  # that members learn from; beyond it unlabelled rows are sampled
 _MOST_READ = 300  # unlabelled rows that the network reads
+# The members' settings. A larger a trusts the unlabelled rows more; at 0.02 they weigh a fiftieth
+# of the risk.
 _PRIOR, _A, _LAMBDA = 0.8, 0.02, 0.003
 _TREES, _ROUNDS = 200, 150
 _MOST_BOOSTED = 3_000  # unlabelled rows
-_ANY_LEAF = 0.001
+_ANY_LEAF = 0.001  # below the weight 1 of a labelled row: each may have a leaf of its own
 _FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
 _KNOWLEDGE_WORTH = 100  # labelled anomalies that halve the weight of the network
 _KERNEL_LOSS = "squared"
+# The first is the default, which wins unless another is clearly better; the others change lambda,
+# or a and prior.
 _KERNEL_CHOICES = [
     *(Candidate(_A, _PRIOR, lam) for lam in (_LAMBDA, 0.001, 0.01, 0.03)),
     *(Candidate(a, prior, _LAMBDA) for a, prior in ((_A, 0.95), (0.1, _PRIOR), (0.1, 0.95))),
 ]
-_FREE_INTERCEPT = 10.0
+_FREE_INTERCEPT = 10.0  # B: the penalty on the intercept is a hundredth of that on a weight
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Sizes:
         """Those of rows with these labels and a plain view, and of further labelled rows."""
         n_labelled = int((codes != UNLABELLED).sum())
         network = columns_for_network(slices, native=None), "outliers"
+        # With both kinds of label the forest learns from labelled rows alone.
         both = _labelled_risk(count_labels(codes)) == "pn"
         return cls(
             rows=len(codes),
@@ -96,7 +101,7 @@ class Recipe:
 
     view: str
     parts: tuple[str, ...]
-    build: Callable[[LabelCounts, int], Any]
+    build: Callable[[LabelCounts, int], Member]
     weight: float = 1.0  # b_k: beside others that do equally well, with few anomalies
     seconds: Callable[[Sizes], float] = _usual_seconds  # of a fit on one core, rounded up
     most_rows: int = _MOST_ROWS  # unlabelled rows that it learns from
@@ -107,7 +112,6 @@ class Recipe:
     needs_lightgbm: bool = False
 
     def weight_with(self, n_anomaly: int) -> float:
-        """Return b_k for this many labelled anomalies."""
         if self.all_labelled:
             return self.weight * min(1.0, n_anomaly / _ENOUGH_TO_CLASSIFY)
         if self.pretrained:
@@ -157,6 +161,7 @@ def _forest(labels: LabelCounts, seed: int) -> ForestRAD:
 
 
 def _kernel(labels: LabelCounts, seed: int) -> ShallowRAD:
+    # Squared loss: one linear system, and no steps that would have to converge.
     kernel = ShallowRAD(_KERNEL_LOSS, risk=_risk(labels), scale=False, random_state=seed)
     settings = _KERNEL_CHOICES[0]._asdict()
     return kernel.set_params(intercept_scaling=_FREE_INTERCEPT, **settings)
@@ -167,6 +172,7 @@ def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
     best = _KERNEL_CHOICES[0]
     if count_labels(codes).unlabelled:
         rows = with_labelled(codes, COMPARED)
+        # As in the fit, whose intercept is penalised like the weight of such a column.
         Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
         best = choose_candidate(Z, codes[rows], get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
     return best._asdict()
@@ -178,6 +184,7 @@ def _boosted(labels: LabelCounts, seed: int) -> BoostedRAD:
 
 def _boosted_seconds(sizes: Sizes) -> float:
     rows = min(sizes.rows, _MOST_BOOSTED + sizes.labelled)
+    # 22 more columns: two outlier scores and 20 components.
     return 0.2 + 2.3e-6 * rows * (sizes.columns + 22)
 
 
@@ -186,6 +193,8 @@ def _labelled_trees_seconds(sizes: Sizes) -> float:
     return 0.1 + 1.5e-6 * sizes.all_labelled * (sizes.columns + 10) * max(1.0, rounds / 600)
 
 
+# Weights are relative: with equal held-out AUCs the network counts as six forests. Seconds were
+# measured on one core and rounded up.
 MEMBERS: dict[str, Recipe] = {
     "smooth forest": Recipe(
         "smooth",
@@ -280,6 +289,8 @@ def without_lightgbm() -> str | None:
 
 _ROWS_PER_SECOND, _FEWEST_PER_SECOND, _FEWEST_ROWS, _ENOUGH_ROWS = 1_000, 150, 200, 1_000
 _PER_PAIR, _ALONE = 5e-8, 400  # seconds per cell and context row; cost of a cell without a context
+# Rows that the network reads, and rows that it scores for decisions: the first that the budget
+# allows.
 _NETWORK_WORK = ((_MOST_READ, 3_000), (_MOST_READ, COMPARED), (150, COMPARED), (50, COMPARED))
 _FOLD_SHARE = 0.3  # of the seconds of a member, for its lighter fit in a fold
 
@@ -306,7 +317,6 @@ class Plan:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of the members."""
         return tuple(self.member_seconds)
 
     def folds_at_once(self, threads: int) -> int:
@@ -335,6 +345,7 @@ def plan_fit(sizes: Sizes, recipes: Mapping[str, Recipe], budget: float) -> Plan
         plans.append(plan)
     others = {name: recipe for name, recipe in recipes.items() if name not in networks}
     plans.append(_plan(sizes, others or recipes, budget, *_NETWORK_WORK[-1]))
+    # Weights need two folds; then more members count, and last more folds.
     return max(plans, key=lambda plan: (plan.folds > 1, len(plan.members), plan.folds))
 
 
@@ -343,7 +354,7 @@ def _plan(
 ) -> Plan:
     """The plan, if a network reads and scores this many rows."""
     features = 0.4 + 1.2e-4 * sizes.rows * (1 + sizes.columns / 100)
-    spent, in_fold = features, 0.0
+    planned, in_fold = features, 0.0
     members: dict[str, float] = {}
     for name, recipe in recipes.items():
         fit = recipe.seconds(sizes)
@@ -351,20 +362,30 @@ def _plan(
         if recipe.pretrained:
             fit += _network_seconds(sizes, scored=min(decided, sizes.rows), unlabelled=read)
             held_out = (COMPARED + sizes.labelled) // SPLITS
+            # Half the unlabelled rows in a fold, as in `PretrainedRAD._clone_for_fold`.
             fold = _network_seconds(sizes, FOLD_SCORED + held_out, unlabelled=read // 2)
-        if members and fit > 0 and spent + fit + in_fold + fold > budget:
+        # The first member is always planned, and novelty, which takes no time of its own.
+        if members and fit > 0 and planned + fit + in_fold + fold > budget:
             continue
         members[name] = fit
-        spent, in_fold = spent + fit, in_fold + fold
-    folds = int(np.clip((budget - spent) // max(in_fold, 1e-9), 0, SPLITS))
+        planned, in_fold = planned + fit, in_fold + fold
+    folds = int(np.clip((budget - planned) // max(in_fold, 1e-9), 0, SPLITS))
     judges = [recipes[name] for name in JUDGES if name in members]
     in_kinds = MOST_KINDS * sum(_FOLD_SHARE * recipe.seconds(sizes) for recipe in judges)
-    kinds = folds > 1 and spent + folds * in_fold + in_kinds <= budget
-    return Plan(features, members, read, decided, folds, in_fold, kinds, in_kinds * kinds)
+    kinds = folds > 1 and planned + folds * in_fold + in_kinds <= budget
+    return Plan(
+        feature_seconds=features,
+        member_seconds=members,
+        read=read,
+        decided=decided,
+        folds=folds,
+        fold_seconds=in_fold,
+        kinds=kinds,
+        kind_seconds=in_kinds * kinds,
+    )
 
 
 def _network_seconds(sizes: Sizes, scored: int, unlabelled: int) -> float:
-    """Seconds in which the network reads labelled and unlabelled rows, and scores others."""
     read = sizes.read + unlabelled
     return _PER_PAIR * (scored + read) * (sizes.network_columns + 1) * (read + _ALONE)
 
@@ -373,7 +394,8 @@ def _network_seconds(sizes: Sizes, scored: int, unlabelled: int) -> float:
 
 _PATIENCE = 10.0  # a fit that takes this many times its budget does not start another step
 _LEAST_PATIENCE = 60.0  # seconds
-_TELLING_SHARE, _WORTH_SAYING = 0.1, 2.0  # share of the work before the rest is shown; seconds
+# A forecast needs a tenth of the work behind it, and is not worth reading below two seconds.
+_FORECAST_FROM, _SHORTEST_FORECAST = 0.1, 2.0
 
 
 class Clock:
@@ -386,7 +408,7 @@ class Clock:
         self.seconds = max(_PATIENCE * budget, _LEAST_PATIENCE)
         self.start = time.perf_counter()
         self.ran_out = False
-        self._planned = self._done = 0.0
+        self._planned = self._finished = 0.0
         self._lock = threading.Lock()  # folds end in threads
 
     def allows_more(self) -> bool:
@@ -395,24 +417,23 @@ class Clock:
         return not self.ran_out
 
     def expect(self, planned: float) -> None:
-        """Set the planned seconds of the whole fit."""
         self._planned = planned
 
     def finish(self, planned: float) -> None:
-        """Record that a step is done, with its planned seconds."""
         with self._lock:
-            self._done += planned
+            self._finished += planned
 
     def seconds_left(self) -> float | None:
         """Return how long the rest will take, once a tenth is done."""
-        if self._done < _TELLING_SHARE * self._planned or not self._done:
+        if self._finished < _FORECAST_FROM * self._planned or not self._finished:
             return None
         spent = time.perf_counter() - self.start
-        return spent * max(self._planned - self._done, 0.0) / self._done
+        return spent * max(self._planned - self._finished, 0.0) / self._finished
 
     def in_words(self) -> str:
         """Return the remaining time, to be appended to a sentence; "" if it is short."""
-        left = self.seconds_left()
-        if left is None or left < _WORTH_SAYING:
+        seconds = self.seconds_left()
+        if seconds is None or seconds < _SHORTEST_FORECAST:
             return ""
-        return f" (about {left:.0f} s left)" if left < 100 else f" (about {left / 60:.0f} min left)"
+        about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+        return f" (about {about} left)"

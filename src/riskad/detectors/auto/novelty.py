@@ -25,6 +25,11 @@ hold out kinds, A is constant. Clusters of many anomalies are always separated w
 novelty, though few kinds without a label then remain: so w falls with m. (On 100 real tables with
 all rows labelled, weights that did not fall cost 0.008 of AUC and 0.02 of average precision.)
 Without any labelled anomaly w is 0.4.
+
+With groups, such as the windows of an incident of a time series, m and the standard error count
+groups: anomalies of one group are much alike, so others without a label are more often of another
+kind. There w_j is 0.1 to 0.4 with equal p_j, and w falls as 1 / (1 + m / 20). (On windows of 21
+series with 5 labelled incidents that was worth 0.05 of average precision; with 20, 0.01.)
 """
 
 from __future__ import annotations
@@ -42,12 +47,14 @@ from riskad.metrics.ranking import Auc, auc_of_folds, auc_with_interval
 
 NOVELTY = "novelty"  # the member's name
 CHOICES = {0.0: 8.0, 0.05: 4.0, 0.1: 2.0, 0.2: 1.0}  # weights in the average; prior probabilities
+OF_GROUPS = dict.fromkeys((0.1, 0.2, 0.3, 0.4), 1.0)  # the same if rows are in groups
 JUDGES = ("kernel", "smooth forest")  # the quick members, which are fitted without a kind
 MOST_KINDS = 3
 _ALONE = 0.4  # its weight if no anomaly is labelled: the other members then know little
-_FEWEST, _FEWEST_FOR_THREE = 4, 9  # labelled anomalies that are split into two or three kinds
-_LEAST_ERROR = 0.01
-_MANY_ANOMALIES = 50  # labelled anomalies that halve the weight
+# Labelled anomalies that are split into two or three kinds: two or three of each on average.
+_FEWEST, _FEWEST_FOR_THREE = 4, 9
+_LEAST_ERROR = 0.01  # a perfect AUC has a standard error of 0, and any gap would be decisive
+_MANY_ANOMALIES, _MANY_GROUPS = 50, 20  # labelled anomalies, or groups, that halve the weight
 
 
 class Novelty(BaseEstimator):
@@ -59,20 +66,16 @@ class Novelty(BaseEstimator):
     n_features_in_: Annotated[int, SIZE]
 
     def fit(self, X: Any, y: Any = None) -> Novelty:
-        """Remember how many outlier scores a row has; y is ignored."""
         self.n_features_in_ = np.shape(X)[1]
         return self
 
     def _clone_for_fold(self) -> Novelty:
-        """Return an unfitted copy."""
         return Novelty()
 
     def _kept_rows(self) -> int:
-        """Return 0: the scores are computed elsewhere."""
         return 0
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return minus the sum of each row's scores: high for usual rows."""
         first, others = np.split(np.asarray(X, dtype=float), [1], axis=1)
         return -(first[:, 0] + np.maximum(others, 0).sum(axis=1))
 
@@ -84,7 +87,7 @@ class Novelty(BaseEstimator):
         return str(graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0)))
 
 
-class KindScores(NamedTuple):
+class UnseenKind(NamedTuple):
     """The held-out rows of a kind: anomaly scores by fits that have not seen it, as z-scores."""
 
     codes: np.ndarray
@@ -96,10 +99,9 @@ class KindScores(NamedTuple):
 class UnseenKinds:
     """Scores of kinds of anomaly that were held out one by one; without any, nothing is known."""
 
-    folds: Sequence[KindScores] = ()
+    folds: Sequence[UnseenKind] = ()
 
     def auc(self, weight: float = 0.0) -> Auc | None:
-        """Return the AUC of held-out kinds, with a weight of novelty in the score."""
         if not self.folds:
             return None
         values = [
@@ -110,19 +112,20 @@ class UnseenKinds:
         n, m = (int((codes == kind).sum()) for kind in (NORMAL, ANOMALY))
         return auc_of_folds(values, len(self.folds), n, m)
 
-    def weight(self, n_anomaly: int) -> float:
-        """Return the weight of novelty in the average, for this many labelled anomalies."""
+    def weight(self, n_anomaly: int, in_groups: bool = False) -> float:
+        """Return the weight of novelty with so many labelled anomalies, or groups of them."""
         if not n_anomaly:
             return _ALONE
-        weights, beliefs = (np.array(list(each)) for each in (CHOICES, CHOICES.values()))
+        choices, many = (OF_GROUPS, _MANY_GROUPS) if in_groups else (CHOICES, _MANY_ANOMALIES)
+        weights, beliefs = (np.array(list(each)) for each in (choices, choices.values()))
         aucs = [auc for weight in weights if (auc := self.auc(weight)) is not None]
         if aucs:
             values = np.array([auc.value for auc in aucs])
             best = values.max()
             # The standard error of an AUC, if the anomalies are the smaller kind.
-            error = float(np.sqrt(best * (1 - best) / aucs[0].n_anomaly))
+            error = float(np.sqrt(best * (1 - best) / min(n_anomaly, aucs[0].n_anomaly)))
             beliefs = beliefs * np.exp((values - best) / max(_LEAST_ERROR, error))
-        return float(weights @ beliefs / beliefs.sum()) / (1 + n_anomaly / _MANY_ANOMALIES)
+        return float(weights @ beliefs / beliefs.sum()) / (1 + n_anomaly / many)
 
 
 def split_kinds(columns: np.ndarray, codes: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -139,9 +142,11 @@ def split_kinds(columns: np.ndarray, codes: np.ndarray, seed: int) -> list[np.nd
         return []
     n_kinds = 2 if len(anomalies) < _FEWEST_FOR_THREE else MOST_KINDS
     kind = KMeans(n_kinds, n_init=5, random_state=seed).fit_predict(columns[anomalies])
+    # A random order, since rows of a table may be sorted; every n_kinds-th goes to each fold.
     normals = np.random.default_rng(seed).permutation(normals)
     return [
         np.concatenate([anomalies[kind == k], normals[k::n_kinds]])
         for k in range(n_kinds)
+        # A fold with all anomalies would leave none to learn from.
         if 0 < (kind == k).sum() < len(kind)
     ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from sklearn.base import clone
 
 from riskad.core.labels import UNLABELLED
-from riskad.detectors.features.learned import Encoder, LearnedFeatures, NativeColumns
+from riskad.detectors.features.union import Encoder, LearnedFeatures, NativeColumns
 from riskad.detectors.shallow import ShallowRAD
 from riskad.rows.arrays import to_dense
 from riskad.rows.encoding import OneHotImputer
@@ -25,12 +25,13 @@ VIEWS = {
         ("columns", "outliers", "components", "kernels"), smooth=True, widths=(1.0, 2.0, 4.0)
     ),
 }
-_MOST_LABELLED = 10_000
-_TRIAL_BLANKS = 0.1
+_MOST_LABELLED = 10_000  # members that use more get them apart (`ExtraLabelled`)
+_TRIAL_BLANKS = 0.1  # share of cells of random rows, so that a graph is tested on blanks, too
 
 
 def thinned(places: np.ndarray, most: int) -> np.ndarray:
     """Return at most this many of the positions, evenly spaced."""
+    # Rounded up (-(-a // b)), so that there are never more than `most`.
     return places[:: max(1, -(-len(places) // most))]
 
 
@@ -51,6 +52,7 @@ def sample_rows(codes: np.ndarray, most: int, fewest_unlabelled: int, seed: int)
 
     At most 10,000 labelled rows take part, and at least `fewest_unlabelled` unlabelled ones.
     """
+    # A random order, then labelled rows first: a stable sort keeps the order within both.
     order = np.random.default_rng(seed).permutation(len(codes))
     order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]
     n_labelled = int((codes != UNLABELLED).sum())
@@ -62,6 +64,20 @@ def sample_rows(codes: np.ndarray, most: int, fewest_unlabelled: int, seed: int)
 def mean_and_spread(scores: np.ndarray) -> tuple[float, float]:
     """Return mean and spread for standardising scores; a constant score is left unscaled."""
     return float(scores.mean()), float(scores.std()) or 1.0
+
+
+class Member(Protocol):
+    """What `AutoRAD` asks of a detector that it averages."""
+
+    n_features_in_: int
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+    def score_samples(self, X: Any) -> np.ndarray: ...
+    def get_params(self) -> dict[str, Any]: ...
+    def set_params(self, **params: Any) -> Any: ...
+    def _clone_for_fold(self) -> Member: ...
+    def _kept_rows(self) -> int: ...
+    def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str: ...
 
 
 class Views:
@@ -82,45 +98,45 @@ class Views:
         self._encoder = encoder
         self._rows = _dense(encoder, rows)
         self._parts = dict(parts or {})
-        self._seen: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
+        self._features: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
 
     @classmethod
     def fit(cls, encoder: Encoder, rows: Any, recipes: Iterable[Recipe], seed: int) -> Views:
-        """Learn the features that members see from all rows."""
         # The plain view serves the network and the plan; all parts are computed from columns.
-        seen = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
+        parts_needed = {"plain": {"columns", "outliers", "components"}, "smooth": {"columns"}}
         for recipe in recipes:
-            seen[recipe.view] |= set(recipe.parts)
+            parts_needed[recipe.view] |= set(recipe.parts)
         numbers = encoder.transform(_dense(encoder, rows))
         learned: dict[str, LearnedFeatures] = {}
         parts: dict[tuple[str, str], np.ndarray] = {}
         for name, view in VIEWS.items():
-            wanted = [part for part in view.parts if part in seen[name]]
-            learned[name] = clone(view).set_params(parts=wanted, random_state=seed)
+            needed = [part for part in view.parts if part in parts_needed[name]]
+            learned[name] = clone(view).set_params(parts=needed, random_state=seed)
             F = learned[name].fit_transform(numbers)
             parts |= {(name, part): F[:, span] for part, span in learned[name].slices_.items()}
         return cls(learned, encoder, rows, parts)
 
     @classmethod
     def fit_without(
-        cls, encoder: Encoder, rows: Any, held: np.ndarray, recipes: Iterable[Recipe], seed: int
+        cls, encoder: Encoder, rows: Any, fold: np.ndarray, recipes: Iterable[Recipe], seed: int
     ) -> Views:
         """Learn both views from all rows but those held out, and return the features of all."""
         n_rows = rows.shape[0]
-        others = np.setdiff1d(np.arange(n_rows), held)
-        kept = cls.fit(encoder, rows[others], recipes, seed)
-        rest = cls(kept.learned, encoder, rows[held])
+        others = np.setdiff1d(np.arange(n_rows), fold)
+        views = cls.fit(encoder, rows[others], recipes, seed)
+        # Held-out rows are new to what was learned; the others do not count as their own
+        # neighbours.
+        rest = cls(views.learned, encoder, rows[fold])
         parts = {}
-        for key, part in kept._parts.items():
+        for key, part in views._parts.items():
             parts[key] = np.empty((n_rows, part.shape[1]))
-            parts[key][others], parts[key][held] = part, rest.part(*key)
-        return cls(kept.learned, encoder, rows, parts)
+            parts[key][others], parts[key][fold] = part, rest.part(*key)
+        return cls(views.learned, encoder, rows, parts)
 
     def __len__(self) -> int:
         return int(self._rows.shape[0])
 
     def take(self, rows: np.ndarray) -> Views:
-        """The features of some of the rows."""
         parts = {key: part[rows] for key, part in self._parts.items()}
         return Views(self.learned, self._encoder, self._rows[rows], parts)
 
@@ -133,7 +149,6 @@ class Views:
         return NativeColumns.of(self._encoder, self.learned["plain"])
 
     def part(self, view: str, part: str) -> np.ndarray:
-        """One part of a view."""
         if (view, part) not in self._parts:
             if part == "columns":
                 values = self.learned[view].columns_of(self._numbers)
@@ -144,15 +159,15 @@ class Views:
             self._parts[view, part] = values
         return self._parts[view, part]
 
-    def seen_by(self, recipe: Recipe) -> np.ndarray:
-        """The features that a member sees."""
+    def features_for(self, recipe: Recipe) -> np.ndarray:
         native = self._native.n_features_out_ if recipe.pretrained and self._native else None
         key = recipe.view, recipe.parts_among(self.learned[recipe.view].slices_, native)
-        if key not in self._seen:
-            self._seen[key] = np.hstack([self.part(recipe.view, part) for part in key[1]])
-        return self._seen[key]
+        if key not in self._features:
+            # Members share features: what two of them see is put side by side once.
+            self._features[key] = np.hstack([self.part(recipe.view, part) for part in key[1]])
+        return self._features[key]
 
-    def scores_by(self, recipe: Recipe, detector: Any) -> np.ndarray:
+    def scores_by(self, recipe: Recipe, detector: Member) -> np.ndarray:
         """The scores of a member.
 
         Kernels, the widest part, are not computed for a member that is linear in them: it gives
@@ -160,11 +175,12 @@ class Views:
         """
         if not ("kernels" in recipe.parts and isinstance(detector, ShallowRAD)):
             score = getattr(detector, "_scores", detector.score_samples)  # rows need no check
-            return np.asarray(score(self.seen_by(recipe)))
+            return np.asarray(score(self.features_for(recipe)))
         learned, start = self.learned[recipe.view], 0
         scores = np.full(len(self), float(detector.intercept_))
         for part in recipe.parts:
             span = learned.slices_[part]
+            # Weights lie in the order of the member's parts, which may not be that of the view.
             weights = detector.coef_.ravel()[start : start + span.stop - span.start]
             start += len(weights)
             if part == "kernels":

@@ -6,7 +6,7 @@ its own nearest neighbour, `fit_transform` leaves it out, so that training rows 
 alike.
 """
 
-from riskad.detectors.features.learned import LearnedFeatures
 from riskad.detectors.features.maps import SmoothScaler
+from riskad.detectors.features.union import LearnedFeatures
 
 __all__ = ["LearnedFeatures", "SmoothScaler"]

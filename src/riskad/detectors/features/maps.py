@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from riskad.core.checks import InputError
-from riskad.detectors.tree_ensemble import TREES, Trees
+from riskad.detectors.tree_ensemble import Trees
 from riskad.detectors.tree_growth import grow
 from riskad.files.fields import (
     COUNT,
@@ -23,9 +23,11 @@ from riskad.files.fields import (
     SIZE,
     Array,
     Optional,
+    Record,
     State,
     require,
 )
+from riskad.rows.arrays import GraphNumbers
 from riskad.rows.table import check_numbers
 
 _LARGEST = 3.0  # bound on smoothly scaled values
@@ -70,11 +72,9 @@ class ColumnScale:
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns."""
         return len(self.mean)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """(X - mean) / scale, for rows that were checked."""
         Z = X - self.mean.astype(X.dtype)
         Z /= self.scale.astype(X.dtype)
         return np.asarray(Z)
@@ -97,21 +97,18 @@ class SmoothScaler(FeatureMap):
 
     median_: Annotated[np.ndarray, Array("f", ("n_features_in_",))]
     scale_: Annotated[np.ndarray, Array("f", ("n_features_in_",), low=0)]
-    kept_: Annotated[np.ndarray, Array("i", ("kept",), low=0)]
+    kept_: Annotated[np.ndarray, Array("i", ("n_features_out_",), low=0, below="n_features_in_")]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
         """Refuse a stored state whose parts are inconsistent."""
-        kept = state["kept_"]
-        require(bool((kept < state["n_features_in_"]).all()), "kept_: no such column")
-        require(bool((state["scale_"][kept] > 0).all()), "scale_: zero")
-        require(len(kept) == state["n_features_out_"], "kept_: another number of columns")
+        require(bool((state["scale_"][state["kept_"]] > 0).all()), "scale_: zero")
 
     def fit(self, X: Any, y: Any = None) -> SmoothScaler:
-        """Find m and s of each column; y is ignored."""
         X = check_numbers(self, X, reset=True)
         low, self.median_, high = np.percentile(X, [25, 50, 75], axis=0)
         self.kept_ = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+        # Quartiles are equal if more than half of the values are.
         self.scale_ = np.where(high > low, (high - low) / _NORMAL_IQR, X.std(axis=0))
         self.n_features_out_ = len(self.kept_)
         return self
@@ -119,19 +116,17 @@ class SmoothScaler(FeatureMap):
     def transform(self, X: Any) -> np.ndarray:
         """The kept columns, on their new scale."""
         check_is_fitted(self)
-        X = check_numbers(self, X, reset=False)[:, self.kept_]
-        z = (X - self.median_[self.kept_]) / self.scale_[self.kept_]
-        z = np.clip(z, -_FARTHEST, _FARTHEST)
-        return np.asarray(z / np.sqrt(1 + (z / _LARGEST) ** 2))
+        return np.asarray(self._smooth(check_numbers(self, X, reset=False)))
+
+    def _smooth(self, X: Any) -> Any:
+        kept = self.kept_
+        z = np.clip((X[:, kept] - self.median_[kept]) / self.scale_[kept], -_FARTHEST, _FARTHEST)
+        thirds = z / _LARGEST
+        return z / np.sqrt(1 + thirds * thirds)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the same columns in an ONNX graph."""
-        X = graph.node("Gather", rows, self.kept_, axis=1)
-        z = standardised(graph, X, self.median_[self.kept_], self.scale_[self.kept_])
-        z = clipped(graph, z, _FARTHEST)
-        thirds = graph.node("Div", z, np.array(_LARGEST))
-        squares = graph.node("Add", graph.node("Mul", thirds, thirds), np.array(1.0))
-        return str(graph.node("Div", z, graph.node("Sqrt", squares)))
+        return str(self._smooth(GraphNumbers(graph, rows)).node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,18 +148,15 @@ class PrincipalComponents:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of columns and of components."""
         return len(self.mean), len(self.components)
 
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        """Return the components of rows."""
+    def transform(self, X: Any) -> Any:
         W = self.components.T
-        return np.asarray(X @ W - self.mean[None] @ W)
+        return X @ W - self.mean[None] @ W
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the components in an ONNX graph."""
-        W = self.components.T
-        return str(graph.node("Sub", graph.node("MatMul", rows, W), self.mean @ W))
+        return str(self.transform(GraphNumbers(graph, rows)).node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,16 +192,14 @@ class GaussianKernels:
         maps = [Nystroem(gamma=gamma, **settings).fit(rows) for gamma in gammas]
         # With one seed the landmarks are those of all widths.
         normalizations = np.stack([each.normalization_ for each in maps])
-        learned = cls(maps[0].components_, gammas, normalizations)
-        return learned, learned.transform(X)
+        fitted = cls(maps[0].components_, gammas, normalizations)
+        return fitted, fitted.transform(X)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of columns and of features."""
         return self.rows.shape[1], len(self.rows) * len(self.gammas)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Return the features of all widths, side by side."""
         features = np.empty((len(X), self.shape[1]))
         for normalization, span, K in self._kernels(X):
             features[:, span] = K @ normalization.T
@@ -217,11 +207,9 @@ class GaussianKernels:
         return features
 
     def products(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return `transform(X) @ weights` without the features.
-
-        The kernels of a width are K N', with N the normalisation of its landmarks: K (N' W) has
-        as many columns as W, and N' W is computed once for all rows.
-        """
+        """Return `transform(X) @ weights` without the features."""
+        # The kernels of a width are K N', with N the normalisation of its landmarks: K (N' W) has
+        # as many columns as W, and N' W is computed once for all rows.
         total = np.zeros((len(X), weights.shape[1]))
         for normalization, span, K in self._kernels(X):
             total += K @ (normalization.T @ weights[span])
@@ -254,8 +242,8 @@ class OutlierScores:
     training rows and clipped at five standard deviations.
     """
 
-    rows: Annotated[np.ndarray, Array("f", ("rows", "columns"))]
-    trees: Annotated[Trees, TREES]
+    rows: Annotated[np.ndarray, Array("f", ("rows", "columns"), nonempty=True)]
+    trees: Annotated[Trees, Record(("Trees",), {"n_features": "columns"})]
     path_length: Annotated[float, POSITIVE]  # mean length of a path in a tree of random splits
     floor: Annotated[
         float, POSITIVE
@@ -264,31 +252,23 @@ class OutlierScores:
     scale: Annotated[np.ndarray, Array("f", (2,), low=np.nextafter(0, 1))]
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Refuse a stored state without rows or trees, or with those of other columns."""
-        rows, trees = state["rows"], state["trees"]
-        require(len(rows) > 0, "rows: none")
-        require(trees.n_features == rows.shape[1], "trees: of other columns")
-        require(trees.n_trees > 0, "trees: none")
-
-    @classmethod
     def fit_transform(cls, X: np.ndarray, seed: int) -> tuple[Self, np.ndarray]:
         """Learn both scores, and return those of the rows, each without itself."""
         places = _some_places(len(X), _NEIGHBOUR_ROWS, seed)
         trees, path_length = _isolation_trees(X, np.random.default_rng(seed))
+        # A thousandth of a usual distance: copies are close, but not infinitely so on a log scale.
         floor = 1e-3 * _median_squared_distance(X, seed) ** 0.5
-        learned = cls(X[places], trees, path_length, floor, np.zeros(2), np.ones(2))
-        raw = learned._raw(X, leave_out=np.isin(np.arange(len(X)), places))
-        learned = replace(learned, mean=raw.mean(axis=0), scale=raw.std(axis=0) + 1e-12)
-        return learned, learned._standardised(raw)
+        fitted = cls(X[places], trees, path_length, floor, mean=np.zeros(2), scale=np.ones(2))
+        raw = fitted._raw(X, leave_out=np.isin(np.arange(len(X)), places))
+        # A constant score has the scale 1e-12, not 0: it becomes 0.
+        fitted = replace(fitted, mean=raw.mean(axis=0), scale=raw.std(axis=0) + 1e-12)
+        return fitted, fitted._standardised(raw)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of columns and of scores."""
         return self.rows.shape[1], len(self.mean)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Return the two scores of each row."""
         return self._standardised(self._raw(X))
 
     def _raw(self, X: np.ndarray, leave_out: np.ndarray | None = None) -> np.ndarray:
@@ -296,17 +276,17 @@ class OutlierScores:
         isolation = 2 ** (-self.trees.mean(X) / self.path_length)
         return np.stack([isolation, np.log(distance + self.floor)], axis=1)
 
-    def _standardised(self, raw: np.ndarray) -> np.ndarray:
+    def _standardised(self, raw: Any) -> Any:
         return np.clip((raw - self.mean) / self.scale, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the two scores in an ONNX graph."""
+        # One factor for the base 2, the mean over the trees and the mean length of a path.
         rate = -np.log(2) / self.path_length / self.trees.n_trees
         paths = graph.node("Reshape", self.trees.onnx(graph, rows), np.array([-1, 1]))
         isolation = graph.node("Exp", graph.node("Mul", paths, np.array(rate)))
         away = log_distances(graph, rows, self.rows, _NEIGHBOUR, self.floor)
-        raw = standardised(graph, beside(graph, [isolation, away]), self.mean, self.scale)
-        return clipped(graph, raw, _MOST_DEVIATIONS)
+        return str(self._standardised(GraphNumbers(graph, beside(graph, [isolation, away]))).node)
 
 
 def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, float]:
@@ -316,8 +296,9 @@ def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, fl
     """
     size = min(_ISOLATED, len(X))
     places = np.stack([rng.choice(len(X), size, replace=False) for _ in range(_TREES)])
-    # Splits are random: all targets differ, and one column is tried.
-    grown = grow(
+    # Splits are random: all targets differ, and one column is tried. A tree ends at the depth at
+    # which halving would isolate each row; `_average_path_length` adds the rest.
+    growth = grow(
         X,
         np.arange(len(X)),
         np.ones(len(X)),
@@ -326,14 +307,15 @@ def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, fl
         max_depth=np.ceil(np.log2(max(size, 2))),
         seed=int(rng.integers(2**31)),
     )
-    lengths = grown.depth + _average_path_length(grown.n_samples)
+    lengths = growth.depth + _average_path_length(growth.n_samples)
     # A single row is isolated from the start: any positive length shows this.
     usual = float(_average_path_length(np.array([size]))[0]) or 1.0
-    return replace(grown.trees, value=lengths), usual
+    return replace(growth.trees, value=lengths), usual
 
 
 def _average_path_length(n: np.ndarray) -> np.ndarray:
     """Mean length of a path to one of n rows, in a tree that isolates each by random splits."""
+    # For one or two rows the formula has no value; those are written out below.
     rows = np.maximum(n, 3).astype(float)
     of_many = 2 * (np.log(rows - 1) + np.euler_gamma) - 2 * (rows - 1) / rows
     return np.where(n > 2, of_many, np.where(n == 2, 1.0, 0.0))
@@ -351,15 +333,18 @@ def _median_squared_distance(X: np.ndarray, seed: int) -> float:
     from scipy.spatial.distance import pdist
 
     squared = pdist(X[_some_places(len(X), _MEDIAN_ROWS, seed)], "sqeuclidean")
+    # In tables of few levels most pairs may be equal, and their median 0.
     squared = squared[squared > 0]
     return float(np.median(squared)) if len(squared) else 1.0
 
 
 def _squared_distances(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    # |x|^2 - 2 x r + |r|^2 in place: one product of matrices, and no second array of its size.
     D = X @ rows.T
     D *= -2
     D += np.einsum("ij,ij->i", X, X)[:, None]
     D += np.einsum("ij,ij->i", rows, rows)
+    # Rounding can make the distance of equal rows negative.
     return np.maximum(D, 0, out=D)
 
 
@@ -396,16 +381,6 @@ def _neighbour_distances(
 def beside(g: Any, blocks: Sequence[str]) -> str:
     """Return blocks of columns side by side."""
     return blocks[0] if len(blocks) == 1 else str(g.node("Concat", *blocks, axis=1))
-
-
-def standardised(g: Any, X: str, mean: np.ndarray, scale: np.ndarray) -> str:
-    """Return (x - mean) / scale."""
-    return str(g.node("Div", g.node("Sub", X, mean), scale))
-
-
-def clipped(g: Any, X: str, most: float) -> str:
-    """Return values clipped to +-most."""
-    return str(g.node("Clip", X, np.array(-most), np.array(most)))
 
 
 def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str:

@@ -32,7 +32,7 @@ from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
 from riskad.metrics.folds import PNUStratifiedKFold, as_groups, count_independent
-from riskad.metrics.search import FEWEST_FOR_AUC
+from riskad.metrics.search import FEWEST_TO_COMPARE
 from riskad.rows.equal_rows import group_equal_rows
 
 _SPLITS, _REPEATS = 5, 2
@@ -60,11 +60,12 @@ def choose_candidate(
     groups = group_equal_rows(Z, y)
     counts = {kind: count_independent(y, kind, groups) for kind in KINDS}
     m = counts[ANOMALY]
-    if min(counts[NORMAL], m) < FEWEST_FOR_AUC:
+    if min(counts[NORMAL], m) < FEWEST_TO_COMPARE:
         return candidates[0]
     n_splits = min(_SPLITS, counts[NORMAL], m)
     splitter = PNUStratifiedKFold(n_splits, _REPEATS, seed)
     folds = np.zeros((splitter.get_n_splits(), len(y)), dtype=bool)
+    # A kind with fewer rows than folds stays in training: some folds could not hold any of it out.
     enough = np.isin(y, [kind for kind in KINDS if counts[kind] >= n_splits])
     groups = None if groups is None else as_groups(groups[enough], int(enough.sum()))
     folds[:, enough] = list(splitter.folds(y[enough], groups))
@@ -73,11 +74,8 @@ def choose_candidate(
 
 
 def best_place(scores: np.ndarray, m: float, rounds: int) -> int:
-    """Position of the candidate to choose.
-
-    `scores` has a row for each fold. Further rounds hold out the same rows again: they stabilise
-    the mean but are not further evidence.
-    """
+    """Position of the candidate to choose; `scores` has a row for each fold."""
+    # Further rounds hold out the same rows again: they stabilise the mean but are no evidence.
     d = scores - scores[:, :1]
     errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / rounds)
     return int(np.argmax(m / (m + _HALF) * d.mean(axis=0) - errors))  # the first wins ties
@@ -118,10 +116,12 @@ def solve_together(
     for kind in kinds:
         bend = np.abs(tables[:2, :, kind.code]).sum(axis=0)
         H += kappa * bend[:, None, None] * kind.gram()
+    # Inverted in double precision, for all candidates at once; steps need fewer digits.
     inverse = np.linalg.inv(H).astype(np.float32)
 
     theta = previous = np.zeros((len(folds), len(candidates), p), dtype=np.float32)
     for step in range(_STEPS):
+        # Nesterov's momentum: the gradient is taken ahead of the last step.
         point = theta + np.float32(step / (step + 3)) * (theta - previous)
         gradient = 2 * lam[:, None] * point
         for kind in kinds:
@@ -141,10 +141,10 @@ class _Kind(NamedTuple):
 
     @classmethod
     def of(cls, Z: np.ndarray, y: np.ndarray, code: int, folds: np.ndarray) -> _Kind:
-        own = y == code
-        used = (~folds[:, own].T).astype(float)
+        rows = y == code
+        used = (~folds[:, rows].T).astype(float)
         # Ranks of held-out rows need only the digits of a float32, which is twice as fast.
-        return cls(code, Z[own].astype(np.float32), (used / used.sum(axis=0)).astype(np.float32))
+        return cls(code, Z[rows].astype(np.float32), (used / used.sum(axis=0)).astype(np.float32))
 
     def gram(self) -> np.ndarray:
         """Sum z z^T with the largest share of each row in any fold: a bound for every fold."""

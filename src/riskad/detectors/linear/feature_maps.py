@@ -13,22 +13,11 @@ from riskad.core.checks import InputError, check_choice
 from riskad.detectors import features
 from riskad.detectors.features.maps import beside, kernels
 from riskad.files.fields import POSITIVE, SIZE, Array, Record
-from riskad.rows.arrays import places_of, to_dense
+from riskad.rows.arrays import GraphNumbers, places_of, to_dense
 from riskad.rows.linear import ColumnStatistics
 from riskad.rows.sources import RowBlocks, RowSource
 
-__all__ = [
-    "FEATURE_MAPS",
-    "FITTED_MAP",
-    "UNFITTED_MAP",
-    "ColumnProducts",
-    "Features",
-    "KernelLandmarks",
-    "RandomWaves",
-    "fit_features",
-    "standardise",
-]
-
+# Features of "rbf" and "nystroem": more come closer to the kernel, at a cost that grows with them.
 _N_COMPONENTS = 300
 # A named feature map looks at the number of columns and at some rows; this many are enough.
 _MAP_ROWS = 20_000
@@ -44,36 +33,30 @@ class RandomWaves:
 
     @classmethod
     def of(cls, Z: Any, seed: int) -> Self:
-        """Draw waves for the columns of Z."""
         from sklearn.kernel_approximation import RBFSampler
 
+        # Standardised rows are about sqrt(2 d) apart: the kernel between two of them is then about
+        # exp(-2).
         gamma = 1 / Z.shape[1]
-        drawn = RBFSampler(gamma=gamma, n_components=_N_COMPONENTS, random_state=seed).fit(Z)
-        return cls(drawn.random_weights_, drawn.random_offset_)
+        sampler = RBFSampler(gamma=gamma, n_components=_N_COMPONENTS, random_state=seed).fit(Z)
+        return cls(sampler.random_weights_, sampler.random_offset_)
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns."""
         return len(self.weights)
 
     @property
     def n_features_out_(self) -> int:
-        """Number of waves."""
         return len(self.offsets)
 
-    def transform(self, Z: Any) -> np.ndarray:
-        """The waves at each row."""
-        waves = np.cos(Z @ self.weights + self.offsets)
-        waves *= (2 / len(self.offsets)) ** 0.5
-        return np.asarray(waves)
+    def transform(self, Z: Any) -> Any:
+        q = len(self.offsets)
+        # A vector, since onnxruntime would fuse a scalar into the next product in single precision.
+        return np.cos(Z @ self.weights + self.offsets) * np.full(q, (2 / q) ** 0.5)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
         """Return the waves in an ONNX graph."""
-        q = len(self.offsets)
-        angles = graph.node("Add", graph.node("MatMul", rows, self.weights), self.offsets)
-        waves = graph.node("Cos", angles)
-        # A vector, since onnxruntime would fuse a scalar into the next product in single precision.
-        return str(graph.node("Mul", waves, np.full(q, (2 / q) ** 0.5)))
+        return str(self.transform(GraphNumbers(graph, rows)).node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +69,6 @@ class KernelLandmarks:
 
     @classmethod
     def of(cls, Z: Any, seed: int) -> Self:
-        """Choose landmarks among the rows of Z."""
         from sklearn.kernel_approximation import Nystroem
 
         size, gamma = min(_N_COMPONENTS, Z.shape[0]), 1 / Z.shape[1]
@@ -95,20 +77,16 @@ class KernelLandmarks:
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns."""
         return int(self.landmarks.shape[1])
 
     @property
     def n_features_out_(self) -> int:
-        """Number of landmarks."""
         return len(self.landmarks)
 
     def kept_rows(self) -> int:
-        """Return the number of training rows that are landmarks."""
         return len(self.landmarks)
 
     def transform(self, Z: Any) -> np.ndarray:
-        """The kernels between each row and the landmarks, normalised."""
         from sklearn.metrics.pairwise import rbf_kernel
 
         return np.asarray(rbf_kernel(Z, self.landmarks, gamma=self.gamma) @ self.normalization.T)
@@ -126,12 +104,10 @@ class ColumnProducts:
 
     @classmethod
     def of(cls, Z: Any, seed: int) -> Self:
-        """For the columns of Z."""
         return cls(Z.shape[1])
 
     @property
     def n_features_out_(self) -> int:
-        """Number of columns and products."""
         d = self.n_features_in_
         return d + d * (d + 1) // 2
 
@@ -153,7 +129,10 @@ FEATURE_MAPS = tuple(_MAPS)
 """Names of feature maps."""
 UNFITTED_MAP = Record(features.__all__, fitted=False)
 """The field of a given feature map in a model file; transformers of others are not stored."""
-FITTED_MAP = Record((*features.__all__, *(each.__name__ for each in _MAPS.values())))
+FITTED_MAP = Record(
+    (*features.__all__, *(each.__name__ for each in _MAPS.values())),
+    {"n_features_in_": "n_features_in_"},
+)
 """The field of a fitted feature map in a model file."""
 
 
@@ -175,19 +154,11 @@ class Features:
         return to_dense(self.transform(X))
 
     def transform(self, X: Any) -> Any:
-        """The output of the feature map for some rows; sparse if the map gives sparse rows."""
         return self.feature_map.transform(standardise(X, self.mean, self.scale))
 
-    def store(self, detector: Any) -> None:
-        """Set `feature_map_`, `_mean` and `_scale`."""
-        detector.feature_map_ = self.feature_map
-        detector._mean, detector._scale = self.mean, self.scale
-
     def of_rows(self, rows: RowSource) -> RowSource:
-        """The mapped features of all rows, standardised block by block.
-
-        Features of rows in memory are kept, others are computed again in each pass.
-        """
+        """The mapped features of all rows, standardised block by block."""
+        # Features of rows in memory are kept, others are computed again in each pass.
         if not isinstance(rows, RowBlocks):
             return rows.behind(self, self(rows.first()[:1]).shape[1])
         parts = [self.transform(block.X) for block in rows]
@@ -201,45 +172,30 @@ class Features:
 def fit_features(
     feature_map: Any, rows: RowSource, statistics: ColumnStatistics | None, scale: bool, seed: int
 ) -> Features:
-    """phi, fitted to the rows of a fit.
+    """phi, fitted to the rows of a fit; `statistics` are needed with `scale`.
 
-    Parameters
-    ----------
-    feature_map : None, str or transformer
-        A name of `FEATURE_MAPS`, or anything with fit and transform, which is cloned.
-    rows : RowSource
-        A named map learns from a sample if there are many rows, and a transformer from all rows in
-        memory. Neither learns from rows without weight, nor uses the weights of the others.
-    statistics : ColumnStatistics, optional
-        Statistics of these rows; needed with `scale`.
-    scale : bool
-        Whether phi standardises columns.
-    seed : int
-        Seed of the sample, and of the random features of a named map.
-
-    Returns
-    -------
-    Features
+    A named map learns from a sample if there are many rows, and a transformer from all rows in
+    memory. Neither learns from rows without weight, nor uses the weights of the others.
     """
     mean, spread = np.zeros(rows.n_features), np.ones(rows.n_features)
     if scale and statistics is not None:
         mean, spread = statistics.mean, statistics.scale
     if feature_map is None:
         return Features(None, mean, spread)
-    named = isinstance(feature_map, str)
-    if not named and not hasattr(feature_map, "transform"):
+    by_name = isinstance(feature_map, str)
+    if not by_name and not hasattr(feature_map, "transform"):
         raise InputError(
             f"feature_map must be None, one of {', '.join(FEATURE_MAPS)} or a transformer with fit "
             f"and transform, got {feature_map!r}."
         )
-    Z = standardise(_rows_to_learn_from(rows, named, seed), mean, spread)
-    if named:
+    Z = standardise(_rows_to_learn_from(rows, by_name, seed), mean, spread)
+    if by_name:
         check_choice("feature_map", feature_map, _MAPS)
         return Features(_MAPS[feature_map].of(Z, seed), mean, spread)
     return Features(clone(feature_map).fit(Z), mean, spread)
 
 
-def _rows_to_learn_from(rows: RowSource, named: bool, seed: int) -> Any:
+def _rows_to_learn_from(rows: RowSource, by_name: bool, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     if not isinstance(rows, RowBlocks):
         return rows.sample(_MAP_ROWS, rows.totals(), rng).X
@@ -251,7 +207,7 @@ def _rows_to_learn_from(rows: RowSource, named: bool, seed: int) -> Any:
     X = rows.X
     if rows.sample_weight is not None and not (rows.sample_weight > 0).all():
         X = X[places_of(rows.sample_weight > 0)]
-    if named and X.shape[0] > _MAP_ROWS:
+    if by_name and X.shape[0] > _MAP_ROWS:
         return X[np.sort(rng.choice(X.shape[0], _MAP_ROWS, replace=False))]
     return X
 
@@ -267,10 +223,8 @@ def standardise(X: Any, mean: np.ndarray, scale: np.ndarray) -> Any:
 
 
 def _standardise_values(X: np.ndarray, mean: Any, scale: np.ndarray) -> np.ndarray:
-    """(X - mean) / scale, limited to +-1e50, beyond which products of it could overflow.
-
-    Infinities of X itself remain, to be refused.
-    """
+    # Limited to +-1e50, beyond which products could overflow. Infinities of X itself remain, to be
+    # refused.
     with np.errstate(invalid="ignore", over="ignore"):
         Z = (X - mean) / scale
         far = (np.abs(Z) > _FAR) & np.isfinite(X)

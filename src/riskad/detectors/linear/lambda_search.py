@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,14 +13,13 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.objective import Objective
 from riskad.core.regularization import measure_reach, theorem_lambda
 from riskad.core.risks import Risk
-from riskad.detectors.linear.settings import SolverSettings
 from riskad.metrics.ranking import auc_value
 from riskad.metrics.search import choose_place, held_out_folds
 from riskad.rows.arrays import to_dense, to_numpy
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.linear import LinearModel
 from riskad.rows.sources import RowBlocks, sample_in_memory
-from riskad.solvers import Problem, minimize_rounded
+from riskad.solvers import Problem, minimize_rounded, solve
 
 SAFE_RULES = ("theorem", "tight")
 """Rules that only need a bound on the rows."""
@@ -38,6 +38,14 @@ _CV_PATIENCE = 2
 _CV_CLEARLY = 0.01
 
 
+class SolverSettings(NamedTuple):
+    """How long the solver runs, and from which random starts."""
+
+    tol: float
+    max_iter: int
+    seed: int
+
+
 def find_lambda(
     rule: str | float, model: LinearModel, risk: Risk, penalty: str, settings: SolverSettings
 ) -> float:
@@ -47,6 +55,7 @@ def find_lambda(
     """
     if not isinstance(rule, str):
         return float(rule)
+    # Before the check of the theorem: "cv" is there for risks that it does not cover.
     if rule == "cv":
         return cross_validated_lambda(model, risk, penalty, settings)
     theorem_terms(rule, risk)
@@ -87,6 +96,7 @@ def lambda_grid(top: float, tight: float) -> tuple[np.ndarray, int | None]:
     """
     if not tight > 0:
         return top * 10.0 ** -np.arange(6), None
+    # Decades are counted from the tight value, so that it is on the grid itself.
     above = int(np.ceil(np.log10(top / tight)))
     return np.minimum(top, tight * 10.0 ** np.arange(above, -CV_DECADES - 1, -1)), above
 
@@ -105,6 +115,7 @@ def cross_validated_lambda(
     top = safe_lambda(model, risk, penalty, tight=False)
     tight = safe_lambda(model, risk, penalty, tight=True) if risk.theorem else 0.0
     lambdas, default = lambda_grid(top, tight)
+    # By the weights of the risk, so that labelled rows, where they are few, are all in it.
     rows = sample_in_memory(model.rows, CV_ROWS, risk.kind_weights(), settings.seed)
     kinds, groups = risk.kinds() - {UNLABELLED}, group_equal_rows(rows.X, rows.y)
     # With a single kind of label, unlabelled rows replace the other.
@@ -155,10 +166,7 @@ def held_out_aucs(
 def _path(
     problem: Problem, lambdas: np.ndarray, held: np.ndarray, settings: SolverSettings
 ) -> Iterator[np.ndarray]:
-    """Solutions without the held-out rows, from the largest lambda down.
-
-    They are as precise as ranks of held-out rows need them.
-    """
+    """Solutions without the held-out rows, from the largest lambda down."""
     risk, rows = problem.objective.risk, problem.model.rows
     assert isinstance(rows, RowBlocks)
     # Weights of 0 leave rows out without copying the others.
@@ -166,15 +174,18 @@ def _path(
     weight[held] = 0
     rows = RowBlocks(rows.X, rows.y, weight)
     model, objective = problem.model.over(rows), Objective(risk, rows.totals())
-    as_it_is = objective.guarded or problem.penalty == "l1" or risk.loss.quadratic
+    exact = objective.guarded or problem.penalty == "l1" or risk.loss.quadratic
+    # Each lambda starts from the solution for the one before, ten times as large.
     theta = np.zeros(model.n_parameters)
     for lam in lambdas:
-        own, previous = Problem(model, objective, float(lam), problem.penalty), theta
-        if as_it_is:
-            solution = settings.solve(own, theta, tol=max(settings.tol, _CV_GAP), warn=False)
+        candidate, previous = Problem(model, objective, float(lam), problem.penalty), theta
+        if exact:
+            rough = settings._replace(tol=max(settings.tol, _CV_GAP))
+            solution = solve(candidate, theta=theta, **rough._asdict(), warn=False)
             theta, value = solution.theta, solution.value
         else:
-            theta, value = minimize_rounded(own, theta, _CV_WIDTH, _CV_TOL, settings.max_iter)
+            theta, value = minimize_rounded(candidate, theta, _CV_WIDTH, _CV_TOL, settings.max_iter)
+        # The first lambda is used whatever its value: a path has at least one point.
         if value < 0 and previous.any():
             return
         yield theta

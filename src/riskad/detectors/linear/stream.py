@@ -38,13 +38,12 @@ from riskad.core.objective import Objective, RowSum
 from riskad.core.regularization import Reach
 from riskad.core.risks import KIND_NAMES, Risk
 from riskad.decisions.thresholds import zero_one_threshold
-from riskad.detectors.linear.scores import LinearFit
-from riskad.files.fields import COUNT, Array, State, Text, require
+from riskad.files.fields import COUNT, Array, Text
 from riskad.rows.linear import LinearModel
 from riskad.rows.sources import Block, RowBlocks
 from riskad.solvers import SmoothTask, Solution, minimize_smooth
 
-KEPT = 5_000
+SAMPLE_SIZE = 5_000
 """Number of rows of each kind that are kept."""
 
 _EPS = float(np.finfo(float).eps)
@@ -59,11 +58,11 @@ class StreamSummary:
 
     shift: Annotated[np.ndarray, Array("f", ("d",))]
     """The mean of all rows."""
-    moments: Annotated[np.ndarray, Array("f", (3, "p", "p"))]
+    moments: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]
     """M_k, of all rows."""
-    curvature: Annotated[np.ndarray, Array("f", (3, "p", "p"))]
+    curvature: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]
     """sum w l'' z z^T of the rows that have left the sample; with the next two, their parabolas."""
-    slope: Annotated[np.ndarray, Array("f", (3, "p"))]
+    slope: Annotated[np.ndarray, Array("f", (3, "d+1"))]
     """sum w (l' - l'' f) z."""
     level: Annotated[np.ndarray, Array("f", (3,))]
     """sum w (l - l' f + l'' f^2 / 2)."""
@@ -84,14 +83,7 @@ class StreamSummary:
     """Loss of these parabolas."""
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
-        p, d = len(state["slope"][0]), len(state["shift"])
-        require(p == d + 1, "moments: of other columns")
-
-    @classmethod
     def empty(cls, d: int) -> StreamSummary:
-        """The summary of no rows, with d columns."""
         p = d + 1
         return cls(
             shift=np.zeros(d),
@@ -111,7 +103,6 @@ class StreamSummary:
 
     @property
     def totals(self) -> np.ndarray:
-        """Total weight of each kind."""
         return self.moments[:, -1, -1]
 
     @property
@@ -120,50 +111,56 @@ class StreamSummary:
         return np.isinf(self.cutoff)
 
     def missing(self, risk: Risk) -> list[str]:
-        """The kinds of row that the risk needs and that have not arrived yet."""
         return [KIND_NAMES[kind] for kind in sorted(risk.kinds()) if not self.totals[kind] > 0]
 
     def column_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each column, infinite if it does not vary."""
         M = self.moments.sum(axis=0)
         variance = np.diagonal(M)[:-1] / M[-1, -1]
+        # The variance of a constant column is rounding: up to about (eps |mean|)^2.
         constant = variance <= (10 * _EPS * np.abs(self.shift)) ** 2
         return self.shift, np.where(constant, np.inf, np.sqrt(variance))
 
     def sample_weights(self) -> np.ndarray:
         """As how many rows of its kind each row of the sample counts."""
         with np.errstate(over="ignore"):
+            # expm1 keeps the digits of 1 - exp(-w t) where w t is small; an infinite t gives w
+            # itself.
             return self.weight / -np.expm1(-self.weight * self.cutoff[self.y])
 
     # --- changes --------------------------------------------------------------------------
 
-    def forgotten(self, rate: float) -> StreamSummary:
+    def decay(self, rate: float) -> StreamSummary:
         """All rows so far, without the share `rate` of their weight."""
         if not 0 <= rate < 1:
             raise InputError(
                 f"forget must be at least 0 and below 1, got {rate!r}. It is the share of their "
                 "weight that earlier rows lose; for a half-life of h batches give 1 - 0.5 ** (1/h)."
             )
-        left = 1 - rate
+        remaining = 1 - rate
         return replace(
             self,
-            moments=left * self.moments,
-            curvature=left * self.curvature,
-            slope=left * self.slope,
-            level=left * self.level,
-            weight=left * self.weight,
-            key=self.key / left,
-            cutoff=self.cutoff / left,
+            # Sums forget by a factor: no row need be known for it.
+            moments=remaining * self.moments,
+            curvature=remaining * self.curvature,
+            slope=remaining * self.slope,
+            level=remaining * self.level,
+            weight=remaining * self.weight,
+            # Older rows get larger keys, and leave the sample sooner than new ones of the same
+            # weight.
+            key=self.key / remaining,
+            cutoff=self.cutoff / remaining,
         )
 
-    def added(
-        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, seed: int = 0
-    ) -> StreamSummary:
-        """With these rows, all of them in the sample until `thinned` is called."""
+    def add(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, seed: int = 0) -> StreamSummary:
+        """With these rows, all of them in the sample until `thin` is called."""
+        # A row without weight would have an infinite key.
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         shift = self.shift if self.totals.any() else weight @ X / weight.sum()
+        # Rows seen so far are part of the seed: batches get different keys, and the same stream the
+        # same.
         rng = np.random.default_rng([seed, self.n_seen])
-        grown = replace(
+        summary = replace(
             self,
             shift=shift,
             moments=self.moments + _moments(X, y, weight, shift),
@@ -173,23 +170,24 @@ class StreamSummary:
             key=np.concatenate([self.key, rng.exponential(size=len(y)) / weight]),
             n_seen=self.n_seen + len(y),
         )
-        return grown._centred()
+        return summary._centre()
 
-    def thinned(self, score: Callable[[np.ndarray], np.ndarray], loss: Loss) -> StreamSummary:
-        """The sample reduced to `KEPT` rows of each kind; `score` gives where parabolas touch."""
+    def thin(self, score: Callable[[np.ndarray], np.ndarray], loss: Loss) -> StreamSummary:
+        """The sample with `SAMPLE_SIZE` rows of each kind; `score` gives where parabolas touch."""
         stays = np.ones(len(self.y), dtype=bool)
         for kind in KINDS:
             rows = np.flatnonzero(self.y == kind)
-            stays[rows[np.argsort(self.key[rows], kind="stable")[KEPT:]]] = False
+            stays[rows[np.argsort(self.key[rows], kind="stable")[SAMPLE_SIZE:]]] = False
         if stays.all():
             return self
         out = ~stays
         X, y, weight = self.X[out], self.y[out], self.weight[out]
         curvature, slope, level = _parabolas(X, y, weight, score(X), loss, self.shift)
         cutoff, reach = self.cutoff.copy(), self.reach.copy()
+        # `at`, since several rows of a kind may leave at once.
         np.minimum.at(cutoff, y, self.key[out])
         np.maximum.at(reach, y, np.linalg.norm((X - self.mean) / self.scale, axis=1))
-        shrunk = replace(
+        summary = replace(
             self,
             curvature=self.curvature + curvature,
             slope=self.slope + slope,
@@ -198,9 +196,9 @@ class StreamSummary:
             reach=reach,
             loss=loss.name,
         )
-        return shrunk._only(stays)
+        return summary._only(stays)
 
-    def standardised(self, mean: np.ndarray, scale: np.ndarray) -> StreamSummary:
+    def rescale(self, mean: np.ndarray, scale: np.ndarray) -> StreamSummary:
         """Measure rows that have left the sample from another mean, in other units.
 
         By the triangle inequality ||(x - mean') / scale'|| is at most max(scale / scale') times
@@ -209,8 +207,8 @@ class StreamSummary:
         """
         varied = np.isfinite(self.scale)
         stretch = float(np.max(self.scale[varied] / scale[varied], initial=0.0))
-        moved = float(np.linalg.norm((self.mean - mean) / scale))
-        reach = np.where(self.complete, 0.0, self.reach * stretch + moved)
+        distance = float(np.linalg.norm((self.mean - mean) / scale))
+        reach = np.where(self.complete, 0.0, self.reach * stretch + distance)
         return replace(self, reach=reach, mean=mean, scale=scale)
 
     def _only(self, rows: np.ndarray) -> StreamSummary:
@@ -218,11 +216,12 @@ class StreamSummary:
             self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows], key=self.key[rows]
         )
 
-    def _centred(self) -> StreamSummary:
+    def _centre(self) -> StreamSummary:
         """The same sums around the mean of all rows, where they lose no digits."""
         M = self.moments.sum(axis=0)
         if not M[-1, -1] > 0:
             return self
+        # Moved at every batch, so that a mean that wanders loses no digits.
         move = M[-1, :-1] / M[-1, -1]
         T = np.eye(len(M))
         T[:-1, -1] = -move  # z' = T z
@@ -236,7 +235,6 @@ class StreamSummary:
 
 
 def _moments(X: np.ndarray, y: np.ndarray, weight: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """M_k of these rows."""
     p = len(shift) + 1
 
     def block_moments(block: Block) -> tuple[np.ndarray]:
@@ -260,7 +258,6 @@ def _parabolas(
 
 
 def _by_kind(Z: np.ndarray, y: np.ndarray, weight: Any) -> np.ndarray:
-    """The sums of w z z^T of each kind."""
     members = [y == kind for kind in KINDS]
     return np.stack([(Z[m].T * weight[m]) @ Z[m] for m in members])
 
@@ -283,7 +280,7 @@ class StreamProblem:
         scale: np.ndarray,
         constant: float,
     ):
-        self.summary = summary.standardised(mean, scale)
+        self.summary = summary.rescale(mean, scale)
         self.risk = risk
         plain = Objective(risk, summary.totals).plain
         self.A, self.L = plain.A, plain.L
@@ -298,7 +295,6 @@ class StreamProblem:
 
     @property
     def loss(self) -> Loss:
-        """The loss of the risk."""
         return self.risk.loss
 
     @cached_property
@@ -310,9 +306,11 @@ class StreamProblem:
         """The reach of the rows of a kind; for rows that have left the sample, a bound."""
         summary, B = self.summary, self.model.constant
         Z = (summary.X[summary.y == kind] - summary.mean) / summary.scale
+        # Exact for rows of the sample; for others the bound that they left behind.
         largest = max(float(np.einsum("ij,ij->i", Z, Z).max(initial=0)), summary.reach[kind] ** 2)
         squared = largest + B**2
         mean_products = self._S @ summary.moments[kind] @ self._S.T / summary.totals[kind]
+        # Exact even for rows that have left: the moments hold all of them.
         spectral = min(float(np.linalg.eigvalsh(mean_products)[-1]), squared)
         return Reach(c=squared**0.5, c_inf=np.nan, spectral=spectral, column_mean=np.nan)
 
@@ -327,36 +325,24 @@ class StreamProblem:
             curvature=S @ np.tensordot(self.A, summary.curvature, axes=1) @ S.T,
             level=float(self.A @ summary.level),
         )
+        # From zero: the fit depends on what was summed up, and not on the path of earlier fits.
         theta = np.zeros(self.model.n_parameters)
         reference = _gradient_norm(task.value_and_gradient(theta)[1], self.model.constant) or 1.0
-        found = minimize_smooth(task, theta, tol * reference, max_iter)
-        return replace(found.as_solution(reference, tol), solver="newton")
+        minimum = minimize_smooth(task, theta, tol * reference, max_iter)
+        return replace(minimum.as_solution(reference, tol), solver="newton")
 
-    def report(self, solution: Solution, kept: StreamSummary) -> LinearFit:
-        """The solution in the units of X; its threshold is found on the kept sample."""
-        theta = solution.theta
+    def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         w, b = self.model.raw(theta)
-        scores = self.scores(theta, kept.X)
-        return LinearFit(
-            coef=w,
-            intercept=float(b - self.summary.shift @ w),
-            objective=solution.value,
-            weight_norm=float(np.linalg.norm(theta)),
-            solver=solution.solver,
-            n_iter=max(1, solution.n_iter),
-            criterion=solution.criterion,
-            optimality=solution.optimality,
-            converged=bool(solution.converged),
-            offset=zero_one_threshold(self.risk, scores, kept.y, kept.sample_weights()),
-            risk_parts=self.risk_parts(theta),
-        )
+        return w, float(b - self.summary.shift @ w)
+
+    def threshold(self, theta: np.ndarray, sample: StreamSummary) -> float:
+        scores = self.scores(theta, sample.X)
+        return zero_one_threshold(self.risk, scores, sample.y, sample.sample_weights())
 
     def scores(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Scores of rows in the units of X."""
         return self.model.scores(theta, X - self.summary.shift)
 
     def risk_parts(self, theta: np.ndarray) -> dict[str, float]:
-        """What each term contributes, and "total"."""
         summary, u = self.summary, self._S.T @ theta  # f = u . z
         of_kind = [RowSum(self.loss, one, np.zeros(3), np.zeros(3)) for one in np.eye(3)]
         quadratic = np.einsum("a,kab,b", u, summary.curvature, u)
@@ -375,9 +361,8 @@ class StreamProblem:
         }
         return parts | {"total": sum(parts.values())}
 
-    def thinned(self, theta: np.ndarray) -> StreamSummary:
-        """The summary to continue with."""
-        return self.summary.thinned(lambda X: self.scores(theta, X), self.loss)
+    def thin(self, theta: np.ndarray) -> StreamSummary:
+        return self.summary.thin(lambda X: self.scores(theta, X), self.loss)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import polars as pl
 
 from riskad.core.checks import quoted
-from riskad.files.fields import TEXT, Fields
 from riskad.tables.cells import (
     BLANK,
     CellFormat,
@@ -21,7 +19,7 @@ from riskad.tables.cells import (
     strip_spaces,
     tally_filled,
 )
-from riskad.tables.notes import say_count
+from riskad.tables.notes import pluralize
 
 # No and yes; 0 and 1 stay numbers. The more usual pair of those with a word in common comes first.
 _PAIRS = """
@@ -54,7 +52,6 @@ class FlagFormat(CellFormat):
 
     word = "flag"
     expected = "one of these"
-    _fields: ClassVar[Fields] = {"no": TEXT, "yes": TEXT}
 
     @property
     def words(self) -> tuple[str, str]:
@@ -113,6 +110,7 @@ class FlagLook(CellLook):
             return cls(*tally_filled(column, first_row))
         cells = strip_spaces(column)
         short = (cells.str.len_bytes() <= _LONGEST).fill_null(False)
+        # Long texts are not folded to small letters: most columns of text hold no flags at all.
         flags = short & cells.set(~short, None).str.to_lowercase().is_in(_WORDS).fill_null(False)
         blank = (~flags).scatter((~flags).arg_true(), are_blank(cells.filter(~flags)))
         counted = (
@@ -122,7 +120,7 @@ class FlagLook(CellLook):
             .group_by("way")
             .agg(pl.len(), pl.col("row", "cell").first())
         )
-        return cls({way: Tally(*tally) for way, *tally in counted.iter_rows()}, int(blank.sum()))
+        return cls({word: Tally(*tally) for word, *tally in counted.iter_rows()}, int(blank.sum()))
 
     @cached_property
     def _counts(self) -> Counter[str]:
@@ -142,6 +140,7 @@ class FlagLook(CellLook):
             counts = [self._counts[word] for word in pair]
             return sum(counts), sum(count > 0 for count in counts)
 
+        # The pair with most cells, then the one of which both words occur; then the more usual one.
         return max(PAIRS, key=support)
 
     @cached_property
@@ -154,15 +153,18 @@ class FlagLook(CellLook):
             return None
         no, yes = self._pair
         present = [word for word in self._pair if self._counts[word]]
+        # "no" alone may be Norway, and "y" a coordinate.
         if no and len(present) == 1 and len(present[0]) < _SHORTEST_ALONE:
             return None
         return FlagFormat(self._spelled(no, yes), self._spelled(yes, no))
 
     def _spelled(self, word: str, opposite: str) -> str:
         """Return a word as most cells spell it, or in the style of its opposite if none has it."""
-        ways = [tally for spelled, tally in self.tallies.items() if (spelled or "").lower() == word]
-        if ways or not word:
-            return min(ways, key=lambda way: (-way.n, way.row)).cell if ways else ""
+        tallies = [
+            tally for spelled, tally in self.tallies.items() if (spelled or "").lower() == word
+        ]
+        if tallies or not word:
+            return min(tallies, key=lambda tally: (-tally.n, tally.row)).cell if tallies else ""
         style = self._spelled(opposite, "")
         return word.upper() if style.isupper() else word.title() if style.istitle() else word
 
@@ -172,6 +174,6 @@ class FlagLook(CellLook):
         if flags is None or flags.no:
             return []
         return [
-            f"{quoted(flags.yes)} in {say_count(self.n_good, 'row')} is read as yes, "
-            f"nothing in {say_count(self.n_blank, 'row')} as no."
+            f"{quoted(flags.yes)} in {pluralize(self.n_good, 'row')} is read as yes, "
+            f"nothing in {pluralize(self.n_blank, 'row')} as no."
         ]

@@ -23,12 +23,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import polars as pl
 
 from riskad.core.checks import InputError, check_choice, quoted
-from riskad.files.fields import Fields, Text
+from riskad.files.fields import State, Text, require
 from riskad.rows.date_features import DAY, EARLIEST, LATEST
 from riskad.tables.cells import (
     CellFormat,
@@ -93,7 +93,8 @@ _ZONE = r"\s?(Z|z|UTC|GMT|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
 _FRACTION = "(:[0-9]{1,2})[.,]([0-9]{1,9})"
 _PLAIN = re.compile("%[YmdHMS](?:[-./: T]%[YmdHMS])*")  # polars reads these as they are
 _PART = r"(?:(?P<{}>[0-9]+(?:[.,][0-9]+)?)\s?(?:{})\.?,?\s*)?"
-_DURATION = (  # every part may be absent
+# Every part may be absent: what matches may be empty, and `read` asks for one part at least.
+_DURATION = (
     r"^(?P<sign>-)?P?"
     + _PART.format("D", "d|D|days?|Tage?")
     + "T?"
@@ -102,7 +103,7 @@ _DURATION = (  # every part may be absent
     + _PART.format("S", "s|S|secs?|seconds?|Sek|Sekunden?")
     + r"(?:(?P<h>[0-9]+):(?P<m>[0-5][0-9])(?::(?P<s>[0-5][0-9](?:[.,][0-9]{1,9})?))?)?$"
 )
-_MANY = 4_096  # texts from which on those that occur often are read once
+_MANY = 4_096  # texts from which on equal ones are read once, if at least half are repeats
 _SECONDS_OF = {"D": DAY, "H": 3_600.0, "M": 60.0, "S": 1.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 
 
@@ -128,6 +129,8 @@ def _plan(way: Way) -> tuple[str, str, str]:
     for before, piece, after in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
         if piece.startswith("%"):
             close = before.startswith("%") or after.startswith("%")
+            # Parts without a mark between them have two digits each, or 2025111 could be read in
+            # two ways.
             group = _DIRECTIVES[piece[1]]
             expression += group.replace("{1,2}", "{2}") if close else group  # 20250327
         else:  # AM and PM may stand close to the clock
@@ -138,6 +141,7 @@ def _plan(way: Way) -> tuple[str, str, str]:
         return expression, "", pattern
     groups = {one: f"${{{one.lower() if one == 'B' else one}}}" for one in _directives(pattern)}
     year, month = ("y" if "y" in groups else "Y"), groups.keys() & {"m", "b", "B"}
+    # A clock alone is read as one of the first day, so that seconds count from midnight.
     dated, target = "1970-01-01", f"%{year}-%m-%d"
     if kind == "date":
         dated = f"${{{year}}}-{groups[month.pop()]}-{groups.get('d', '01')}"
@@ -155,6 +159,7 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
         return _read_counts(texts.str.strip_chars().cast(pl.Float64, strict=False), pattern)
     if pattern.endswith("%z"):
         offsets, local = texts.str.extract(_ZONE), texts.str.replace(_ZONE, "")
+        # A column has few different offsets: each is computed once.
         sizes = {each: _offset_seconds(each) for each in offsets.drop_nulls().unique()}
         utc = read_texts(local, (kind, pattern.removesuffix("%z").rstrip()))
         utc -= offsets.replace_strict(sizes, default=None, return_dtype=pl.Float64)
@@ -170,6 +175,7 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
     if dated:
         body = body.str.replace(expression, dated)
     if "${b}" in dated:
+        # The longest names first: "mar" would leave "ch" of "march".
         numbers = [_MONTHS[name] for name in _LONGEST_FIRST]
         body = body.str.to_lowercase().str.replace_many(_LONGEST_FIRST, numbers, leftmost=True)
     if "%M" not in target:
@@ -190,6 +196,7 @@ def _read_counts(numbers: pl.Series, pattern: str) -> pl.Series:
     """Read seconds or milliseconds since 1970, or days since 1899-12-30 as spreadsheets count."""
     values = numbers.cast(pl.Float64).fill_nan(None)
     if pattern == "excel":
+        # 25,569 days from 1899-12-30 to 1970-01-01. Spreadsheets count a 29th of February 1900.
         return _within_years((values - 25_569) * DAY)
     return _within_years(values / 1000 if pattern == "unix ms" else values)
 
@@ -223,14 +230,15 @@ def _ahead_of_utc(zone: str, utc: pl.Series) -> pl.Series | float:
     if zone in ("", "UTC") or zone[0] in "+-":
         return _offset_seconds(zone)
     moments = (utc.floor() * 1000).cast(pl.Int64).cast(pl.Datetime("ms", "UTC"))
-    there = moments.dt.convert_time_zone(zone)
-    return (there.dt.base_utc_offset() + there.dt.dst_offset()).dt.total_seconds().cast(pl.Float64)
+    local = moments.dt.convert_time_zone(zone)
+    return (local.dt.base_utc_offset() + local.dt.dst_offset()).dt.total_seconds().cast(pl.Float64)
 
 
 def _digits_as_texts(column: pl.Series) -> pl.Series | None:
     """Cells as texts, whole numbers as their digits; None for a type that holds no such texts."""
     if column.dtype.is_float() or column.dtype.is_decimal():
         numbers = column.cast(pl.Float64).fill_nan(None)
+        # A number with a fraction is no moment; -1 fits no pattern.
         column = numbers.set(numbers != numbers.floor(), -1.0).cast(pl.Int64, strict=False)
     if column.dtype.is_integer() or column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null):
         return column.cast(pl.String)
@@ -250,7 +258,7 @@ class MomentFormat(CellFormat):
     clock is that of `zone` ('UTC', '+02:00' or 'Europe/Berlin'): the only offset of the column, UTC
     if there are several, or the zone of a typed column.
 
-    >>> written = MomentFormat.given("%d.%m.%Y %H:%M")
+    >>> written = MomentFormat.from_pattern("%d.%m.%Y %H:%M")
     >>> seconds, bad = written.read(pl.Series(["27.03.2025 18:14", "n/a", "soon"]))
     >>> seconds.to_list(), bad.to_list()
     ([1743099240.0, None, None], [False, False, True])
@@ -258,20 +266,15 @@ class MomentFormat(CellFormat):
     ('27.03.2025 18:14', 'dates like 27.03.2025 18:14')
     """
 
-    kind: str
-    pattern: str
-    zone: str = ""
+    kind: Annotated[str, Text(MOMENT_KINDS)]
+    pattern: Annotated[str, Text(longest=60)]
+    zone: Annotated[str, Text(longest=40)] = ""
 
     word = "moment"
     expected = "so written"
-    _fields: ClassVar[Fields] = {
-        "kind": Text(MOMENT_KINDS),
-        "pattern": Text(longest=60),
-        "zone": Text(longest=40),
-    }
 
     @classmethod
-    def given(cls, text: str, kind: str = "date") -> MomentFormat:
+    def from_pattern(cls, text: str, kind: str = "date") -> MomentFormat:
         """The format that a person writes after 'date:', 'time:' or 'duration:'."""
         check_choice("kind", kind, MOMENT_KINDS)
         if kind in ("time", "duration"):
@@ -282,18 +285,16 @@ class MomentFormat(CellFormat):
         return cls("datetime" if _has_clock(pattern) else "date", pattern)
 
     @classmethod
-    def from_dict(cls, state: Any) -> MomentFormat:
-        """Return the format that `to_dict` wrote, or refuse what it cannot have written."""
-        written = super().from_dict(state)
-        same = cls.given(written.pattern, written.kind)
-        if (same.kind, same.pattern) != (written.kind, written.pattern):
-            raise InputError(f"{quoted(state)} is no format of moments: the model is damaged.")
-        if not re.fullmatch("(?:UTC|[+-][0-9]{2}:[0-9]{2})?", written.zone):
+    def _check_state(cls, state: State) -> None:
+        """Refuse a pattern that is not in the form used here, and a zone that is not known."""
+        kind, pattern, zone = state["kind"], state["pattern"], state["zone"]
+        same = cls.from_pattern(pattern, kind)
+        require((same.kind, same.pattern) == (kind, pattern), "pattern: of another form")
+        if not re.fullmatch("(?:UTC|[+-][0-9]{2}:[0-9]{2})?", zone):
             try:
-                _ahead_of_utc(written.zone, pl.Series([0.0]))
+                _ahead_of_utc(zone, pl.Series([0.0]))
             except pl.exceptions.PolarsError as error:
-                raise InputError(f"The time zone {quoted(written.zone)} is not known.") from error
-        return written
+                raise InputError(f"The time zone {quoted(zone)} is not known.") from error
 
     @property
     def _way(self) -> Way:
@@ -319,8 +320,9 @@ class MomentFormat(CellFormat):
     def _read_rest(self, texts: pl.Series, seconds: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Read blanks, what has spaces around it, and what ISO 8601 writes."""
         bad, kind = seconds.is_null(), self._way[0]
-        left = bad.arg_true()
-        cells = without_blanks(texts.gather(left))
+        unread = bad.arg_true()
+        cells = without_blanks(texts.gather(unread))
+        # Beside dates of the year-day-month kind, 2025-03-04 has two meanings.
         iso = () if self.pattern.startswith("%Y-%d") else _ISO[kind]
         rest = pl.repeat(None, len(cells), dtype=pl.Float64, eager=True)
         for pattern in dict.fromkeys((self.pattern, *iso)):
@@ -329,10 +331,10 @@ class MomentFormat(CellFormat):
             places = (rest.is_null() & cells.is_not_null()).arg_true()
             if not len(places):
                 break
-            found = read_texts(cells.gather(places), (kind, pattern), self.zone)
-            rest = rest.scatter(places, found)
+            again = read_texts(cells.gather(places), (kind, pattern), self.zone)
+            rest = rest.scatter(places, again)
         wrong = cells.is_not_null() & rest.is_null()
-        return seconds.scatter(left, rest), bad.scatter(left, wrong)
+        return seconds.scatter(unread, rest), bad.scatter(unread, wrong)
 
     def _read_typed(self, column: pl.Series) -> pl.Series:
         dtype: Any = column.dtype
@@ -435,7 +437,7 @@ def _checked_pattern(kind: str, text: str) -> str:
     elif kind == "date" and dated not in ("Ym", "Yb", "my", "by"):
         problem = "has no year and month, or one of them twice"
     elif kind == "time" and used != clock:
-        problem = "is no time of day only"
+        problem = "is not a time of day alone"
     elif "%z" in pattern[:-2]:
         problem = "has %z before its end"
     if problem:
@@ -512,7 +514,7 @@ def ways_to_read(cell: str, moment_name: bool = False) -> tuple[Way, ...]:
 
 # --- what all cells look like ---------------------------------------------------------------------
 
-_MOST_PATTERNS = 24  # that are told apart
+_MOST_PATTERNS = 24  # that are counted apart
 _AT_ENDS, _BETWEEN = 64, 256  # cells that are looked at one by one
 _FEW = 1_000  # cells up to which all are read even if most of those looked at are no moments
 _DIFFERENT = 8  # dates that must differ for numbers like 20250327 to be dates
@@ -560,8 +562,8 @@ class MomentLook(CellLook):
             clock = " %H:%M:%S" if column.dtype == pl.Datetime else ""
             way = kind, {"time": "%H:%M:%S", "duration": "units"}.get(kind, f"%Y-%m-%d{clock}")
             zone = getattr(column.dtype, "time_zone", None) or ""
-            known = {(way,): tallies[None]} if tallies else {}
-            return cls(known, n_blank, name, zone=zone)
+            all_cells = {(way,): tallies[None]} if tallies else {}
+            return cls(all_cells, n_blank, name, zone=zone)
         look, texts = cls(tallies, n_blank, name), _digits_as_texts(column)
         if texts is None or (column.dtype.is_numeric() and not look._ways_in(column)):
             return look
@@ -582,6 +584,8 @@ class MomentLook(CellLook):
         cells: list[str] = [] if few is None else without_blanks(few).drop_nulls().to_list()
         counts = Counter(ways_to_read(cell, self.moment_name) for cell in cells)
         others = counts.pop((), 0)
+        # Four in five cells are no moments: a column of texts with some dates is no column of
+        # dates.
         hopeless = n > _FEW and others > 4 * counts.total()
         return [] if hopeless else [ways for ways, _ in counts.most_common()]
 
@@ -594,19 +598,23 @@ class MomentLook(CellLook):
                 low, high = years
                 whole = ~cells.str.contains(".", literal=True)
                 seconds = seconds.set(~(whole & (seconds >= low) & (seconds < high)), None)
+            if way[0] == "duration":  # one with units is not counted as a clock, whichever is first
+                units = cells.str.contains(r"\p{L}")
+                seconds = seconds.set(units if way[1] != "units" else ~units, None)
             masks.append(seconds.is_not_null().alias(" ".join(way)))
-        taken = pl.DataFrame(masks).max_horizontal()
-        own, (_, pattern) = frame.hstack(masks).filter(taken), ways[0]
+        readable = pl.DataFrame(masks).max_horizontal()
+        rows, (_, pattern) = frame.hstack(masks).filter(readable), ways[0]
         columns = [mask.name for mask in masks]
-        counted = own.group_by(columns).agg(pl.len(), pl.col("row", "cell").first())
+        counted = rows.group_by(columns).agg(pl.len(), pl.col("row", "cell").first())
         for *read, n, row, cell in counted.iter_rows():
             key = tuple(way for way, is_read in zip(ways, read, strict=True) if is_read)
             self.tallies[key] = Tally(n, row, cell)
         if pattern in _NUMBER_LIKE:
-            self.words.update(own["cell"].unique().sort().head(_DIFFERENT))
+            # As many different words as decide, and no more: a look stays small.
+            self.words.update(rows["cell"].unique().sort().head(_DIFFERENT))
         if pattern.endswith("%z"):
-            self.words.update(own["cell"].str.extract(_ZONE).unique())
-        return frame.filter(~taken)
+            self.words.update(rows["cell"].str.extract(_ZONE).unique())
+        return frame.filter(~readable)
 
     def joined(self, other: Self) -> Self:
         """Return what these rows and those of the other look look like together."""
@@ -632,19 +640,23 @@ class MomentLook(CellLook):
     def _main(self) -> list[Way]:
         """The way that reads most cells, first of those that read the very same ones.
 
-        What ISO 8601 writes counts together, and is shown with a clock if any has one.
+        What ISO 8601 writes counts together, and is shown with units or a clock if any has these.
         """
         tallies = {ways: tally for ways, tally in self.tallies.items() if ways}
         candidates = sorted({way for ways in tallies for way in ways})  # the day before the month
         duration = bool(set(_DURATION_NAMES.split()) & set(self._name_words))
 
-        def rank(way: Way) -> tuple[int, bool, bool, int, int]:
+        def rank(way: Way) -> tuple[int, bool, int, int, int]:
             kind, pattern = way
             alike = {(kind, iso) for iso in _ISO[kind]} if pattern in _ISO[kind] else {way}
             n_alike = sum(tally.n for ways, tally in tallies.items() if alike & set(ways))
-            own = [tally for ways, tally in tallies.items() if way in ways]
-            n, first = sum(tally.n for tally in own), min(tally.row for tally in own)
-            return n_alike, (kind == "duration") == duration, _has_clock(pattern), n, -first
+            reads = [tally for ways, tally in tallies.items() if way in ways]
+            n, first = sum(tally.n for tally in reads), min(tally.row for tally in reads)
+            # More cells first; at equal numbers a duration if the name says so, a clock, then the
+            # first row.
+            # Units read clocks, too: where both occur, looks at parts must agree with one at all.
+            shown_first = 2 * (pattern == "units") + _has_clock(pattern)
+            return n_alike, (kind == "duration") == duration, shown_first, n, -first
 
         main = max(candidates, key=rank, default=("", ""))
         same = [
@@ -681,6 +693,7 @@ class MomentLook(CellLook):
             return None
         (kind, pattern), zone = self._main[0], self.zone
         if offsets := self._offsets:
+            # Several offsets, as of summer and winter: only the clock of UTC does not jump.
             minutes = round(offsets.pop() / 60) if len(offsets) == 1 else 0
             hours, rest = divmod(abs(minutes), 60)
             zone = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
@@ -689,8 +702,8 @@ class MomentLook(CellLook):
 
     def remarks(self) -> list[str]:
         """Plain sentences on what was ambiguous, and how to have it otherwise."""
-        written = self.format()
-        if written is None or written.pattern in _COUNTS:
+        moments = self.format()
+        if moments is None or moments.pattern in _COUNTS:
             return []
         remarks, (main, *same) = list[str](), self._main
         example = min(self.tallies[ways] for ways in self._good if main in ways).cell

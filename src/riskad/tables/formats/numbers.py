@@ -8,13 +8,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
 from riskad.core.checks import InputError, quoted
-from riskad.files.fields import Fields, ListOf, Maybe, Number, Text
+from riskad.files.fields import Number, Text
 from riskad.tables.cells import (
     SPACES,
     Cell,
@@ -27,7 +27,7 @@ from riskad.tables.cells import (
     strip_spaces,
     tally_filled,
 )
-from riskad.tables.notes import say_count
+from riskad.tables.notes import pluralize
 
 # --- the marks of which a number consists ---------------------------------------------------------
 
@@ -64,7 +64,7 @@ _MULTIPLIERS = """
 _SPACE, _SIGN = f"[{SPACES}]", f"[{re.escape(_MINUS)}+]"
 _ANY_PREFIX = "|".join(re.escape(word) for word in sorted(_CURRENCIES, key=len, reverse=True))
 _ANY_SUFFIX = rf"[\p{{L}}\p{{Sc}}%\u2030°/²³.]{{1,12}}(?:{_SPACE}[\p{{L}}\p{{Sc}}.]{{1,8}})?"
-# Bytes of a cell: no number of so many digits, with an exponent below 100, is infinite.
+# Bytes of a cell: no number of so many digits, with an exponent below 100, is infinite (1e308).
 _LONGEST = 120
 # Squares of larger numbers, summed over many rows, would overflow. LightGBM cannot distinguish
 # smaller numbers from zero, and spreads of some have no inverse.
@@ -148,7 +148,8 @@ def _plain_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series | None]:
         nothing = pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
         return nothing.alias(column.name), column.is_not_null()
     values = column.cast(pl.Float64, strict=False)
-    finite = math.isfinite(values.sum())  # costs less than to ask each
+    # A sum is finite only if all its terms are, which costs less than to ask each.
+    finite = math.isfinite(values.sum())
     if finite and values.null_count() == column.null_count():
         return values, None
     if not finite:
@@ -169,6 +170,7 @@ def _clean(texts: pl.Series) -> pl.Series:
 def _fit(cells: pl.Series, pattern: str) -> pl.Series:
     """Whether each cell follows a pattern, with both parentheses or none, and is no huge number."""
     fits = cells.str.contains(pattern) & (cells.str.len_bytes() <= _LONGEST)
+    # With one parenthesis alone a cell is cut off, and holds no number.
     return (fits & (cells.str.starts_with("(") == cells.str.ends_with(")"))).fill_null(False)
 
 
@@ -195,24 +197,17 @@ class NumberFormat(CellFormat):
     ('-1.234,50 €', 'numbers with decimal comma, in €')
     """
 
-    decimal: str = "."
-    thousands: str = ""
-    prefixes: tuple[str, ...] = ()
-    suffixes: tuple[str, ...] = ()
-    places: int | None = None
+    decimal: Annotated[str, Text((".", ","))] = "."
+    thousands: Annotated[str, Text(("", *_GROUP_MARKS))] = ""
+    prefixes: tuple[Annotated[str, Text(longest=40)], ...] = ()
+    suffixes: tuple[Annotated[str, Text(longest=40)], ...] = ()
+    places: Annotated[int, Number(0, 15, whole=True)] | None = None
 
     word = "number"
     expected = "a number"
-    _fields: ClassVar[Fields] = {
-        "decimal": Text((".", ",")),
-        "thousands": Text(("", *_GROUP_MARKS)),
-        "prefixes": ListOf(Text(longest=40)),
-        "suffixes": ListOf(Text(longest=40)),
-        "places": Maybe(Number(0, 15, whole=True)),
-    }
 
     @classmethod
-    def given(cls, example: str) -> NumberFormat:
+    def from_example(cls, example: str) -> NumberFormat:
         """Return the format of an example that a person wrote."""
         cell = example.strip()
         for decimal in ".,":
@@ -311,10 +306,10 @@ class NumberFormat(CellFormat):
             if not wrong.any():
                 wrong, what = sizes > LARGEST, f"is beyond {LARGEST:g}, too large to compute with"
                 remedy = "Correct it, leave it blank, or give the column in larger units."
-            row, such = int(wrong.argmax()), say_count(int(wrong.sum()), "such row")
+            row, such_rows = int(wrong.argmax()), pluralize(int(wrong.sum()), "such row")
             raise InputError(
                 f"Column {column.name!r} holds numbers, but {quoted(column[row])} in row "
-                f"{first_row + row:,} {what} (at least {such}). {remedy}"
+                f"{first_row + row:,} {what} (at least {such_rows}). {remedy}"
             )
         tiny = (sizes < _SMALLEST) & (sizes > 0)
         values = values.set(pl.Series(tiny), 0.0) if tiny.any() else values
@@ -323,7 +318,9 @@ class NumberFormat(CellFormat):
     def describe(self) -> str:
         """Return in a few words how the numbers are written."""
         words = "numbers with decimal comma," if self.decimal == "," else "numbers"
-        units = list(dict.fromkeys(affix.strip(SPACES) for affix in self.prefixes + self.suffixes))
+        units = list(
+            dict.fromkeys(affix.strip(SPACES) for affix in (*self.prefixes, *self.suffixes))
+        )
         if not units:
             return words.rstrip(",")
         return f"{words} in {', '.join(units[:3])}{', ...' if len(units) > 3 else ''}"
@@ -335,6 +332,7 @@ class NumberFormat(CellFormat):
         if not math.isfinite(size) or size >= 1e15 or 0 < size < 1e-4:
             digits = f"{size:.6g}"
         elif self.places is None:  # to about six digits
+            # Six significant digits; a number of 1,000,000 has none behind its mark.
             needed = 5 - math.floor(math.log10(size)) if size else 0
             digits = f"{size:,.{max(0, needed)}f}"
             digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
@@ -372,7 +370,7 @@ _MOST_UNITS = 64  # that are not well known; with more of them, they are words a
 _BY_MARK = {mark: _cell_pattern(mark) for mark in (".", ",")}
 
 
-class Written(NamedTuple):
+class NumberStyle(NamedTuple):
     """One way of writing numbers: what stands around them, and how they may be read."""
 
     prefix: str
@@ -392,11 +390,11 @@ class NumberLook(CellLook):
     and where twenty numbers or more are like it and all others are whole and below 1000.
 
     `first_code` is the first whole number with leading zeros, which is a code ('007'). What a
-    person said about the numbers (`given`) settles the decimal mark and adds to the units.
+    person wrote as an `example` settles the decimal mark and adds to the units.
     """
 
     first_code: Cell | None = None
-    given: NumberFormat | None = None
+    example: NumberFormat | None = None  # that a person wrote
 
     @classmethod
     def of(cls, column: pl.Series, first_row: int = 1) -> NumberLook:
@@ -423,7 +421,7 @@ class NumberLook(CellLook):
             for way in unknown:
                 tallies[None] = tallies.pop(way).joined(tallies.get(None))
         first_code = min(filter(None, codes), default=None)
-        return replace(both, first_code=first_code, given=self.given or other.given)
+        return replace(both, first_code=first_code, example=self.example or other.example)
 
     @property
     def n_measured(self) -> int:
@@ -431,14 +429,14 @@ class NumberLook(CellLook):
         return sum(tally.n for way, tally in self.tallies.items() if way and way.suffix)
 
     @cached_property
-    def _measured(self) -> dict[Written, Tally]:
+    def _measured(self) -> dict[NumberStyle, Tally]:
         """The tallies of numbers with nothing or a unit behind them."""
         counts: Counter[str] = Counter()
         for way, tally in self.tallies.items():
             counts[way.suffix if way else "?"] += tally.n
         n_filled, _ = counts.total(), counts.pop("?", 0)
         units = {suffix.strip() for suffix in _accepted_suffixes(counts, n_filled)}
-        units |= {suffix.strip() for suffix in self.given.suffixes} if self.given else set()
+        units |= {suffix.strip() for suffix in self.example.suffixes} if self.example else set()
         return {way: n for way, n in self.tallies.items() if way and way.suffix.strip() in units}
 
     def _of_shape(self, *shapes: str) -> list[Tally]:
@@ -449,17 +447,18 @@ class NumberLook(CellLook):
 
     @cached_property
     def _decimal(self) -> str:
-        if self.given is not None:
-            return self.given.decimal
+        if self.example is not None:
+            return self.example.decimal
         if self._count(_POINT, _COMMA, _COMMA3):
             return "," if self._count(_COMMA) > self._count(_POINT) else "."
+        # Without evidence, only numbers like 1.234 are left to decide.
         lone = [way for way in self._measured if way.shape == _DOT3]
         money = bool(lone) and all(_is_money(way.prefix, way.suffix) for way in lone)
         grouped = self._count(_DOT3) >= _MANY and self._count(_WHOLE) and not self._count(_FOUR)
         return "," if money or grouped else "."
 
     @cached_property
-    def _good(self) -> dict[Written, Tally]:
+    def _good(self) -> dict[NumberStyle, Tally]:
         phones = all(way.shape == _PHONE for way in self._measured)
         bad = (_COMMA if self._decimal == "." else _POINT, _PHONE if phones else "")
         return {way: tally for way, tally in self._measured.items() if way.shape not in bad}
@@ -476,6 +475,7 @@ class NumberLook(CellLook):
             counts.pop("", None)
             affixes.append(tuple(sorted(counts, key=lambda affix: (-counts[affix], affix))))
         prefixes, suffixes = affixes
+        # The longest number shows the mark between groups, if any does.
         longest = max((tally.longest for tally in self._good.values()), key=lambda s: (len(s), s))
         return NumberFormat(
             self._decimal,
@@ -491,19 +491,21 @@ class NumberLook(CellLook):
         if numbers is None:
             return []
         remarks = []
-        losing, name = (_COMMA, "comma") if self._decimal == "." else (_POINT, "point")
-        if lost := self._of_shape(losing):
-            first, such = min(lost, key=_ROW), say_count(self._count(losing), "such cell")
+        shape, name = (_COMMA, "comma") if self._decimal == "." else (_POINT, "point")
+        if unread := self._of_shape(shape):
+            first, cells = min(unread, key=_ROW), pluralize(self._count(shape), "such cell")
             remarks.append(
                 f"{quoted(first.cell)} in row {first.row:,} has a decimal {name}, unlike most: "
-                f"{such} cannot be read."
+                f"{cells} cannot be read."
             )
-        elif self._count(_DOT3, _COMMA3) and self.given is None and not self._count(_POINT, _COMMA):
+        elif (
+            self._count(_DOT3, _COMMA3) and self.example is None and not self._count(_POINT, _COMMA)
+        ):
             cell = min(self._of_shape(_DOT3, _COMMA3), key=_ROW).cell
             value = numbers.read(pl.Series([cell]))[0][0]
             other = "1.234,5" if self._decimal == "." else "1,234.5"
             remarks.append(
-                f"{quoted(cell)} has two readings and no row settles which: it is read "
+                f"{quoted(cell)} can be read in two ways, and no row decides which: it is read "
                 f"as {value:.10g}. Say kind 'number:{other}' for the other one."
             )
         if self.first_code is not None:
@@ -520,6 +522,7 @@ def _look_at_plain(column: pl.Series, values: pl.Series, first_row: int) -> Numb
     shapes, code = {_WHOLE: numbers}, None
     if column.dtype == pl.String:
         dots = column.str.contains(".", literal=True) & numbers
+        # Bytes of 1.234 to -123.456: a cheap sieve before the regular expression.
         lone = dots & (values.abs() < 1000) & column.str.len_bytes().is_between(5, 8)
         places = lone.arg_true()
         alone = column.gather(places).str.contains(r"^[-+]?[1-9][0-9]{0,2}\.[0-9]{3}$")
@@ -533,7 +536,7 @@ def _look_at_plain(column: pl.Series, values: pl.Series, first_row: int) -> Numb
     for shape, cells in shapes.items():
         if n := int(cells.sum()):
             row = int(cells.arg_max() or 0)
-            tallies[Written("", "", shape)] = Tally(n, first_row + row, str(column[row]))
+            tallies[NumberStyle("", "", shape)] = Tally(n, first_row + row, str(column[row]))
     return NumberLook(tallies, n_blank, first_code=code)
 
 
@@ -586,6 +589,6 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
         if prefix.endswith((",", ".")) and prefix not in _CURRENCIES:  # the point of $.50
             prefix = prefix.rstrip(",." + SPACES)
         suffix = re.sub(rf"[{re.escape(_MINUS)}]?\)?$", "", after).rstrip(SPACES)
-        way = Written(prefix, re.sub(f"^{_SPACE}+", " ", suffix), name)
+        way = NumberStyle(prefix, re.sub(f"^{_SPACE}+", " ", suffix), name)
         tallies[way] = Tally(*tally).joined(tallies.get(way))
     return NumberLook(tallies, int(blank.sum()), _first_code(cells, fits, rows))

@@ -2,6 +2,7 @@
 
 from riskad.tables.kinds.base import register_kind
 from riskad.tables.kinds.categories import CategoryColumn, PresenceColumn
+from riskad.tables.kinds.images import ImageColumn
 from riskad.tables.kinds.numbers import FlagColumn, MomentColumn, NumberColumn
 from riskad.tables.kinds.texts import TextColumn
 
@@ -12,3 +13,4 @@ register_kind(TextColumn, "text")
 register_kind(NumberColumn, "number")
 register_kind(FlagColumn, "flag")
 register_kind(MomentColumn, "date", "datetime", "time", "duration")
+register_kind(ImageColumn, "image")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -19,10 +18,10 @@ from numpy.typing import NDArray
 from riskad.core.checks import InputError, quoted
 from riskad.files import fields
 from riskad.files.codec import register
-from riskad.files.fields import COUNT, TEXT, ListOf, State
-from riskad.tables.cells import BLANK, CellFormat, Reader, Value
+from riskad.files.fields import TEXT, ListOf
+from riskad.tables.cells import BLANK, Reader, Value
 from riskad.tables.formats.moments import to_seconds
-from riskad.tables.notes import NotAsInTraining, say_count
+from riskad.tables.notes import NotAsInTraining, pluralize
 from riskad.tables.sketches import Numbers, Texts
 
 MEDIAN_ROWS = 1 << 16
@@ -48,6 +47,7 @@ class ColumnProfile:
     look: Any  # which formats its cells may have (`riskad.tables.profiling.Look`)
     sketch: Numbers | Texts  # counts over all rows
     values: pl.Series  # typed, of all rows, or of a random sample
+    written: str = ""  # how the user asked for it: the word after the colon
 
     @property
     def n_filled(self) -> int:
@@ -69,7 +69,7 @@ class ColumnProfile:
         remarks = list(look.remarks())
         if look.n_bad and look.first_bad is not None:
             row, cell = look.first_bad
-            cells = say_count(look.n_bad, "cell")
+            cells = pluralize(look.n_bad, "cell")
             remarks.append(f"{cells} not so written count as blank, {cell!r} in row {row:,} first")
         return remarks
 
@@ -87,6 +87,7 @@ class Column(ABC):
     used: ClassVar[bool] = True
     dtype: ClassVar[Any] = pl.String  # of typed values
     reader: ClassVar[Reader] = Reader()  # as texts, unless a kind has formats
+    forms: ClassVar[tuple[str, ...]] = ()  # words that may follow the kind and a colon
 
     # --- what a kind must say ------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def typical(self) -> Value:
-        """A usual value, as `plain` gives it."""
+        """A usual value, as `plain` gives it; None for a blank."""
 
     @abstractmethod
     def features(self, values: pl.Series) -> list[Feature]:
@@ -175,58 +176,15 @@ class Column(ABC):
         return None if 2 * len(filled) < len(plain) else float(cast(float, filled.median()))
 
     def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return values of the usual range, a tenth of them blank, to try a model on."""
+        """Return values to try a model on, a tenth of them blank.
+
+        Numbers are of the usual range; of texts, all are the typical one.
+        """
+        if self.dtype == pl.String:
+            return self.typed([None if rng.random() < 0.1 else self.typical for _ in range(n)])
         numbers = rng.uniform(*self.usual_range, n).round(3)
         blank = rng.random(n) < 0.1
         return self.typed([None if b else float(v) for v, b in zip(numbers, blank, strict=True)])
-
-
-@dataclass(frozen=True)
-class FormatColumn(Column):
-    """A column whose cells are read by a format, as numbers, yes and no or moments."""
-
-    form: Annotated[dict[str, Any], fields.ANYTHING_PLAIN] = field(
-        default_factory=dict
-    )  # `CellFormat.to_dict`
-    tolerant: bool = False  # whether cells that do not fit count as blank
-    middle: float = 0.0  # the median
-    blanks: Annotated[int, COUNT] = 0
-    n_rows: Annotated[int, COUNT] = 0
-
-    format_class: ClassVar[type[CellFormat]]
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        cls.format_class.from_dict(state["form"])
-
-    @cached_property
-    def reader(self) -> Reader:  # type: ignore[override]
-        return Reader(self.format_class.from_dict(self.form), self.tolerant)
-
-    @classmethod
-    def of(cls, profile: ColumnProfile, kind: str, middle: Any, **others: Any) -> Self:
-        """Return the column of a profile; without a median, the middle is the lowest value."""
-        reader, sketch = profile.reader, cast(Numbers, profile.sketch)
-        return cls(
-            profile.name,
-            kind,
-            profile.remarks(),
-            form=reader.format.to_dict(),
-            tolerant=reader.tolerant,
-            middle=sketch.low if middle is None else float(middle),
-            blanks=sketch.blanks,
-            n_rows=sketch.n_rows,
-            **others,
-        )
-
-    @property
-    def typical(self) -> Value:
-        """The median; None if more than half of the rows are blank."""
-        return None if 2 * self.blanks > self.n_rows else self.middle
-
-    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
-        n = values.null_count()
-        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
 
 
 @dataclass(frozen=True)
@@ -253,6 +211,47 @@ class LeftOut(Column):
 
     def notes(self) -> list[str]:
         return [f"left out {self.name!r}: {self.why}", *super().notes()]
+
+
+class Vectors:
+    """Cells as short vectors: numbers with a name each, and learned `directions`."""
+
+    directions: NDArray[Any]  # a column each
+    shape: ClassVar[tuple[str, ...]]  # the names of the other numbers
+    word: ClassVar[str] = "direction"
+
+    def names(self, column: str) -> list[str]:
+        """Return the names of the numbers of a column."""
+        directions = (f"{self.word} {i + 1}" for i in range(self.directions.shape[1]))
+        return [f"{column}: {name}" for name in (*self.shape, *directions)]
+
+
+@dataclass(frozen=True)
+class VectorColumn(Column):
+    """A column whose cells become short vectors; it stores none of the cells."""
+
+    blanks: Annotated[int, fields.COUNT] = 0
+
+    @property
+    def typical(self) -> Value:
+        return None
+
+    def typical_of(self, values: pl.Series) -> Value:
+        return None
+
+    def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
+        return self.typed([None] * n)
+
+    def show(self, value: Value) -> Value:
+        return BLANK if value is None else value
+
+
+def singular_directions(rows: Any, size: int) -> NDArray[Any]:
+    """Return the leading singular directions of some rows, one in each row; always the same."""
+    from sklearn.utils.extmath import randomized_svd  # scoring does without
+
+    _, _, directions = randomized_svd(rows, size, n_iter=4, random_state=0)
+    return np.asarray(directions)
 
 
 KINDS: dict[str, type[Column]] = {}

@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.files.fields import COUNT, TEXT, ListOf, State, require
+from riskad.files.fields import COUNT, TEXT, ListOf
 from riskad.tables.cells import BLANK, FEW_ROWS, Value
 from riskad.tables.kinds.base import Column, ColumnProfile, Feature, LeftOut
 from riskad.tables.kinds.texts import MANY_LEVELS, format_hint, text_kind
-from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining, say_count, say_distinct
+from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining, pluralize
 from riskad.tables.sketches import Texts
 
 _FILLED = "(filled)"
@@ -30,18 +30,13 @@ def enough_rows(n_rows: int) -> int:
 class CategoryColumn(Column):
     """Texts, each of them a level."""
 
-    levels: Annotated[list[str], ListOf(TEXT)] = field(
+    levels: Annotated[list[str], ListOf(TEXT, different=True, nonempty=True)] = field(
         default_factory=list
     )  # the most frequent first
     n_levels: Annotated[int, COUNT] = 0  # of all levels, or an estimate
     complete: bool = True  # whether `levels` are all, so that another text is new
     blanks: Annotated[int, COUNT] = 0
     frequent: str = ""  # the level that most rows have, "(blank)" if most are blank
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        levels = state["levels"]
-        require(len(set(levels)) == len(levels) > 0, "levels: expected different texts")
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
@@ -53,7 +48,7 @@ class CategoryColumn(Column):
             return LeftOut(profile.name, "identifier", hint, why=why)
         n_rare = sketch.n_distinct - counts.filter(pl.col("rows") >= enough).height
         if sketch.n_distinct <= MANY_LEVELS and n_rare > 0:
-            hint = [*hint, f"{say_count(n_rare, 'value')} in fewer than {enough} rows"]
+            hint = [*hint, f"{pluralize(n_rare, 'value')} in fewer than {enough} rows"]
         return cls(
             profile.name,
             "categories" if sketch.n_distinct > MANY_LEVELS else "category",
@@ -122,7 +117,7 @@ class CategoryColumn(Column):
         return f"{self.name} ({self.describe()})"
 
     def describe(self) -> str:
-        return say_count(self.n_levels, "level")
+        return pluralize(self.n_levels, "level")
 
     def onnx_features(self, graph: Any, cells: str) -> list[str]:
         return [onnx_codes(graph, cells, self.levels)]
@@ -156,7 +151,10 @@ class PresenceColumn(Column):
         if profile.requested != "presence" and text_kind(profile) != "identifier":
             return None
         sketch, hint = cast(Texts, profile.sketch), format_hint(profile.look)
-        why = say_distinct(sketch.n_distinct, profile.n_filled, sketch.distinct is not None)
+        n_distinct = f"{sketch.n_distinct:,}"
+        if sketch.distinct is not None:  # an estimate
+            n_distinct = f"about {float(f'{sketch.n_distinct:.2g}'):,.0f}"
+        why = f"{n_distinct} different values in {profile.n_filled:,} rows"
         if not sketch.blanks or min(sketch.blanks, profile.n_filled) < enough_rows(sketch.n_rows):
             return LeftOut(profile.name, "identifier", hint, why=why)
         return cls(profile.name, "identifier", hint, why=why, blanks=sketch.blanks)
@@ -195,7 +193,7 @@ class PresenceColumn(Column):
         return f"whether it is blank; else left out: {self.why}"
 
     def notes(self) -> list[str]:
-        blanks = say_count(self.blanks, "blank")
+        blanks = pluralize(self.blanks, "blank")
         return [f"{self.name}: {blanks}; what it holds is not used ({self.why})", *super().notes()]
 
     def onnx_features(self, graph: Any, cells: str) -> list[str]:

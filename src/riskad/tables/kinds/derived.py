@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import polars as pl
@@ -13,14 +13,21 @@ from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
 from riskad.files import fields
-from riskad.files.fields import TEXT, Array, ListOf, State, require
-from riskad.rows.date_features import DAY, GapToPrevious, elapsed, elapsed_pairs, follows
+from riskad.files.fields import TEXT, ListOf
+from riskad.rows.arrays import GraphNumbers
+from riskad.rows.date_features import (
+    DAY,
+    GapToPrevious,
+    elapsed_pairs,
+    follows,
+)
 from riskad.tables.cells import Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
 from riskad.tables.kinds.base import Column
 from riskad.tables.kinds.categories import CategoryColumn
 from riskad.tables.kinds.numbers import FlagColumn, MomentColumn, NumberColumn
+from riskad.tables.sketches import blocks
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class DerivedColumn:
 class Derived(ABC):
     """Numbers of each row that are computed from several columns."""
 
-    typical: Annotated[list[float], ListOf(fields.NUMBER)] = field(
+    typical: Annotated[list[float], ListOf(fields.NUMBER, "numbers", nonempty=True)] = field(
         default_factory=list
     )  # medians of the training rows
 
@@ -86,25 +93,26 @@ def medians(values: NDArray[np.float64]) -> list[float]:
 class TimeBetween(Derived):
     """Days from one date of a row to another, for pairs of columns."""
 
-    pairs: Annotated[list[list[str]], ListOf(ListOf(TEXT, 2))] = field(default_factory=list)
+    pairs: Annotated[list[list[str]], ListOf(ListOf(TEXT, 2), "numbers")] = field(
+        default_factory=list
+    )
 
     @classmethod
-    def _check_state(cls, state: State) -> None:
-        require(len(state["pairs"]) == len(state["typical"]) > 0, "typical: one for each pair")
-
-    @classmethod
-    def learn(cls, parsed: pl.DataFrame, pairs: list[list[str]]) -> TimeBetween:
-        """Return the differences of pairs of columns, each from the date that is usually first."""
-        usual = medians(cls(pairs=pairs).values(parsed))
-        pairs = [pair if days >= 0 else pair[::-1] for pair, days in zip(pairs, usual, strict=True)]
-        return cls([abs(days) for days in usual], pairs)
+    def learn(cls, dates: Mapping[str, NDArray[np.float64]]) -> TimeBetween | None:
+        """Return the differences of some pairs, each from the date that is usually first."""
+        pairs = [list(pair) for pair in elapsed_pairs(dates)]
+        if not pairs:
+            return None
+        days = medians(np.column_stack(cls(pairs=pairs)._days(dates)))
+        pairs = [pair if n >= 0 else pair[::-1] for pair, n in zip(pairs, days, strict=True)]
+        return cls([abs(n) for n in days], pairs)
 
     def names(self) -> list[str]:
         return [f"{first} to {second}" for first, second in self.pairs]
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        seconds = {name: to_seconds(parsed[name]) for name in self.needs()}
-        return np.column_stack([elapsed(seconds[a], seconds[b]) for a, b in self.pairs])
+        seconds = {name: to_seconds(parsed[name]).to_numpy() for name in self.needs()}
+        return np.column_stack(self._days(seconds))
 
     def needs(self) -> list[str]:
         return list(dict.fromkeys(name for pair in self.pairs for name in pair))
@@ -113,22 +121,21 @@ class TimeBetween(Derived):
         return f"time between dates: {', '.join(self.names())}"
 
     def onnx(self, g: Any, inputs: Mapping[str, str]) -> list[str]:
-        return [
-            g.node("Div", g.node("Sub", inputs[second], inputs[first]), np.array(DAY))
-            for first, second in self.pairs
-        ]
+        moments = {name: GraphNumbers(g, inputs[name]) for name in self.needs()}
+        return [days.node for days in self._days(moments)]
+
+    def _days(self, moments: Mapping[str, Any]) -> list[Any]:
+        """Return the days of each pair, of arrays or of numbers in a graph."""
+        return [(moments[b] - moments[a]) / DAY for a, b in self.pairs]
 
 
 @dataclass(frozen=True)
 class BesideGroup(Derived):
     """How unusual the cells of a row are within its group."""
 
-    comparison: GroupComparison = None  # type: ignore[assignment]
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        n = len(state["comparison"].columns)
-        require(n == len(state["typical"]) > 0, "typical: one for each column")
+    comparison: Annotated[
+        GroupComparison, fields.Record(("GroupComparison",), {"columns": "numbers"})
+    ] = None  # type: ignore[assignment]
 
     def names(self) -> list[str]:
         return self.comparison.names()
@@ -152,28 +159,19 @@ class BesideGroup(Derived):
 
 @dataclass(frozen=True)
 class SincePrevious(Derived):
-    """Days since the last earlier training row of the same group (`GapToPrevious`)."""
+    """Days since the last earlier training row of the same group."""
 
+    typical: Annotated[list[float], ListOf(fields.NUMBER, 1)] = field(default_factory=list)
     group: str = ""
     moment: str = ""
-    kept: Annotated[
-        dict[str, Any],
-        fields.Fixed(
-            {"groups": Array("i", ("kept",), rising=True), "seconds": Array("f", ("kept",))}
-        ),
-    ] = field(default_factory=dict)  # `GapToPrevious.to_dict`
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        require(len(state["typical"]) == 1, "typical: one number")
-        GapToPrevious.from_dict(state["kept"])
+    previous: GapToPrevious = None  # type: ignore[assignment]
 
     def names(self) -> list[str]:
         return [f"{self.moment} since the row before of its {self.group}"]
 
     def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        kept = GapToPrevious.from_dict(self.kept)
-        return kept.gaps(parsed[self.group], to_seconds(parsed[self.moment]))[:, None] / DAY
+        gaps = self.previous.gaps(parsed[self.group], to_seconds(parsed[self.moment]))
+        return gaps[:, None] / DAY
 
     def needs(self) -> list[str]:
         return [self.group, self.moment]
@@ -190,23 +188,41 @@ def learn_derived(
     group: str | None,
     rows: pl.DataFrame,
     count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
-) -> list[Derived]:
-    """Return what is computed from several columns, of all typed rows.
+) -> tuple[list[Derived], dict[str, Column]]:
+    """Return what is computed from several columns, of all typed rows, and what these become.
 
-    Where the rows are some, `count_groups` counts groups in a pass over all, by a function of rows.
+    Dates that follow another one are reduced to what is new in them. Where the rows are some,
+    `count_groups` counts groups in a pass over all, by a function of rows.
     """
+    used = [column for column in columns.values() if column.used]
     dates = {
-        name: (column.kind, to_seconds(rows[name]))
-        for name, column in columns.items()
+        column.name: np.concatenate([to_seconds(b).to_numpy() for b in blocks(rows[column.name])])
+        for column in used
         if isinstance(column, MomentColumn) and column.kind in ("date", "datetime")
     }
-    pairs = [list(pair) for pair in elapsed_pairs(dates)]
-    derived: list[Derived] = [TimeBetween.learn(rows, pairs)] if pairs else []
-    if group is None:
-        return derived
+    derived: list[Derived] = []
+    reduced = dict(columns)
+    if between := TimeBetween.learn(dates):
+        derived.append(between)
+        order = list(columns).index
+        for first, second in (sorted(pair, key=order) for pair in between.pairs):
+            if follows(dates[first], dates[second]):
+                reduced[second] = cast(MomentColumn, columns[second]).reduced_by(first)
+    if group is not None:
+        derived += _learn_groups(used, group, rows, dates, count_groups)
+    return derived, reduced
+
+
+def _learn_groups(
+    columns: list[Column],
+    group: str,
+    rows: pl.DataFrame,
+    dates: Mapping[str, NDArray[np.float64]],
+    count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
+) -> Iterable[Derived]:
     compared = [
-        name
-        for name, column in columns.items()
+        column.name
+        for column in columns
         if isinstance(column, (NumberColumn, CategoryColumn)) and not isinstance(column, FlagColumn)
     ]
 
@@ -216,23 +232,9 @@ def learn_derived(
     counts = count(rows, 0) if count_groups is None else count_groups(count)
     comparison = GroupComparison.of(counts)
     typical = medians(comparison.features(rows, rows[group], training=True))
-    derived.append(BesideGroup(typical, comparison))
+    yield BesideGroup(typical, comparison)
     if count_groups is None and len(dates) == 1:  # a sample does not show which row came before
-        ((moment, (_, seconds)),) = dates.items()
-        kept = GapToPrevious.learn(rows[group], seconds)
-        typical = medians(kept.gaps(rows[group], seconds)[:, None] / DAY)
-        derived.append(SincePrevious(typical, group, moment, kept.to_dict()))
-    return derived
-
-
-def without_repeats(
-    columns: Mapping[str, Column], derived: Iterable[Derived], rows: pl.DataFrame
-) -> dict[str, Column]:
-    """Return the columns, with dates that follow another one reduced to what is new in them."""
-    reduced = dict(columns)
-    pairs = [pair for each in derived if isinstance(each, TimeBetween) for pair in each.pairs]
-    for first, second in (sorted(pair, key=list(columns).index) for pair in pairs):
-        column, seconds = columns[second], to_seconds(rows[second])
-        if isinstance(column, MomentColumn) and follows(to_seconds(rows[first]), seconds):
-            reduced[second] = column.reduced_by(first)
-    return reduced
+        ((moment, seconds),) = dates.items()
+        previous = GapToPrevious.learn(rows[group], seconds)
+        typical = medians(previous.gaps(rows[group], seconds)[:, None] / DAY)
+        yield SincePrevious(typical, group, moment, previous)

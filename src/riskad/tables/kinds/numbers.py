@@ -5,23 +5,23 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self, cast
 
 import numpy as np
 import polars as pl
 
 from riskad.core.checks import quoted
-from riskad.files.fields import ANYTHING_PLAIN, Number, State
+from riskad.files.fields import COUNT, Number, State, require
+from riskad.rows.arrays import GraphNumbers
 from riskad.rows.date_features import PERIODS, MomentParts
-from riskad.rows.graph_numbers import GraphNumbers
-from riskad.tables.cells import Value
+from riskad.tables.cells import CellFormat, Reader, Value
 from riskad.tables.formats.flags import FlagFormat
 from riskad.tables.formats.moments import MomentFormat, to_seconds
 from riskad.tables.formats.numbers import LARGEST, NumberFormat
 from riskad.tables.kinds import base
-from riskad.tables.kinds.base import Column, ColumnProfile, Feature, FormatColumn, LeftOut
-from riskad.tables.notes import say_count
+from riskad.tables.kinds.base import Column, ColumnProfile, Feature, LeftOut
+from riskad.tables.notes import NotAsInTraining, pluralize
 from riskad.tables.sketches import Numbers
 
 _QUARTILE_ROWS = _PART_ROWS = 20_000
@@ -60,6 +60,46 @@ class WrittenNumber(float):
 
 
 @dataclass(frozen=True)
+class FormatColumn(Column):
+    """A column whose cells are read by a format, as numbers, yes and no or moments."""
+
+    reader: Reader = field(default_factory=Reader)  # type: ignore[misc]
+    middle: float = 0.0  # the median
+    blanks: Annotated[int, COUNT] = 0
+    n_rows: Annotated[int, COUNT] = 0
+
+    format_class: ClassVar[type[CellFormat]]
+
+    @classmethod
+    def _check_state(cls, state: State) -> None:
+        require(type(state["reader"].format) is cls.format_class, "reader: of another kind")
+
+    @classmethod
+    def of(cls, profile: ColumnProfile, kind: str, middle: Any, **others: Any) -> Self:
+        """Return the column of a profile; without a median, the middle is the lowest value."""
+        sketch = cast(Numbers, profile.sketch)
+        return cls(
+            profile.name,
+            kind,
+            profile.remarks(),
+            reader=profile.reader,
+            middle=sketch.low if middle is None else float(middle),
+            blanks=sketch.blanks,
+            n_rows=sketch.n_rows,
+            **others,
+        )
+
+    @property
+    def typical(self) -> Value:
+        """The median; None if more than half of the rows are blank."""
+        return None if 2 * self.blanks > self.n_rows else self.middle
+
+    def check_new(self, values: pl.Series) -> NotAsInTraining | None:
+        n = values.null_count()
+        return NotAsInTraining(blanks={self.name: n}) if n and not self.blanks else None
+
+
+@dataclass(frozen=True)
 class NumberColumn(FormatColumn):
     """Numbers."""
 
@@ -76,7 +116,7 @@ class NumberColumn(FormatColumn):
             return None
         sketch = cast(Numbers, profile.sketch)
         if not profile.requested and numbers_rows(sketch, profile.name):
-            n_distinct = say_count(profile.n_filled - sketch.repeats, "different value")
+            n_distinct = pluralize(profile.n_filled - sketch.repeats, "different value")
             return LeftOut(profile.name, "identifier", why=f"it numbers the rows ({n_distinct})")
         values = profile.values
         middle = values.gather_every(-(-len(values) // base.MEDIAN_ROWS)).median()
@@ -113,7 +153,7 @@ class NumberColumn(FormatColumn):
         if self.describe() != "numbers":
             notes.insert(0, f"{self.name}: {self.describe()}")
         if self.blanks:
-            blanks, middle = say_count(self.blanks, "blank"), self.show(self.middle)
+            blanks, middle = pluralize(self.blanks, "blank"), self.show(self.middle)
             notes.append(f"{self.name}: {blanks} filled with the median {middle}")
         return notes
 
@@ -133,7 +173,7 @@ class FlagColumn(NumberColumn):
         """Return the column if its cells are yes and no."""
         if profile.reader.word != "flag":
             return None
-        share = cast(float | None, profile.values.cast(pl.Float64).mean())
+        share = cast(float | None, profile.values.mean())
         return cls.of(profile, "flag", None if share is None else share > 0.5, spread=0.5)
 
     @property
@@ -154,7 +194,7 @@ class FlagColumn(NumberColumn):
         notes = Column.notes(self)
         if self.blanks:
             middle = self.show(self.middle)
-            notes.append(f"{self.name}: {say_count(self.blanks, 'blank')} filled with {middle!r}")
+            notes.append(f"{self.name}: {pluralize(self.blanks, 'blank')} filled with {middle!r}")
         return notes
 
 
@@ -184,18 +224,11 @@ class MomentColumn(FormatColumn):
     Plain values are seconds: since 1970, since midnight, or of a duration.
     """
 
-    parts: Annotated[dict[str, Any], ANYTHING_PLAIN] = field(
-        default_factory=dict
-    )  # `MomentParts.to_dict` of those used
+    parts: MomentParts = field(default_factory=partial(MomentParts, "date", ()))  # those used
     low: float = 0.0  # the first moment
     high: float = 0.0
 
     format_class: ClassVar[Any] = MomentFormat
-
-    @classmethod
-    def _check_state(cls, state: State) -> None:
-        super()._check_state(state)
-        MomentParts.from_dict(state["parts"])
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
@@ -204,31 +237,28 @@ class MomentColumn(FormatColumn):
         if reader.word != "moment":
             return None
         low, high = cast(Any, profile.sketch).low, cast(Any, profile.sketch).high
-        seconds = to_seconds(profile.values.drop_nulls()).alias("")
-        median = seconds.gather_every(max(1, -(-len(seconds) // base.MEDIAN_ROWS))).median()
-        some = seconds.gather_every(max(1, -(-len(seconds) // _PART_ROWS)))
+        moments = profile.values.drop_nulls().alias("")
+        many, some = (
+            to_seconds(moments.gather_every(max(1, -(-len(moments) // most))))
+            for most in (base.MEDIAN_ROWS, _PART_ROWS)
+        )
         # The first and the last moment may not be among the sampled rows.
         parts = MomentParts.learn(reader.format.kind, pl.concat([some, pl.Series([low, high])]))
         if not parts.parts:
             why = "none of its parts differs between rows"
             return LeftOut(profile.name, reader.format.kind, why=why)
         kind = reader.format.kind
-        return cls.of(profile, kind, median, parts=parts.to_dict(), low=low, high=high)
+        return cls.of(profile, kind, many.median(), parts=parts, low=low, high=high)
 
     def reduced_by(self, first: str) -> MomentColumn:
         """Return the column without what another date and the time between them show.
 
         Its hour is kept: from days between the two, it takes a sum and a remainder to find it.
         """
-        parts = self.moment_parts
-        kept = replace(parts, parts=tuple(part for part in parts.parts if part == "hour"))
+        hours = tuple(part for part in self.parts.parts if part == "hour")
+        parts = replace(self.parts, parts=hours)
         remark = f"it goes with {quoted(first)}: the time between them replaces its calendar"
-        return replace(self, parts=kept.to_dict(), remarks=[*self.remarks, remark])
-
-    @cached_property
-    def moment_parts(self) -> MomentParts:
-        """The parts that are used."""
-        return MomentParts.from_dict(self.parts)
+        return replace(self, parts=parts, remarks=[*self.remarks, remark])
 
     @property
     def extremes(self) -> tuple[str, str] | None:
@@ -239,10 +269,9 @@ class MomentColumn(FormatColumn):
         return np.floor(self.low), max(self.high, self.low + 1)
 
     def features(self, values: pl.Series) -> list[Feature]:
-        parts = self.moment_parts
-        numbers = parts.ordered_parts(to_seconds(values).to_numpy())
+        numbers = self.parts.ordered_parts(to_seconds(values).to_numpy())
         features = []
-        for part, column in zip(parts.parts, numbers, strict=True):
+        for part, column in zip(self.parts.parts, numbers, strict=True):
             period = PERIODS[part][0] if part in PERIODS else None
             features.append(Feature(f"{self.name}: {part}", column, period=period))
         return features
@@ -258,13 +287,13 @@ class MomentColumn(FormatColumn):
         """Return the part that a feature holds; blank if it is none."""
         feature = feature.removesuffix(" (sine)").removesuffix(" (cosine)")
         part = feature.removeprefix(f"{self.name}: ")
-        return part if part != feature and part in self.moment_parts.parts else ""
+        return part if part != feature and part in self.parts.parts else ""
 
     def show_part(self, seconds: float, part: str) -> str:
         """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name."""
         if part not in PERIODS:
             return ""
-        [[number]] = replace(self.moment_parts, parts=(part,)).ordered(np.array([seconds]))
+        [[number]] = replace(self.parts, parts=(part,)).ordered(np.array([seconds]))
         if part == "weekday":
             return calendar.day_name[int(number)]
         if part == "month":
@@ -272,12 +301,12 @@ class MomentColumn(FormatColumn):
         return f"{part.removesuffix(' of month')} {int(number)}"
 
     def describe(self) -> str:
-        parts = ", ".join(self.moment_parts.parts)
+        parts = ", ".join(self.parts.parts)
         return ": ".join(filter(None, [self.reader.format.describe(), parts]))
 
     def notes(self) -> list[str]:
         notes = [f"{self.name}: {self.describe()}", *super().notes()]
-        return notes + [f"{self.name}: {say_count(self.blanks, 'blank')}"] * bool(self.blanks)
+        return notes + [f"{self.name}: {pluralize(self.blanks, 'blank')}"] * bool(self.blanks)
 
     def onnx_features(self, graph: Any, cells: str) -> list[str]:
-        return [part.node for part in self.moment_parts.ordered_parts(GraphNumbers(graph, cells))]
+        return [part.node for part in self.parts.ordered_parts(GraphNumbers(graph, cells))]

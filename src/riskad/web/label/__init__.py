@@ -3,9 +3,10 @@
 | file | knows |
 |---|---|
 | `cards` | how a row is shown to a person, and where its values lie in their columns |
-| `work` | one fit in its own process: scores, rows to judge, reasons |
-| `fitting` | starting these processes, and using their results |
-| `upcoming` | which row comes next |
+| `fit_process` | one fit in its own process: scores, rows to judge, reasons |
+| `fits` | starting these processes, their results, and what new labels changed |
+| `row_queue` | which row comes next |
+| `harmless` | rules of the known harmless: one from a row, what it would hide, their file |
 | `session` | the table, the answers and the next rows |
 | `server` | addresses and answers |
 | `notebook` | the same from Python |

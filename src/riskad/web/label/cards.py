@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -14,18 +14,21 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from riskad.app.journal import hash_rows
-from riskad.app.noticed import no_warnings
+from riskad.app.pictures import picture_maps
 from riskad.app.reasons import show_value
+from riskad.core.checks import shorten
+from riskad.decisions.calibration import quietly
 from riskad.tables.cells import to_text
 from riskad.tables.kinds.base import Column
 from riskad.tables.preparation import TablePreparer
 
-_KEPT = 5_000  # cards in memory
+_MOST_CARDS = 5_000  # in memory
 _LONGEST_CELL = 1_000
 _NEAREST = 3
 _WIDEST = 2_000  # features by which rows are compared
 _BINS = 24
 _LEVELS = 12  # most frequent; all others share a bar
+_PICTURE = 384  # pixels of its longer side
 _LONGEST = 40  # letters of a level's name
 
 
@@ -52,54 +55,56 @@ class Cards:
         hashed: Sequence[str],
     ):
         self.frame, self.preparer, self.id, self.hashed = frame, preparer, id, list(hashed)
-        found = ((c.name, picture_of(c, parsed[c.name])) for c in preparer.used())
-        self.pictures: dict[str, Picture] = {name: p for name, p in found if p is not None}
+        pictures = {c.name: picture_of(c, parsed[c.name]) for c in preparer.used()}
+        self.pictures = {name: each for name, each in pictures.items() if each is not None}
         matrix = _dense(preparer, parsed)
         self._mean, self._scale = matrix.mean(axis=0), matrix.std(axis=0)
         self._scale[self._scale == 0] = 1.0
-        self._made: OrderedDict[int, Card] = OrderedDict()
+        self._cache: OrderedDict[int, Card] = OrderedDict()
         self._lock = Lock()
 
-    def drawn(self) -> list[dict[str, Any]]:
-        """Return the picture of each column that has one."""
-        return [
-            {"name": p.name, "kind": p.kind, "usual": p.usual} | p.bars()
-            for p in self.pictures.values()
-        ]
+    def axes(self) -> list[dict[str, Any]]:
+        """Return the bars of each column that has some, and what stands below them."""
+        return [picture.bars for picture in self.pictures.values()]
 
     def ready(self, row: int) -> bool:
         """Return whether a card is already made."""
-        return row in self._made
+        return row in self._cache
 
     def of(self, rows: Sequence[int]) -> list[Card]:
         """Return the cards of rows, counted from 1; new ones are made together."""
         with self._lock:
-            new = [row for row in dict.fromkeys(rows) if row not in self._made]
-            cards = {row: self._made[row] for row in rows if row in self._made}
+            new = [row for row in dict.fromkeys(rows) if row not in self._cache]
+            cards = {row: self._cache[row] for row in rows if row in self._cache}
         if new:
             cards |= {card.row: card for card in self._make(new)}
         with self._lock:
             for row in rows:
-                self._made[row] = cards[row]
-                self._made.move_to_end(row)
-            while len(self._made) > _KEPT:
-                self._made.popitem(last=False)
+                self._cache[row] = cards[row]
+                self._cache.move_to_end(row)
+            while len(self._cache) > _MOST_CARDS:
+                self._cache.popitem(last=False)
         return [cards[row] for row in rows]
 
     def _make(self, rows: Sequence[int]) -> list[Card]:
         some = self.frame[[row - 1 for row in rows]]
-        with no_warnings():
+        with quietly():
             parsed = self.preparer.parse(some, quiet=True)
             vectors = ((_dense(self.preparer, parsed) - self._mean) / self._scale).astype("f4")
         hashes = hash_rows(some, self.hashed)
         plain = {c.name: c.plain(parsed[c.name]) for c in self.preparer.used()}
         texts = {name: to_text(some[name]).to_list() for name in some.columns}
+        image = next((c.name for c in self.preparer.used() if c.kind == "image"), None)
+        maps = picture_maps(self.preparer, some, longest=_PICTURE)
         return [
             Card(
                 row,
-                None if self.id is None else cut(texts[self.id][i] or ""),
+                None if self.id is None else shorten(texts[self.id][i] or "", _LONGEST),
                 hashes[i],
-                [self._cell(name, text[i], plain, i) for name, text in texts.items()],
+                [
+                    self._cell(name, text[i], plain, i) | (maps[i] if name == image else {})
+                    for name, text in texts.items()
+                ],
                 np.nan_to_num(vectors[i]),
             )
             for i, row in enumerate(rows)
@@ -108,16 +113,14 @@ class Cards:
     def _cell(
         self, name: str, text: str | None, plain: Mapping[str, Any], i: int
     ) -> dict[str, Any]:
-        shown = None if text is None else cut(text, _LONGEST_CELL)
-        cell = {"column": name, "text": shown}
-        picture = self.pictures.get(name)
-        if picture is None:
+        cell = {"column": name, "text": None if text is None else shorten(text, _LONGEST_CELL)}
+        if name not in self.pictures:
             return cell
-        value = plain[name][i]
-        return cell | {"at": picture.at(value), "rarity": round(picture.rarity(value), 4)}
+        at, rarity = self.pictures[name].place(plain[name][i])
+        return cell | {"at": at, "rarity": round(rarity, 4)}
 
-    def nearest(self, card: Card, rows: Sequence[int], n: int = _NEAREST) -> list[Card]:
-        """Return the cards of the n of `rows` that are nearest to one, the nearest first.
+    def nearest(self, card: Card, rows: Sequence[int]) -> list[Card]:
+        """Return the cards of the three of `rows` that are nearest to one, the nearest first.
 
         Distances are Euclidean over all features, each divided by its standard deviation.
         """
@@ -126,12 +129,11 @@ class Cards:
             return []
         gaps = np.stack([other.vector for other in others]) - card.vector
         order = np.argsort(np.einsum("ij,ij->i", gaps, gaps), kind="stable")
-        return [others[i] for i in order[:n]]
+        return [others[i] for i in order[:_NEAREST]]
 
 
 def _dense(preparer: TablePreparer, parsed: pl.DataFrame) -> NDArray[np.float64]:
-    matrix = preparer.matrix(parsed)
-    matrix = matrix[:, :_WIDEST]
+    matrix = preparer.matrix(parsed)[:, :_WIDEST]
     return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=np.float64)
 
 
@@ -139,63 +141,16 @@ def _dense(preparer: TablePreparer, parsed: pl.DataFrame) -> NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class NumberPicture:
-    """Bars between the 1 % and the 99 % quantile; what lies beyond counts in the outer ones."""
+class Picture:
+    """The bars of a column.
 
-    name: str
-    kind: str
-    usual: str
-    known: NDArray[np.float64]
-    low: float
-    high: float
-    ends: tuple[str, str]
+    `place` returns where a value lies, and its rarity. Among numbers this is from 0 at the left end
+    to 1 at the right, and the share of rows at least as far out on the same side; among levels the
+    number of the bar, and the share of rows that hold it. A blank lies nowhere, and is not rare.
+    """
 
-    def bars(self) -> dict[str, Any]:
-        """Return the heights of bars, and what stands below them."""
-        edges = np.linspace(self.low, self.high, _BINS + 1)
-        counts = np.histogram(np.clip(self.known, self.low, self.high), edges)[0]
-        return {"counts": counts.tolist(), "ends": list(self.ends)}
-
-    def at(self, value: Any) -> float | None:
-        """Return the position of a value, 0 at the left end and 1 at the right; None if blank."""
-        if not np.isfinite(value):
-            return None
-        return float(np.clip((value - self.low) / (self.high - self.low), 0, 1))
-
-    def rarity(self, value: Any) -> float:
-        """Return the share of rows at least as far out on the same side; 1 for a blank."""
-        if not np.isfinite(value):
-            return 1.0
-        first, last = (np.searchsorted(self.known, value, side) for side in ("left", "right"))
-        n = len(self.known)
-        return float(min(1.0, 2 * min(last, n - first) / n + 1 / n))
-
-
-@dataclass(frozen=True, eq=False)
-class LevelPicture:
-    """A bar for each frequent level, and one for all others."""
-
-    name: str
-    kind: str
-    usual: str
-    levels: dict[str, int]
-    counts: list[int]
-    shares: dict[str, float]
-
-    def bars(self) -> dict[str, Any]:
-        """Return the heights of bars, and what stands below them."""
-        return {"counts": self.counts, "levels": [cut(name) for name in self.levels]}
-
-    def at(self, value: Any) -> int | None:
-        """Return the bar of a level; None if blank."""
-        return None if value is None else self.levels.get(str(value), len(self.levels))
-
-    def rarity(self, value: Any) -> float:
-        """Return the share of rows that hold this level; 1 for a blank."""
-        return 1.0 if value is None else self.shares.get(str(value), 0.0)
-
-
-Picture = NumberPicture | LevelPicture
+    bars: dict[str, Any]
+    place: Callable[[Any], tuple[float | None, float]]
 
 
 def picture_of(column: Column, values: pl.Series) -> Picture | None:
@@ -208,43 +163,56 @@ def picture_of(column: Column, values: pl.Series) -> Picture | None:
     >>> preparer = TablePreparer().fit(table)
     >>> parsed = preparer.parse(table)
     >>> amount, shop = (picture_of(c, parsed[c.name]) for c in preparer.used())
-    >>> amount.at(40.0), shop.bars()["counts"], shop.at("b"), shop.rarity("b")
-    (1.0, [3, 1], 1, 0.25)
+    >>> amount.place(40.0)[0], shop.bars["counts"], shop.place("b")
+    (1.0, [3, 1], (1, 0.25))
     """
     plain, usual = column.plain(values), show_value(column.show(column.typical))
-    if column.extremes is None:
-        return _of_levels(column, plain, usual)
-    known = np.sort(plain[np.isfinite(plain)].astype(float))
-    if not len(known):
+    picture = _of_levels(plain) if column.extremes is None else _of_numbers(column, plain)
+    if picture is not None:
+        picture.bars.update(name=column.name, kind=column.kind, usual=usual)
+    return picture
+
+
+def _of_numbers(column: Column, plain: NDArray[Any]) -> Picture | None:
+    """Bars between the 1 % and the 99 % quantile; what lies beyond counts in the outer ones."""
+    numbers = np.sort(plain[np.isfinite(plain)].astype(float))
+    n = len(numbers)
+    if not n:
         return None
-    low, high = (float(q) for q in np.quantile(known, (0.01, 0.99)))
+    low, high = (float(q) for q in np.quantile(numbers, (0.01, 0.99)))
     if not low < high:
-        low, high = float(known[0]), float(known[-1])
+        low, high = float(numbers[0]), float(numbers[-1])
     if not low < high:
         low, high = low - 0.5, high + 0.5
-    ends = show_value(column.show(low)), show_value(column.show(high))
-    return NumberPicture(column.name, column.kind, usual, known, low, high, ends)
+
+    def place(value: Any) -> tuple[float | None, float]:
+        if not np.isfinite(value):
+            return None, 1.0
+        first, last = (np.searchsorted(numbers, value, side) for side in ("left", "right"))
+        rarity = float(min(1.0, 2 * min(last, n - first) / n + 1 / n))
+        return float(np.clip((value - low) / (high - low), 0, 1)), rarity
+
+    counts = np.histogram(np.clip(numbers, low, high), np.linspace(low, high, _BINS + 1))[0]
+    ends = [show_value(column.show(end)) for end in (low, high)]
+    return Picture({"counts": counts.tolist(), "ends": ends}, place)
 
 
-def _of_levels(column: Column, plain: NDArray[Any], usual: str) -> LevelPicture | None:
-    texts = pl.Series([None if v is None else str(v) for v in plain], dtype=pl.String).drop_nulls()
-    if not len(texts):
+def _of_levels(plain: NDArray[Any]) -> Picture | None:
+    """A bar for each frequent level, and one for all others."""
+    levels = Counter(str(value) for value in plain if value is not None)
+    if not levels:
         return None
-    counted = texts.alias("level").value_counts(name="rows")
-    counted = counted.sort(["rows", "level"], descending=[True, False])
-    rows = dict(counted.iter_rows())
-    frequent = list(rows)[:_LEVELS]
-    others = sum(rows.values()) - sum(rows[level] for level in frequent)
-    counts = [rows[level] for level in frequent] + ([others] if len(rows) > len(frequent) else [])
-    shares = {level: n / len(plain) for level, n in rows.items()}
-    levels = {level: j for j, level in enumerate(frequent)}
-    return LevelPicture(column.name, column.kind, usual, levels, counts, shares)
+    ordered = sorted(levels, key=lambda level: (-levels[level], level))
+    bars = {level: i for i, level in enumerate(ordered[:_LEVELS])}
+    counts = [levels[level] for level in bars]
+    if len(levels) > len(bars):
+        counts.append(levels.total() - sum(counts))
 
+    def place(value: Any) -> tuple[float | None, float]:
+        if value is None:
+            return None, 1.0
+        return bars.get(str(value), len(bars)), levels[str(value)] / len(plain)
 
-def cut(text: str, longest: int = _LONGEST) -> str:
-    """Truncate a long text.
-
-    >>> cut("abcdefgh", 5)
-    'abcd…'
-    """
-    return text if len(text) <= longest else text[: longest - 1] + "\u2026"
+    return Picture(
+        {"counts": counts, "levels": [shorten(level, _LONGEST) for level in bars]}, place
+    )

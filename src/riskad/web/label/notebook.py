@@ -9,10 +9,7 @@ from html import escape
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-import polars as pl
-
-from riskad.app.journal import Applied, apply_labels
+from riskad.app.journal import LabelledFrame, apply_labels
 from riskad.core.checks import InputError, MissingLibrary
 from riskad.core.labels import Codes
 from riskad.tables.cells import as_polars, is_frame
@@ -21,7 +18,6 @@ from riskad.web.label.session import Options, Session
 
 __all__ = ["Labelling", "label"]
 
-_CODES = {"normal": 1, "anomaly": -1}
 # A notebook on this machine; its page and ours must use the same host name for the cookie to work.
 _NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:*"
 
@@ -33,8 +29,8 @@ class Labelling:
     """
 
     def __init__(self, session: Session, host: str, height: int):
+        from riskad.web.connections import Binding
         from riskad.web.label.server import Server
-        from riskad.web.listening import Binding
 
         self._session, self._height = session, height
         self._server = Server(session, Binding(host), frames=_NOTEBOOKS)
@@ -48,12 +44,9 @@ class Labelling:
 
     def labels(self) -> Codes:
         """Return the labels so far: +1 normal, -1 anomaly, 0 unlabelled, one for each row."""
-        codes = np.zeros(self._session.frame.height, dtype=np.int16)
-        for row, word in self._session.labels().items():
-            codes[row - 1] = _CODES[word]
-        return codes
+        return self._session.codes_of(range(1, self._session.frame.height + 1))
 
-    def applied(self) -> Applied:
+    def applied(self) -> LabelledFrame:
         """Return the table with its labels, and how each row was chosen for labelling."""
         session = self._session
         return apply_labels(session.whole, session.journal, session.options.labels)
@@ -126,6 +119,8 @@ def label(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
+    >>> import polars as pl
     >>> rng = np.random.default_rng(0)
     >>> table = pl.DataFrame({"amount": rng.normal(40, 9, 60), "age": rng.normal(50, 9, 60)})
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +130,7 @@ def label(
     True
     True
     """
-    if not is_frame(table) and not isinstance(table, pl.DataFrame):
+    if not is_frame(table):
         raise InputError(
             f"table must be a frame, got {type(table).__name__}. Read one: "
             "riskad.read_table('cards.csv')."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,11 +17,12 @@ from riskad.app.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.core.checks import InputError
 from riskad.files.fields import Text
 from riskad.files.records import from_plain
+from riskad.web.connections import Binding, WebServer
 from riskad.web.guard import BrowserSessions, Guard, make_app, parse_object, read_body
 from riskad.web.label.session import Conflict, Session
-from riskad.web.listening import Binding, WebServer
 
 LARGEST_BODY = 16_384
+Query: TypeAlias = dict[str, str]
 _FILES = {
     "page.html": "text/html",
     "page.css": "text/css",
@@ -36,7 +37,7 @@ _MOST_NEXT = 20
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """What the page sends as an answer; `before` is the person's earlier one that it knows."""
+    """An answer from the page; `before` is the person's earlier one, as far as the page knows."""
 
     row: int
     label: Literal[LABELS]  # type: ignore[valid-type]
@@ -44,6 +45,18 @@ class AnswerRequest:
     who: Annotated[str, Text(shortest=1, longest=LONGEST_NAME)]
     before: Literal[LABELS] = ""  # type: ignore[valid-type]
     note: Annotated[str, Text(longest=LONGEST_NOTE)] = ""
+    others: list[int] = field(default_factory=list)  # of the same stretch of a series
+
+
+@dataclass(frozen=True)
+class RuleRequest:
+    """A rule of the known harmless from the page."""
+
+    name: str
+    where: str
+    reason: str
+    by: str
+    until: str
 
 
 class Server(WebServer):
@@ -73,17 +86,25 @@ class Server(WebServer):
                 Route("/favicon.ico", self.file),  # asked for before the page is read
                 Route("/static/{name}", self.file),
                 Route("/api/start", self.start),
-                Route("/api/state", self.state),
-                Route("/api/next", self.next),
-                Route("/api/row/{row}", self.row),
-                Route("/api/rows", self.rows),
                 Route("/api/export", self.export),
-                Route("/api/answer", self.answer, methods=["POST"]),
-                Route("/api/fit", self.fit, methods=["POST"]),
                 Route("/api/invite", self.new_address, methods=["POST"]),
-                Route("/api/leave", self.leave, methods=["POST"]),
+                _show("/api/state", lambda q: session.state(_who(q))),
+                _show("/api/next", self.next),
+                _show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
+                _show("/api/rows", self.rows),
+                _show("/api/rule/of/{row}", lambda q: session.propose_rule(_whole(q, "row"))),
+                _show(
+                    "/api/rule/effect", lambda q: session.rule_effect(q.get("where", ""), _who(q))
+                ),
+                _change("/api/answer", self.answer),
+                _change("/api/fit", lambda body: {"started": session.fit()}),
+                _change(
+                    "/api/rule",
+                    lambda body: session.add_rule(**vars(from_plain(RuleRequest, body))),
+                ),
+                _change("/api/leave", self.leave),
             ],
-            {Conflict: _tell_conflict},
+            {Conflict: _explain_conflict},
         )
         self.mount(Guard(self.app, self.access, self.hosts, LARGEST_BODY))
 
@@ -110,36 +131,15 @@ class Server(WebServer):
         return Response(_read(name), media_type=_FILES[name])
 
     async def start(self, request: Request) -> Response:
-        """Tell the page what it shows all the time."""
+        """Return what the page shows all the time."""
         return JSONResponse(
             {
                 "csrf": request.scope["riskad_csrf"],
                 "who": self.session.who,
-                "columns": self.session.cards.drawn(),
+                "columns": self.session.cards.axes(),
                 "names": self.session.frame.columns,
             }
         )
-
-    async def state(self, request: Request) -> Response:
-        """Tell counts, the progress of a fit and what it found."""
-        return JSONResponse(await run_in_threadpool(self.session.state, _who(request)))
-
-    async def next(self, request: Request) -> Response:
-        """Tell the rows to judge next."""
-        tab, n = request.query_params.get("tab", "")[:40], _number(request, "n", 5)
-        rows = run_in_threadpool(self.session.next, tab, _who(request), min(n, _MOST_NEXT))
-        return JSONResponse(await rows)
-
-    async def row(self, request: Request) -> Response:
-        """Show a row that was asked for."""
-        row = _whole(request.path_params["row"], 0)
-        return JSONResponse(await run_in_threadpool(self.session.card, row, _who(request)))
-
-    async def rows(self, request: Request) -> Response:
-        """List rows."""
-        query, order = (request.query_params.get(n, "")[:200] for n in ("q", "order"))
-        offset, who = _number(request, "offset", 0), _who(request)
-        return JSONResponse(await run_in_threadpool(self.session.listed, query, order, offset, who))
 
     async def export(self, request: Request) -> Response:
         """Send the table with its labels."""
@@ -148,29 +148,56 @@ class Server(WebServer):
         kind = f"text/csv; charset={self.session.options.csv.encoding}"
         return Response(body, media_type=kind, headers=headers)
 
-    async def answer(self, request: Request) -> Response:
-        """Save an answer."""
-        said = from_plain(AnswerRequest, parse_object(await read_body(request)))
-        if not said.who.strip():
-            raise InputError("who must not be blank.")
-        return JSONResponse(await run_in_threadpool(self.session.answer, **vars(said)))
-
-    async def fit(self, request: Request) -> Response:
-        """Start a fit."""
-        return JSONResponse({"started": await run_in_threadpool(self.session.fit)})
-
     async def new_address(self, request: Request) -> Response:
         """Invite another person."""
         return JSONResponse({"address": self.invite()})
 
-    async def leave(self, request: Request) -> Response:
+    # --- what the session is asked, in threads --------------------------------------------
+
+    def next(self, query: Query) -> list[dict[str, Any]]:
+        """Return the rows to judge next."""
+        n = min(_whole(query, "n", 5), _MOST_NEXT)
+        return self.session.next(query.get("tab", "")[:40], _who(query), n)
+
+    def rows(self, query: Query) -> dict[str, Any]:
+        """List rows."""
+        text, order = (query.get(name, "")[:200] for name in ("q", "order"))
+        return self.session.list_rows(text, order, _whole(query, "offset"), _who(query))
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Save an answer."""
+        answer = from_plain(AnswerRequest, body)
+        if not answer.who.strip():
+            raise InputError("who must not be blank.")
+        return self.session.answer(**vars(answer))
+
+    def leave(self, body: dict[str, Any]) -> dict[str, bool]:
         """Release the rows of a tab that was closed."""
-        tab = parse_object(await read_body(request)).get("tab")
-        await run_in_threadpool(self.session.leave, str(tab)[:40])
-        return JSONResponse({"left": True})
+        self.session.leave(str(body.get("tab"))[:40])
+        return {"left": True}
 
 
-async def _tell_conflict(request: Request, error: Exception) -> Response:
+def _show(path: str, work: Callable[[Query], Any]) -> Route:
+    """Return the route of an address whose query, and path, `work` answers."""
+
+    async def show(request: Request) -> Response:
+        query = {**request.query_params, **request.path_params}
+        return JSONResponse(await run_in_threadpool(work, query))
+
+    return Route(path, show)
+
+
+def _change(path: str, work: Callable[[dict[str, Any]], Any]) -> Route:
+    """Return the route of an address to which the page sends an object."""
+
+    async def change(request: Request) -> Response:
+        body = parse_object(await read_body(request))
+        return JSONResponse(await run_in_threadpool(work, body))
+
+    return Route(path, change, methods=["POST"])
+
+
+async def _explain_conflict(request: Request, error: Exception) -> Response:
     return JSONResponse({"conflict": str(error)}, 409)
 
 
@@ -181,13 +208,10 @@ def _read(name: str) -> bytes:
     return files("riskad.web.label").joinpath("static", name).read_bytes()
 
 
-def _who(request: Request) -> str:
-    return request.query_params.get("who", "")[:LONGEST_NAME]
+def _who(query: Query) -> str:
+    return query.get("who", "")[:LONGEST_NAME]
 
 
-def _number(request: Request, name: str, otherwise: int) -> int:
-    return _whole(request.query_params.get(name, ""), otherwise)
-
-
-def _whole(text: str, otherwise: int) -> int:
+def _whole(query: Query, name: str, otherwise: int = 0) -> int:
+    text = query.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 10 else otherwise

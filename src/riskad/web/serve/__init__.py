@@ -5,8 +5,7 @@
 | `scoring` | a row's way: JSON in, scores, decisions and reasons as JSON out |
 | `model` | the model file: loading it, and switching to another one when the file changes |
 | `metrics` | what happened since the start, and the last rows, for Prometheus |
-| `schemas` | what requests and answers may hold, and the OpenAPI document that says so |
-| `logs` | lines about requests and events, on stderr |
+| `schemas` | labels that come back, and the OpenAPI document |
 | `server` | addresses, what each does, and how much may wait |
 """
 

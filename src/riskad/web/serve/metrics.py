@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -137,27 +138,29 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the state of the model and of the last rows."""
         model = self._file.current
-        yield _gauge(
-            "model_info", "The model that answers.", {(model.version, model.name): 1},
-            ["version", "file"],
-        )  # fmt: skip
+        named = {(model.version, model.name): 1}
+        yield _gauge("model_info", "The model that answers.", named, ["version", "file"])
         loaded = model.loaded.timestamp()
         yield _gauge("model_loaded_seconds", "When it was loaded, since 1970.", loaded)
-        reloads = CounterMetricFamily(
-            "riskad_reloads", "Changes of the model file.", labels=["result"]
-        )
-        for result, n in self._file.reloads.items():
-            reloads.add_metric([result], n)
-        yield reloads
+        reloads = {(result,): n for result, n in self._file.reloads.items()}
+        yield _counter("reloads", "Changes of the model file.", reloads, ["result"])
         yield _gauge("reload_failed", "1 if the file cannot be used.", bool(self._file.error))
+        if (suppression := model.scorer.suppression) is not None:
+            done = suppression.counts
+            rows = {(each.name,): each.suppressed for each in done}
+            yield _counter(
+                "suppressed", "Rows that a rule kept from being flagged.", rows, ["rule"]
+            )
+            likely = {(each.name,): each.likely for each in done}
+            yield _gauge("suppressed_likely", "Of these, likely anomalies.", likely, ["rule"])
+            ended = {(rule.name,): rule.expired for rule in suppression.rules.rules}
+            yield _gauge("rule_expired", "1 if the rule has ended.", ended, ["rule"])
         yield _gauge("waiting", "Requests that wait.", self._waiting())
         scores, flags = self.window.scores()
         yield _gauge("window_rows", "The last rows, for what follows.", len(scores))
         if len(scores):
             yield _gauge("flagged_share", "Share of them flagged.", flags.mean())
-            levels = dict(
-                zip([(str(q),) for q in QUANTILES], np.quantile(scores, QUANTILES), strict=True)
-            )
+            levels = {(str(q),): np.quantile(scores, q) for q in QUANTILES}
             yield _gauge("score", "Quantiles of their anomaly scores.", levels, ["quantile"])
         if (drift := self.window.drift()) is not None:
             columns, own = drift
@@ -172,13 +175,14 @@ class Metrics(Collector):
                 yield _gauge("drift_scores", "Distance D of the scores.", own.distance)
 
 
-def _gauge(
-    name: str,
-    about: str,
-    values: float | Mapping[Any, float],
-    labels: Sequence[str] = (),
+def _family(
+    kind: Any, name: str, about: str, values: float | Mapping[Any, float], labels: Any = ()
 ) -> Metric:
-    metric = GaugeMetricFamily(f"riskad_{name}", about, labels=labels)
+    metric: Metric = kind(f"riskad_{name}", about, labels=labels)
     for key, value in (values if isinstance(values, Mapping) else {(): values}).items():
-        metric.add_metric(key, float(value))
+        metric.add_metric(key, float(value))  # type: ignore[attr-defined]
     return metric
+
+
+_gauge = partial(_family, GaugeMetricFamily)
+_counter = partial(_family, CounterMetricFamily)

@@ -17,11 +17,11 @@ from riskad.app.describe import describe_model
 from riskad.app.model_files import ModelHeader, load_with_header
 from riskad.app.report.documents import make_card, to_json
 from riskad.core.checks import InputError
-from riskad.web.guard import LOG
-from riskad.web.serve.logs import to_line
+from riskad.tables.harmless import HarmlessRules
+from riskad.web.guard import LOG, to_line
 from riskad.web.serve.scoring import RowScorer
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 1.0  # a model takes longer to load, and a look takes microseconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +36,14 @@ class ServedModel:
     """Larger than that of the models before it, even if the clock was put back."""
 
     @classmethod
-    def load(cls, path: Path) -> ServedModel:
+    def load(
+        cls, path: Path, state: Path | None = None, harmless: HarmlessRules | None = None
+    ) -> ServedModel:
         """Load a model file, which must be of a model that reads tables."""
         model, header = load_with_header(path)
-        return cls(path.name, header, RowScorer(model))
+        return cls(path.name, header, RowScorer(model, state, harmless))
 
-    @property
+    @cached_property
     def version(self) -> str:
         """The first twelve digits of the checksum of the file's content."""
         return self.header.checksum[:12]
@@ -50,7 +52,7 @@ class ServedModel:
     def description(self) -> dict[str, Any]:
         """The output of `riskad inspect`, the card, and the columns that rows must have."""
         report = describe_model(self.scorer.model, self.header)
-        kinds = self.scorer.preparer.kinds_
+        kinds = self.scorer.kinds
         return {
             "model_version": self.version,
             "file": self.name,
@@ -68,10 +70,16 @@ class ModelFile:
     again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], warm_up: Callable[[ServedModel], object]):
-        self.path, self._warm_up = Path(path), warm_up
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        warm_up: Callable[[ServedModel], object],
+        state: Path | None = None,
+        harmless: HarmlessRules | None = None,
+    ):
+        self.path, self._warm_up, self._options = Path(path), warm_up, (state, harmless)
         self._seen = _look(self.path)
-        self.current = ServedModel.load(self.path)
+        self.current = ServedModel.load(self.path, *self._options)
         warm_up(self.current)
         self.error = ""
         self.reloads = {"taken": 0, "refused": 0}
@@ -93,7 +101,7 @@ class ModelFile:
             return
         self._seen, model, error = seen, None, ""
         try:
-            model = ServedModel.load(self.path)
+            model = ServedModel.load(self.path, *self._options)
             self._warm_up(model)
         except InputError as mistake:
             error = str(mistake)
@@ -114,7 +122,7 @@ class ModelFile:
 def _look(path: Path) -> tuple[int, int, int] | None:
     """What distinguishes a file from the one that was there before."""
     try:
-        found = os.stat(path)
+        file = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return file.st_mtime_ns, file.st_size, file.st_ino

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.noticed import NOTICED, merge_warnings, no_warnings
 from riskad.app.reasons import explain_rows
-from riskad.app.results import own_decision, score_columns, score_rows, steps_of
-from riskad.core.checks import InputError
+from riskad.app.score import (
+    RESULT_COLUMNS,
+    SCORE_COLUMNS,
+    merge_notes,
+    note_of_segments,
+    own_decision,
+    score_columns,
+    segments_of,
+    steps_of,
+    unseen_segments,
+)
+from riskad.app.stream import Stream
+from riskad.core.checks import DataWarning, InputError
+from riskad.decisions.calibration import quietly
+from riskad.tables.harmless import HarmlessRules, Suppression, check_rows_are_scored
 from riskad.tables.json_lines import frame_of_objects
-from riskad.tables.notes import catch_kinds
 from riskad.web.guard import Refusal, parse_object
 
 MOST_EXPLAINED = 100
 """Most rows whose reasons may be requested at once: they take as long as hundreds of rows."""
+SCORE_SETTINGS: Mapping[str, tuple[int, str]] = {
+    "reasons": (20, "How many reasons for flagged rows."),
+    "p_values": (1, "1 to add p-values of being normal."),
+}
+"""What may follow /score: whole numbers, each with the largest and its meaning."""
 _EXAMPLE = '{"amount": 12.5, "country": "BE"} or {"rows": [{"amount": 12.5}, {"amount": 3}]}'
-_PART = 1_000
+_PART = 1_000  # rows that are scored before others get their turn: some 10 to 100 ms
 _WARM_UP_ROWS = 2
 _MOST_COMPARED = 1_000  # names among which one that was meant is looked for
 _DEEPEST = 8
@@ -41,21 +60,47 @@ class RowScorer:
     shared by all threads: call it from one thread.
     """
 
-    def __init__(self, model: Pipeline):
+    def __init__(
+        self,
+        model: Pipeline,
+        state: Path | None = None,
+        harmless: HarmlessRules | None = None,
+    ):
         self.model = model
         self.preparer, self.detector = steps_of(model)
         self.columns: list[str] = self.preparer.read_columns
         """The columns that rows must have."""
+        self.kinds = self.preparer.kinds_
+        """The kind of each column that is read."""
+        self._segments = segments_of(self.detector)
+        if self._segments is not None and self._segments.column not in self.columns:
+            self.columns = [*self.columns, self._segments.column]
+        self.stream = Stream(model, state) if hasattr(self.preparer, "windower_") else None
+        if self.stream is not None:
+            self.model, self.columns = self.stream.model, self.stream.columns
+            windower = self.stream.windower
+            group = {} if windower.group is None else {windower.group: "category"}
+            self.kinds = {**windower.reader.kinds_, **group}
+        self.suppression = None
+        if harmless is not None:
+            check_rows_are_scored(self.preparer)
+            sent = pl.DataFrame(schema=dict.fromkeys(self.columns, pl.String))
+            harmless.check(self.preparer, sent)
+            self.suppression = Suppression(harmless)
+        self._pictures = [name for name in self.columns if self.kinds.get(name) == "image"]
         self._decision = own_decision(self.detector)
 
     def warm_up(self) -> None:
         """Score rows made up from the columns, so that the first real row is fast."""
         rng = np.random.default_rng(0)
         made = {c.name: c.random_values(rng, _WARM_UP_ROWS) for c in self.preparer.used()}
-        made |= {name: pl.Series(["", ""]) for name in self.columns if name not in made}
-        with no_warnings():
-            scores, novelty = score_rows(self.detector, self.preparer.transform(pl.DataFrame(made)))
-            score_columns(self.detector, scores, self._decision, novelty)
+        others = {*self.preparer.read_columns, *self.columns} - set(made)
+        made |= {name: pl.Series(["", ""]) for name in others}
+        with quietly():
+            frame = pl.DataFrame(made)
+            rows = self.preparer.transform(frame)
+            scores, novelty = self.detector._anomaly_score_and_novelty(rows)
+            score_columns(self.detector, scores, self._decision, novelty, frame)
 
     def answer(
         self,
@@ -70,41 +115,69 @@ class RowScorer:
         objects, single = _parse_rows(parse_object(body, _EXAMPLE), most_rows)
         if reasons and len(objects) > MOST_EXPLAINED:
             raise InputError(
-                f"Reasons are told of at most {MOST_EXPLAINED} rows at once, and there are "
+                f"Reasons are given for at most {MOST_EXPLAINED} rows at once, and there are "
                 f"{len(objects):,}. Send fewer, or ask again for those that are flagged."
             )
         frame = self._frame(objects, single)
         del objects  # which take far more memory than the frame
-        with catch_kinds(*NOTICED) as noticed:
+        if self.stream is not None:
+            yield self._answer_series(frame, dict(head), reasons)
+            return
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DataWarning)
             rows = self.preparer.transform(frame)
+        notes = [each.message for each in caught if isinstance(each.message, DataWarning)]
         parts = []
         for start in range(0, frame.height, _PART):
             if start:
                 yield None
             part = rows[start : start + _PART] if frame.height > _PART else rows
-            parts.append(score_rows(self.detector, part))
+            parts.append(self.detector._anomaly_score_and_novelty(part))
         scores = np.concatenate([each for each, _ in parts])
         novelties = [novelty for _, novelty in parts if novelty is not None]
         novelty = np.concatenate(novelties) if novelties else None
-        results = score_columns(self.detector, scores, self._decision, novelty)
+        results = score_columns(self.detector, scores, self._decision, novelty, frame)
+        if self.suppression is not None:
+            results = self.suppression.apply(self.preparer, frame, results)
         if p_values:
             results["p_value"] = self.detector._calibrated("p-values").p_values(scores)
-        flagged = results["is_anomaly"]
-        said = dict(head)
-        if noticed:
-            said["notes"] = [str(note) for note in merge_warnings(noticed)]
+        flagged, content = results["is_anomaly"], dict(head)
+        said = [str(note) for note in merge_notes(notes)] if notes else []
+        if self._segments is not None:
+            said += note_of_segments(unseen_segments(self.detector, frame))
+        if said:
+            content["notes"] = said
         if single or reasons:
-            cells = zip(*[values.tolist() for values in results.values()], strict=True)
-            scored: list[dict[str, Any]] = [dict(zip(results, row, strict=True)) for row in cells]
+            lists = [np.asarray(values).tolist() for values in results.values()]
+            scored = [dict(zip(results, row, strict=True)) for row in zip(*lists, strict=True)]
             if reasons:
-                for row, its in zip(scored, self._reasons(frame, flagged, reasons), strict=True):
-                    row["reasons"] = its
-            said |= scored[0] if single else {"rows": scored}
-            answer = json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
+                self._add_reasons(scored, frame, flagged, reasons)
+            content |= scored[0] if single else {"rows": scored}
+            answer = _to_json(content)
         else:  # polars writes many rows much faster
             written = pl.DataFrame(results).write_json()
-            answer = f'{json.dumps(said, ensure_ascii=False)[:-1]}, "rows": {written}}}'.encode()
+            opening = json.dumps(content, ensure_ascii=False)[:-1]
+            answer = f'{opening}, "rows": {written}}}'.encode()
         yield answer, rows, scores, flagged
+
+    def _answer_series(
+        self, frame: pl.DataFrame, content: dict[str, Any], reasons: int
+    ) -> tuple[bytes, Any, Floats, NDArray[np.bool_]]:
+        """The windows that these points complete, with their scores; often there are none."""
+        assert self.stream is not None
+        windows = self.stream.push(frame)
+        scores, flagged, rows = np.empty(0), np.empty(0, dtype=bool), None
+        if windows.height:
+            scores, flagged = (windows[name].to_numpy() for name in SCORE_COLUMNS)
+            with quietly():
+                rows = self.preparer.transform(windows)
+        shown = [name for name in windows.columns if name in (*self.stream.names, *RESULT_COLUMNS)]
+        moments = windows.select(shown).with_columns(cs.datetime().dt.to_string("iso:strict"))
+        scored = moments.to_dicts()
+        if reasons:
+            self._add_reasons(scored, windows, flagged, reasons)
+        content |= {"windows": scored, "left_out": self.stream.left_out}
+        return _to_json(content), rows, scores, flagged
 
     def _frame(self, rows: Sequence[Mapping[str, Any]], single: bool) -> pl.DataFrame:
         """The columns that the model reads, parsed like the lines of a JSON file.
@@ -117,7 +190,16 @@ class RowScorer:
                 inner = [f"{k}.{each}" for k, v in row.items() if type(v) is dict for each in v]
                 self._check_columns([*row, *inner], "The row" if single else f"Row {number:,}")
         check_nesting(rows)
-        return frame_of_objects(rows, self.columns)
+        frame = frame_of_objects(rows, self.columns)
+        for name in self._pictures:
+            # A path would be one of this machine, whose files are nobody else's.
+            cells = frame[name].cast(pl.String).drop_nulls()
+            if not cells.str.starts_with("data:image/").all():
+                raise InputError(
+                    f"Column {name!r} holds pictures, and takes no path here: send each picture "
+                    "itself, as data:image/png;base64,..."
+                )
+        return frame
 
     def _check_columns(self, columns: Sequence[str], of: str) -> None:
         """Refuse rows that lack a column, with a message that names it."""
@@ -131,27 +213,32 @@ class RowScorer:
                     f"where it is blank.{guess}"
                 )
 
-    def _reasons(
-        self, frame: pl.DataFrame, flagged: NDArray[np.bool_], n: int
-    ) -> list[list[dict[str, Any]]]:
-        """For each row the columns that make it anomalous; none if it is not flagged."""
-        by_row: list[list[dict[str, Any]]] = [[] for _ in range(frame.height)]
+    def _add_reasons(
+        self, scored: list[dict[str, Any]], frame: pl.DataFrame, flagged: NDArray[np.bool_], n: int
+    ) -> None:
+        """Add to each row the columns that make it anomalous; none if it is not flagged."""
+        for row in scored:
+            row["reasons"] = []
         places = np.flatnonzero(flagged)
         if places.size:
-            with no_warnings():
+            with quietly():
                 reasons = explain_rows(self.model, frame[places])
             for i, place in enumerate(places):
-                by_row[place] = [asdict(r) | {"text": str(r)} for r in reasons.top(i, n)]
-        return by_row
+                of_row = [asdict(each) | {"text": str(each)} for each in reasons.top(i, n)]
+                scored[place]["reasons"] = of_row
 
 
-def _parse_rows(said: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
+def _to_json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _parse_rows(body: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
     """The rows of a body, which is one itself unless it has a list under "rows"."""
-    rows = said.get("rows")
+    rows = body.get("rows")
     if not isinstance(rows, list):
-        return [said], True
-    if len(said) > 1:
-        other = next(key for key in said if key != "rows")
+        return [body], True
+    if len(body) > 1:
+        other = next(key for key in body if key != "rows")
         raise InputError(
             f'"rows" must stand alone, and {other[:40]!r} is beside it; leave that out.'
         )
@@ -167,25 +254,22 @@ def _parse_rows(said: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[st
 
 def check_nesting(rows: Sequence[Mapping[str, Any]]) -> None:
     """Refuse cells that are nested so deeply or widely that reading them would take minutes."""
-    n_values, keys = 0, set[str]()
-    for row in rows:
-        for name, cell in row.items():
-            level = [cell] if type(cell) in (dict, list) else []
-            depth = 0
-            while level:
-                depth += 1
-                if depth > _DEEPEST:
-                    raise InputError(
-                        f"The cell {name[:40]!r} is nested more than {_DEEPEST} levels deep; send "
-                        "a number, a text or null."
-                    )
-                n_values += len(level)
-                below: list[Any] = []
-                for value in level:
-                    keys.update(value if type(value) is dict else ())
-                    inside = value.values() if type(value) is dict else value
-                    below += [each for each in inside if type(each) in (dict, list)]
-                level = below
+    n_values, depth, keys = 0, 0, set[str]()
+    nested = (dict, list)
+    level = [(name, cell) for row in rows for name, cell in row.items() if type(cell) in nested]
+    while level:
+        n_values, depth = n_values + len(level), depth + 1
+        if depth > _DEEPEST:
+            raise InputError(
+                f"The cell {level[0][0][:40]!r} is nested more than {_DEEPEST} levels deep; send a "
+                "number, a text or null."
+            )
+        below: list[tuple[str, Any]] = []
+        for name, cell in level:
+            keys.update(cell if type(cell) is dict else ())
+            inside = cell.values() if type(cell) is dict else cell
+            below += [(name, each) for each in inside if type(each) in nested]
+        level = below
     # Each object becomes a row of a table with all the keys.
     if len(keys) > _MOST_KEYS or n_values * (1 + len(keys)) > _MOST_NESTED:
         raise InputError(

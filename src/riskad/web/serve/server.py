@@ -6,10 +6,11 @@ import asyncio
 import logging
 import secrets
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -21,7 +22,9 @@ from starlette.routing import Route
 from riskad.app.journal import Answer, Journal, hash_rows
 from riskad.core.checks import InputError
 from riskad.files.records import from_plain
+from riskad.tables.harmless import HarmlessRules
 from riskad.tables.json_lines import frame_of_objects
+from riskad.web.connections import Binding, WebServer
 from riskad.web.guard import (
     LOG,
     BearerToken,
@@ -31,21 +34,16 @@ from riskad.web.guard import (
     make_app,
     parse_object,
     read_body,
+    read_query,
+    to_line,
 )
-from riskad.web.listening import Binding, WebServer
-from riskad.web.serve.logs import to_line
 from riskad.web.serve.metrics import Metrics
 from riskad.web.serve.model import ModelFile, ServedModel
-from riskad.web.serve.schemas import (
-    MOST_LABELS,
-    SCORE_SETTINGS,
-    LabelledRow,
-    describe_service,
-    read_query,
-)
-from riskad.web.serve.scoring import check_nesting
+from riskad.web.serve.schemas import MOST_LABELS, LabelledRow, describe_service
+from riskad.web.serve.scoring import SCORE_SETTINGS, check_nesting
 
-_LARGE_BYTES = 32_768  # of a body; larger ones take turns
+# Of a body; larger ones take turns, and only one of them takes memory as objects of Python.
+_LARGE_BYTES = 32_768
 _SHORTEST_TOKEN = 16
 _LABEL_EXAMPLE = '{"row": {"amount": 12.5}, "label": "anomaly", "who": "ada"}'
 
@@ -89,13 +87,20 @@ class Service:
     requests with many rows one is scored at a time, so that only its objects take memory.
     """
 
-    def __init__(self, path: str, journal: str | None = None, limits: Limits | None = None):
+    def __init__(
+        self,
+        path: str,
+        journal: str | None = None,
+        limits: Limits | None = None,
+        state: Path | None = None,
+        harmless: HarmlessRules | None = None,
+    ):
         self.limits = limits or Limits()
         self.scoring = ThreadPoolExecutor(1, thread_name_prefix="riskad-score")
         self.waiting = 0
         self._bytes, self._large = 0, asyncio.Lock()
         try:
-            self.file = ModelFile(path, self._warm_up)
+            self.file = ModelFile(path, self._warm_up, state, harmless)
             model = self.file.current
             self.journal = journal and Journal(journal, model.name, model.scorer.columns)
         except BaseException:
@@ -144,19 +149,15 @@ class Service:
     def _warm_up(self, model: ServedModel) -> None:
         self.scoring.submit(model.scorer.warm_up).result()
 
-    @property
-    def _full(self) -> bool:
-        return self.waiting >= self.limits.waiting
-
-    @contextmanager
-    def _admitted(self, request: Request) -> Iterator[None]:
-        """Keep the memory of all bodies within bounds, from before they are read."""
+    @asynccontextmanager
+    async def _body(self, request: Request) -> AsyncIterator[bytes]:
+        """Read a body, and keep the memory of all of them within bounds, from before that."""
         length = request.scope["riskad_length"]
-        if self._full or self._bytes + length > self.limits.all_bodies:
+        if self.waiting >= self.limits.waiting or self._bytes + length > self.limits.all_bodies:
             raise _busy()
         self._bytes += length
         try:
-            yield
+            yield await read_body(request, self.limits.body_seconds)
         finally:
             self._bytes -= length
 
@@ -166,48 +167,40 @@ class Service:
         """Score a row, or rows."""
         query = read_query(request.scope, SCORE_SETTINGS)
         model = self.file.current
-        with self._admitted(request):
-            body = await read_body(request, self.limits.body_seconds)
-            if self._full:
+        async with self._body(request) as body:
+            if self.waiting >= self.limits.waiting:  # others came while this body did
                 raise _busy()
+            head = {"model_version": model.version}
+            steps = model.scorer.answer(body, head, most_rows=self.limits.rows, **query)
+            loop, scored = asyncio.get_running_loop(), None
             self.waiting += 1
             try:
-                if len(body) <= _LARGE_BYTES:
-                    answer = await self._scored(model, body, query)
-                else:
-                    async with self._large:
-                        answer = await self._scored(model, body, query)
+                async with self._large if len(body) > _LARGE_BYTES else nullcontext():
+                    while scored is None:
+                        scored = await loop.run_in_executor(self.scoring, next, steps)
             finally:
                 self.waiting -= 1
-        return Response(answer, media_type="application/json")
-
-    async def _scored(self, model: ServedModel, body: bytes, query: dict[str, int]) -> bytes:
-        head = {"model_version": model.version}
-        steps = model.scorer.answer(body, head, most_rows=self.limits.rows, **query)
-        loop, found = asyncio.get_running_loop(), None
-        while found is None:
-            found = await loop.run_in_executor(self.scoring, next, steps)
-        answer, rows, scores, flagged = found
+        answer, rows, scores, flagged = scored
         self.metrics.rows.inc(len(scores))
         self.metrics.flagged.inc(int(flagged.sum()))
-        self.metrics.window.add(model, rows, scores, flagged)
-        return answer
+        if len(scores):  # of points that complete no window there are none
+            self.metrics.window.add(model, rows, scores, flagged)
+        return Response(answer, media_type="application/json")
 
     async def take_labels(self, request: Request) -> Response:
         """Append labels to the journal."""
         if not self.journal:
             raise Refusal(404, "No labels are taken: start the server with --journal PATH.")
         read_query(request.scope, {})
-        with self._admitted(request):
-            body = await read_body(request, self.limits.body_seconds)
+        async with self._body(request) as body:
             n = await asyncio.to_thread(self._save_labels, self.journal, body)
         self.metrics.labels.inc(n)
         return JSONResponse({"saved": n, "journal": self.journal.path.name})
 
     def _save_labels(self, journal: Journal, body: bytes) -> int:
         with self._journal_lock:
-            said = parse_object(body, _LABEL_EXAMPLE)
-            labels = said["labels"] if said.keys() == {"labels"} else [said]
+            content = parse_object(body, _LABEL_EXAMPLE)
+            labels = content["labels"] if content.keys() == {"labels"} else [content]
             if not isinstance(labels, list) or not 0 < len(labels) <= MOST_LABELS:
                 raise InputError(f"labels must be a list of 1 to {MOST_LABELS:,} labels.")
             journal.add(*[_read_label(each, journal.columns) for each in labels])
@@ -219,10 +212,11 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         """Report whether the service works; clients with the token get more details."""
-        said: dict[str, Any] = {"live": True, "ready": not self._full}
-        if request.scope["riskad_known"]:
-            said |= {"model_version": self.file.current.version, "reload_error": self.file.error}
-        return JSONResponse(said, 503 if self._full else 200)
+        ready = self.waiting < self.limits.waiting
+        state: dict[str, Any] = {"live": True, "ready": ready}
+        if request.scope["riskad_trusted"]:
+            state |= {"model_version": self.file.current.version, "reload_error": self.file.error}
+        return JSONResponse(state, 200 if ready else 503)
 
     async def show_metrics(self, request: Request) -> Response:
         """Return counts and times for Prometheus."""
@@ -239,16 +233,16 @@ def _busy() -> Refusal:
     return Refusal(503, reason, retry_after="1")
 
 
-def _read_label(said: Any, columns: list[str]) -> Answer:
-    """A label that came back; its row is known by its cells in the columns of the journal.
+def _read_label(content: Any, columns: list[str]) -> Answer:
+    """A label that came back; its row is found by its cells in the columns of the journal.
 
     They are compared as text: cells must be written as in the table from which the next model is
     fitted.
     """
-    if not isinstance(said, dict) or not isinstance(said.get("row"), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("row"), dict):
         raise InputError(f"Each label needs its row: {_LABEL_EXAMPLE}.")
-    check_nesting([said["row"]])
-    label = from_plain(LabelledRow, said)
+    check_nesting([content["row"]])
+    label = from_plain(LabelledRow, content)
     if not label.who.strip():
         raise InputError("Say who labelled the row: who must not be blank.")
     frame = frame_of_objects([label.row], columns)

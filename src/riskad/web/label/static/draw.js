@@ -78,8 +78,13 @@ function cellLine(name, cell, column, reason, largest) {
   const usual = reason ? reason.usual : column?.usual;
   return element("tr", {},
     element("th", { scope: "row", class: "name" }, fromData(name)),
-    element("td", { class: blank ? "value blank" : "value" }, blank ? value : fromData(value)),
-    element("td", { class: "picture" }, cell ? picture(column, cell) : null),
+    ...(cell?.picture ? [element("td", { class: "value", colspan: 2 }, fromData(value),
+      element("div", { class: "seen" },
+        element("img", { src: cell.picture, alt: "the picture" }),
+        element("img", { src: cell.map, alt: "where it is unusual" })),
+      element("span", { class: "small" }, element("kbd", {}, "v"), " where it is unusual"))] : [
+      element("td", { class: blank ? "value blank" : "value" }, blank ? value : fromData(value)),
+      element("td", { class: "picture" }, cell ? picture(column, cell) : null)]),
     element("td", { class: "usual" }, usual ? fromData(usual) : null),
     element("td", { class: "adds" }, reason ? meter(reason.adds, largest) : null));
 }
@@ -131,7 +136,8 @@ function nearTable(kind, rows, card, columns, open) {
     ...rows.map((row) => {
       const text = row.cells[name] ?? "";
       const same = text === own.get(name) ? { class: "this" } : {};
-      return element("td", same, fromData(text));
+      const seen = row.pictures?.[name];
+      return element("td", same, seen ? element("img", { src: seen, alt: text }) : fromData(text));
     })));
   return element("div", {}, head, element("table", {},
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Row"), ...titles)),
@@ -147,21 +153,96 @@ export function near(card, columns, open) {
     ...["normal", "anomaly"].map((kind) => nearTable(kind, card.near[kind], card, names, open)));
 }
 
-export function said(card) {
-  if (!card.said.length) return [];
-  const words = card.said.map((one) => {
+const PANEL = 60; // pixels of a line of a series, with its name
+
+// The series around a row. A stretch that is drawn with the pointer is marked when it is let go.
+export function series(card, mark) {
+  if (!card.series) return [];
+  const { moments, lines, labels } = card.series;
+  const low = moments[0];
+  const span = moments.at(-1) - low || 1;
+  const bottom = PANEL * lines.length;
+  const percentOf = (moment) => `${((100 * (moment - low)) / span).toFixed(2)}%`;
+  const names = lines.map((line) => line.name).join(", ");
+  const svg = drawn("svg", {
+    class: "series", width: "100%", height: bottom + 8, role: "img", "aria-label": `${names} around the row`,
+  });
+  const chosen = drawn("rect", { class: "stretch", y: 0, height: bottom + 8 });
+  const place = ([from, to]) => {
+    chosen.setAttribute("x", percentOf(from));
+    chosen.setAttribute("width", `${((100 * (to - from)) / span).toFixed(2)}%`);
+  };
+  place(card.stretch ?? [low, low]);
+  svg.append(chosen);
+  lines.forEach((line, i) => {
+    const values = line.values.filter((value) => value !== null);
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    const inner = drawn("svg", { y: PANEL * i + 18, width: "100%", height: PANEL - 20, viewBox: "0 0 1000 40", preserveAspectRatio: "none" });
+    let path = "";
+    line.values.forEach((value, j) => {
+      if (value === null) return;
+      const gap = j && moments[j] - moments[j - 1] > card.series.window;
+      const y = 39 - (38 * (value - least)) / (most - least || 1);
+      path += `${path && !gap ? "L" : "M"}${((1000 * (moments[j] - low)) / span).toFixed(1)} ${y.toFixed(1)}`;
+    });
+    inner.append(drawn("path", { class: "moves", d: path }));
+    const name = drawn("text", { class: "name", x: 0, y: PANEL * i + 13 });
+    name.textContent = line.name.slice(0, 40);
+    const ends = drawn("text", { x: "100%", y: PANEL * i + 13, "text-anchor": "end" });
+    ends.textContent = values.length ? `${number(least, 4)} to ${number(most, 4)}` : "blank";
+    svg.append(inner, name, ends);
+  });
+  labels.forEach((label, j) => {
+    if (label) svg.append(drawn("line", { class: `tick ${label}`, x1: percentOf(moments[j]), x2: percentOf(moments[j]), y1: bottom, y2: bottom + 8 }));
+  });
+  svg.append(drawn("line", { class: "threshold", x1: percentOf(0), x2: percentOf(0), y1: 0, y2: bottom + 8 }));
+  let from = null;
+  const momentAt = (event) => {
+    const box = svg.getBoundingClientRect();
+    return low + (span * Math.min(Math.max(event.clientX - box.left, 0), box.width)) / box.width;
+  };
+  const stretch = (event) => [from, momentAt(event)].sort((a, b) => a - b);
+  svg.addEventListener("pointerdown", (event) => {
+    from = momentAt(event);
+    svg.setPointerCapture(event.pointerId);
+  });
+  svg.addEventListener("pointermove", (event) => from !== null && place(stretch(event)));
+  svg.addEventListener("pointerup", (event) => {
+    const drawnOver = stretch(event);
+    from = null;
+    mark(drawnOver[1] > drawnOver[0] ? drawnOver : null);
+  });
+  const n = stretchOf(card).length;
+  const words = card.stretch
+    ? `A stretch is marked: your answer is about this row and ${plural(n, "other")} without a label.`
+    : "To answer for a stretch, draw over it, or press w.";
+  return [svg, element("p", { class: "small" }, fromData(card.series.caption)), element("p", { class: "small" }, words)];
+}
+
+// The other rows of the marked stretch that have no label.
+export function stretchOf(card) {
+  if (!card.stretch || !card.series) return [];
+  const { rows, moments, labels } = card.series;
+  const [from, to] = card.stretch;
+  return rows.filter((row, j) =>
+    row !== card.row && !labels[j] && moments[j] >= from && moments[j] <= to);
+}
+
+export function answers(card) {
+  if (!card.answers.length) return [];
+  const words = card.answers.map((one) => {
     const note = one.note ? [": “", fromData(one.note), "”"] : [];
     return element("li", { class: `tag ${one.label}` }, fromData(one.who), ` said ${one.label}`, ...note);
   });
   const list = element("ul", { class: "legend" }, ...words);
   if (!card.disputed) return [list];
-  const told = element("p", { class: "told" }, "People disagree about this row. It has no label until they agree.");
-  return [told, list];
+  const dispute = element("p", { class: "notice" }, "People disagree about this row. It has no label until they agree.");
+  return [dispute, list];
 }
 
-export function model(told, state) {
+export function model(result, state) {
   const parts = [];
-  if (told.how === "outliers") {
+  if (result.how === "outliers") {
     parts.push(element("p", {}, "No label was learned from yet: rows are ranked by how unlike the others they are."));
     const { normal, anomaly } = state.counts;
     const missing = [normal ? "" : "a normal row", anomaly ? "" : "an anomaly"].filter(Boolean);
@@ -170,24 +251,40 @@ export function model(told, state) {
     }
     return parts;
   }
-  const labels = plural(told.labelled, "label");
-  parts.push(element("p", {}, told.how === "model" ? "From the model file." : `Learned from ${labels}.`));
+  const labels = plural(result.labelled, "label");
+  parts.push(element("p", {}, result.how === "model" ? "From the model file." : `Learned from ${labels}.`));
   const facts = [];
   const fact = (name, value, more) => facts.push(element("div", {},
     element("dt", {}, name), element("dd", { class: "number" }, value), element("dd", { class: "small" }, more)));
-  if (told.auc) fact("AUC", told.auc[0].toFixed(3), `95% interval ${told.auc[1].toFixed(2)} to ${told.auc[2].toFixed(2)}`);
-  if (told.rate) fact("Anomaly rate", percent(told.rate[0]), `95% interval ${percent(told.rate[1])} to ${percent(told.rate[2])}`);
+  if (result.auc) fact("AUC", result.auc[0].toFixed(3), `95% interval ${result.auc[1].toFixed(2)} to ${result.auc[2].toFixed(2)}`);
+  if (result.rate) fact("Anomaly rate", percent(result.rate[0]), `95% interval ${percent(result.rate[1])} to ${percent(result.rate[2])}`);
   if (facts.length) parts.push(element("dl", {}, ...facts));
-  if (!told.auc && told.why_no_auc) parts.push(element("p", { class: "small" }, `No AUC: ${told.why_no_auc}.`));
-  if (told.members.length) {
-    const lines = told.members.map((member) =>
+  if (!result.auc && result.why_no_auc) parts.push(element("p", { class: "small" }, `No AUC: ${result.why_no_auc}.`));
+  if (result.members.length) {
+    const lines = result.members.map((member) =>
       element("li", {}, `${member.member}: weight ${member.weight.toFixed(2)}`));
     parts.push(element("details", {}, element("summary", {}, plural(lines.length, "member")), element("ul", {}, ...lines)));
   }
-  if (told.said.length) {
-    const lines = told.said.map((text) => element("li", {}, fromData(text)));
+  if (result.notes.length) {
+    const lines = result.notes.map((text) => element("li", {}, fromData(text)));
     parts.push(element("details", {}, element("summary", {}, "Notes on the fit"), element("ul", {}, ...lines)));
   }
+  return parts;
+}
+
+// What a rule of the known harmless would hide, and what speaks against it.
+export function effect(found, row, open) {
+  const { rows, matching, scored, flagged, likely, labels, lines } = found;
+  const parts = [element("p", {}, element("strong", {}, plural(matching, "row")),
+    ` of ${rows.toLocaleString("en")} ${matching === 1 ? "matches" : "match"}, ${flagged.toLocaleString("en")} of them flagged`,
+    scored < rows ? ` (of ${scored.toLocaleString("en")} rows with scores)` : "",
+    labels.normal ? `; ${labels.normal.toLocaleString("en")} labelled normal.` : ".")];
+  const warn = (text) => parts.push(element("p", { class: "notice" }, text));
+  if (labels.anomaly) warn(`It would hide ${plural(labels.anomaly, "row")} labelled as ${labels.anomaly === 1 ? "an anomaly" : "anomalies"}.`);
+  if (likely) warn(`It would hide ${plural(likely, "row that is", "rows that are")} more likely anomalous than not.`);
+  const others = lines.filter((line) => line.row !== row);
+  if (others.length) parts.push(element("p", { class: "small" }, "Besides this row, highest scores first:"), listed(others, open));
+  else if (matching) parts.push(element("p", { class: "small" }, "No other row matches."));
   return parts;
 }
 

@@ -6,6 +6,8 @@ import * as draw from "./draw.js";
 const $ = (id) => document.getElementById(id);
 const AHEAD = 5; // rows that are there before they are needed
 const WAITS = [400, 900, 2000, 4000, 8000]; // milliseconds after which reasons are asked for again
+const MOST_DOUBTFUL = 12; // buttons; more come as these are judged
+const PAUSE = 400; // milliseconds without a key after which it is asked what a rule would hide
 const ANSWERS = ["normal", "anomaly", "unsure", "skip"];
 
 const tab = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
@@ -84,7 +86,7 @@ async function open(row) {
     if (found >= 0) {
       const { kind, source } = shown[found];
       at = found;
-      shown[at] = Object.assign(shown[found], card, { kind, source });
+      shown[at] = Object.assign(shown[found], card, { kind: card.kind || kind, source });
     } else {
       at = Math.min(at + 1, shown.length);
       shown.splice(at, 0, card);
@@ -101,7 +103,7 @@ function show() {
   const name = `Row ${card.row.toLocaleString("en")}`;
   $("row-title").replaceChildren(name, ...(card.id === null ? [] : [": ", draw.fromData(card.id)]));
   $("row-kind").textContent = card.kind;
-  showBeside(card, true);
+  showBeside(card, true, true);
   $("note").value = card.note;
   for (const label of ANSWERS) $(label).setAttribute("aria-pressed", String(card.mine === label));
   $("undo").disabled = !undo.length;
@@ -117,6 +119,7 @@ function scores(card) {
     parts.push(`probability of an anomaly ${draw.percent(card.probability)}`);
   }
   if (card.flagged !== null && card.flagged !== undefined) parts.push(card.flagged ? "flagged" : "not flagged");
+  if (card.harmless) parts.push(`harmless by the rule “${card.harmless}”`);
   if (card.label && !card.mine) parts.push(`labelled ${card.label}`);
   return parts.join(", ") || "not scored yet";
 }
@@ -128,11 +131,13 @@ function askReasons(card, tries) {
   setTimeout(async () => {
     if (card !== current()) return;
     try {
-      const { reasons, score, probability, flagged, near, said, disputed, label } =
+      const { reasons, score, probability, flagged, near, answers, disputed, label, series } =
         await get(`/api/row/${card.row}`, { who: who() });
       const news = Boolean(reasons) && JSON.stringify(reasons) !== JSON.stringify(card.reasons);
-      Object.assign(card, { reasons, score, probability, flagged, near, said, disputed, label, fits });
-      if (card === current()) showBeside(card, news);
+      // A row that was fetched ahead does not know of labels that have come since.
+      const others = news || JSON.stringify(near) !== JSON.stringify(card.near);
+      Object.assign(card, { reasons, score, probability, flagged, near, answers, disputed, label, series, fits });
+      if (card === current()) showBeside(card, news, others);
       if (!reasons) askReasons(card, tries + 1);
     } catch {
       // the page says elsewhere that the server does not answer
@@ -140,35 +145,64 @@ function askReasons(card, tries) {
   }, tries || card.reasons ? WAITS[tries] : 0);
 }
 
-function showBeside(card, withCells) {
+function showBeside(card, withCells, withNear) {
   $("row-scores").textContent = scores(card);
-  $("row-said").replaceChildren(...draw.said(card));
+  $("row-answers").replaceChildren(...draw.answers(card));
+  $("row-series").replaceChildren(...draw.series(card, mark));
   if (withCells) $("row-cells").replaceChildren(...draw.cells(card, columns));
-  if (withCells) $("row-near").replaceChildren(draw.near(card, columns, open));
+  if (withNear) $("row-near").replaceChildren(draw.near(card, columns, open));
 }
 
 // --- answers --------------------------------------------------------------------------------
 
+// A stretch of the series: from and to, in seconds after the row.
+function mark(stretch) {
+  const card = current();
+  if (!card?.series) return;
+  card.stretch = stretch;
+  $("row-series").replaceChildren(...draw.series(card, mark));
+  if (!stretch) say("Your answer is about this row alone.");
+  else say(`Your answer is about ${draw.plural(draw.stretchOf(card).length + 1, "row")}.`);
+}
+
+function markAround() {
+  const half = (current()?.series?.window ?? 0) / 2;
+  mark(current()?.stretch ? null : [-half, half]);
+}
+
+function widen(factor) {
+  const stretch = current()?.stretch;
+  if (!stretch) return;
+  const middle = (stretch[0] + stretch[1]) / 2;
+  mark(stretch.map((end) => middle + factor * (end - middle)));
+}
+
 // Answers go one after the other, so that an undo never overtakes what it undoes.
-function send(card, label, note, before) {
+function send(card, label, note, before, others = []) {
   unsaved += 1;
   sending = sending
-    .then(() => deliver(card, label, note, before))
+    .then(() => deliver(card, label, note, before, others))
     .catch((error) => trouble(`Row ${card.row} was not saved. ${error.message}`))
     .finally(() => {
       unsaved -= 1;
     });
 }
 
-async function deliver(card, label, note, before) {
-  const body = { row: card.row, label, note, before, source: card.source, who: who() };
+async function deliver(card, label, note, before, others) {
+  const body = { row: card.row, label, note, before, source: card.source, who: who(), others };
   try {
-    const told = await post("/api/answer", body);
+    const saved = await post("/api/answer", body);
     trouble("");
-    const others = card.said.filter((one) => one.who !== body.who);
-    card.said = label ? [...others, { who: body.who, label, note }] : others;
-    say(label ? `Row ${card.row} saved as ${label}.` : `Row ${card.row}: answer taken back.`);
-    counts(told.counts);
+    const ofOthers = card.answers.filter((one) => one.who !== body.who);
+    card.answers = label ? [...ofOthers, { who: body.who, label, note }] : ofOthers;
+    for (const one of shown) {
+      one.series?.rows.forEach((row, j) => {
+        if (row === card.row || others.includes(row)) one.series.labels[j] = ["normal", "anomaly"].includes(label) ? label : "";
+      });
+    }
+    const rows = others.length ? `Row ${card.row} and ${draw.plural(others.length, "other")}` : `Row ${card.row}`;
+    say(label ? `${rows} saved as ${label}.` : `${rows}: answer taken back.`);
+    counts(saved.counts);
   } catch (failure) {
     say(`Row ${card.row} was not saved.`);
     card.mine = before;
@@ -192,12 +226,16 @@ function judge(label) {
   if (!card) return;
   const note = $("note").value;
   const before = card.mine;
-  undo.push({ card, before, note: card.note });
+  const others = draw.stretchOf(card);
+  undo.push({ card, before, note: card.note, others });
+  ahead = ahead.filter((one) => !others.includes(one.row)); // they are answered now
   card.mine = label;
   card.note = note;
   say(`Saving row ${card.row} …`);
-  send(card, label, note, before);
-  forward();
+  card.stretch = null;
+  send(card, label, note, before, others);
+  if (again.delete(card.row) && again.size) lookAgain();
+  else forward();
 }
 
 function takeBack() {
@@ -206,11 +244,13 @@ function takeBack() {
     say("Nothing to undo.");
     return;
   }
-  const { card, before, note } = last;
+  const { card, before, note, others } = last;
   const now = card.mine;
   card.mine = before;
   card.note = note;
-  send(card, before, note, now);
+  // The others of a stretch had no label before.
+  if (others.length) send(card, "", note, now, others);
+  if (before || !others.length) send(card, before, note, others.length ? "" : now);
   at = shown.indexOf(card);
   show();
 }
@@ -248,6 +288,7 @@ async function refresh() {
     $("fit").disabled = Boolean(state.progress);
     $("hint").textContent = state.hint;
     showDisputes(state.disputes);
+    if (!unsaved) showDoubtful(state.doubtful);
     showRemarks(state);
     if (before && before.fits !== state.fits && current()) askReasons(current(), 0);
     if (!unsaved && $("trouble").dataset.server) {
@@ -266,15 +307,42 @@ function showDisputes(rows) {
     button.addEventListener("click", () => open(row));
     return button;
   });
-  const told = rows.length ? [draw.element("p", { class: "told" }, `People disagree about ${draw.plural(rows.length, "row")}:`), ...buttons] : [];
-  if ($("disputes").dataset.rows !== String(rows)) $("disputes").replaceChildren(...told);
+  const content = rows.length ? [draw.element("p", { class: "notice" }, `People disagree about ${draw.plural(rows.length, "row")}:`), ...buttons] : [];
+  if ($("disputes").dataset.rows !== String(rows)) $("disputes").replaceChildren(...content);
   $("disputes").dataset.rows = String(rows);
 }
 
-function showRemarks(told) {
-  const lines = [...told.said];
-  if (told.pool < told.rows) {
-    lines.push(`Suggested rows come from ${told.pool.toLocaleString("en")} of ${told.rows.toLocaleString("en")} rows, drawn at random. You can find and label any other row.`);
+// Rows whose label looks wrong; one that was judged again leaves at once.
+const again = new Set();
+
+function lookAgain() {
+  const [row] = again;
+  if (row === undefined) say("No label looks wrong.");
+  else open(row);
+}
+
+function showDoubtful(doubtful) {
+  again.clear();
+  for (const { row } of doubtful) again.add(row);
+  $("again").hidden = $("doubtful").hidden = !doubtful.length;
+  $("again").firstChild.textContent = `Look again: ${doubtful.length} `;
+  const text = JSON.stringify(doubtful);
+  if ($("doubtful-body").dataset.rows === text) return;
+  $("doubtful-body").dataset.rows = text;
+  $("doubtful-body").replaceChildren(
+    draw.element("p", { class: "small" }, "Fits that had not seen these labels contradict them. Judge the rows again."),
+    ...doubtful.slice(0, MOST_DOUBTFUL).map(({ row, p_wrong }) => {
+      const button = draw.element("button", { type: "button", class: "small" },
+        `Row ${row.toLocaleString("en")}: ${draw.percent(p_wrong)}`);
+      button.addEventListener("click", () => open(row));
+      return button;
+    }));
+}
+
+function showRemarks(state) {
+  const lines = [...state.notes];
+  if (state.pool < state.rows) {
+    lines.push(`Suggested rows come from ${state.pool.toLocaleString("en")} of ${state.rows.toLocaleString("en")} rows, drawn at random. You can find and label any other row.`);
   }
   const text = lines.join("\n");
   $("remarks").hidden = !lines.length;
@@ -293,14 +361,14 @@ async function search(from = 0) {
   const own = ++searching;
   const asked = { q: $("query").value.trim(), order: $("order").value, offset, who: who() };
   try {
-    const told = await get("/api/rows", asked);
+    const page = await get("/api/rows", asked);
     if (own !== searching) return; // a later question was asked meanwhile
-    const table = draw.listed(told.rows, open);
-    if (from) $("found").append(table);
-    else $("found").replaceChildren(told.rows.length ? table : draw.element("p", {}, "No row matches."));
-    $("more").hidden = !told.more;
+    const table = draw.listed(page.rows, open);
+    if (from) $("matches").append(table);
+    else $("matches").replaceChildren(page.rows.length ? table : draw.element("p", {}, "No row matches."));
+    $("more").hidden = !page.more;
   } catch (failure) {
-    $("found").replaceChildren(draw.element("p", {}, failure.message));
+    $("matches").replaceChildren(draw.element("p", {}, failure.message));
   }
 }
 
@@ -309,6 +377,76 @@ function find() {
   $("query").focus();
   $("query").select();
   search();
+}
+
+// --- the known harmless ---------------------------------------------------------------------
+
+let ruleRow = null;
+let typing = null;
+let effects = 0;
+
+async function openRule() {
+  const card = current();
+  if (!card) return;
+  ruleRow = card.row;
+  try {
+    const rule = await get(`/api/rule/of/${card.row}`);
+    for (const name of ["where", "name", "until"]) $(`rule-${name}`).value = rule[name];
+    $("rule-reason").value = "";
+    $("rule-effect").replaceChildren();
+    ruleTrouble("");
+    $("rule").showModal();
+    showEffect();
+  } catch (failure) {
+    trouble(failure.message);
+  }
+}
+
+function ruleTrouble(text) {
+  $("rule-trouble").textContent = text;
+  $("rule-trouble").hidden = !text;
+}
+
+// A rule can be saved once it is seen what it would hide.
+async function showEffect() {
+  const own = ++effects;
+  $("rule-save").disabled = true;
+  const where = $("rule-where").value.trim();
+  if (!where) return;
+  try {
+    const effect = await get("/api/rule/effect", { where, who: who() });
+    if (own !== effects) return; // the condition has changed meanwhile
+    ruleTrouble("");
+    $("rule-effect").replaceChildren(...draw.effect(effect, ruleRow, openFromRule));
+    $("rule-save").disabled = !effect.matching;
+  } catch (failure) {
+    if (own !== effects) return;
+    $("rule-effect").replaceChildren();
+    ruleTrouble(failure.message);
+  }
+}
+
+function openFromRule(row) {
+  $("rule").close();
+  open(row);
+}
+
+async function saveRule(event) {
+  event.preventDefault();
+  if ($("rule-save").disabled) return;
+  const values = ["name", "where", "reason", "until"].map((name) => [name, $(`rule-${name}`).value.trim()]);
+  try {
+    const { saved, file } = await post("/api/rule", { ...Object.fromEntries(values), by: who() });
+    $("rule").close();
+    ahead = []; // the rule may match some of these; all others come again
+    await post("/api/leave", { tab });
+    const card = current();
+    if (card?.row === ruleRow) Object.assign(card, await get(`/api/row/${ruleRow}`, { who: who() }), { kind: card.kind, source: card.source });
+    show();
+    say(`Rule “${saved}” saved in ${file}.`);
+  } catch (failure) {
+    ruleTrouble(failure.message);
+  }
 }
 
 // --- keys and buttons -----------------------------------------------------------------------
@@ -321,7 +459,13 @@ const KEYS = {
   z: takeBack,
   ArrowLeft: back,
   ArrowRight: forward,
+  w: markAround,
+  "+": () => widen(1.5),
+  "-": () => widen(1 / 1.5),
   m: () => $("note").focus(),
+  v: () => document.body.classList.toggle("mapped"),
+  l: lookAgain,
+  h: openRule,
   "/": find,
   "?": () => $("help").showModal(),
 };
@@ -339,6 +483,15 @@ for (const label of ANSWERS) $(label).addEventListener("click", () => judge(labe
 $("undo").addEventListener("click", takeBack);
 $("previous").addEventListener("click", back);
 $("following").addEventListener("click", forward);
+$("again").addEventListener("click", lookAgain);
+$("harmless").addEventListener("click", openRule);
+$("rule-close").addEventListener("click", () => $("rule").close());
+$("rule-form").addEventListener("submit", saveRule);
+$("rule-where").addEventListener("input", () => {
+  $("rule-save").disabled = true; // until it is seen what the new condition hides
+  clearTimeout(typing);
+  typing = setTimeout(showEffect, PAUSE);
+});
 $("open-help").addEventListener("click", () => $("help").showModal());
 $("open-list").addEventListener("click", find);
 $("query").addEventListener("input", () => search());
@@ -353,7 +506,7 @@ $("who").addEventListener("change", () => {
   localStorage.setItem("riskad-who", who());
   undo.length = 0; // what can be undone was another person's
   for (const card of [...shown, ...ahead]) {
-    const own = card.said.find((one) => one.who === who());
+    const own = card.answers.find((one) => one.who === who());
     Object.assign(card, { mine: own?.label ?? "", note: own?.note ?? "" });
   }
   show();
@@ -377,9 +530,9 @@ window.addEventListener("beforeunload", (event) => {
 });
 
 async function begin() {
-  const told = await start();
-  $("who").value = localStorage.getItem("riskad-who") || told.who;
-  columns = new Map(told.columns.map((column) => [column.name, column]));
+  const session = await start();
+  $("who").value = localStorage.getItem("riskad-who") || session.who;
+  columns = new Map(session.columns.map((column) => [column.name, column]));
   await refresh();
   await forward();
   setInterval(() => document.hidden || refresh(), 2000);

@@ -3,8 +3,8 @@
 let csrf = "";
 
 export class Failure extends Error {
-  constructor(status, said) {
-    super(said);
+  constructor(status, message) {
+    super(message);
     this.status = status;
   }
 }
@@ -18,16 +18,16 @@ async function request(path, options) {
   }
   const text = await answer.text();
   if (!answer.ok) {
-    let said = text;
+    let message = text;
     let conflict;
     try {
-      const told = JSON.parse(text);
-      said = told.error ?? text;
-      conflict = told.conflict;
+      const body = JSON.parse(text);
+      message = body.error ?? text;
+      conflict = body.conflict;
     } catch {
       // plain words
     }
-    const failure = new Failure(answer.status, said);
+    const failure = new Failure(answer.status, message);
     failure.conflict = conflict;
     throw failure;
   }
@@ -45,7 +45,7 @@ export function post(path, body = {}, options = {}) {
 }
 
 export async function start() {
-  const told = await get("/api/start");
-  csrf = told.csrf;
-  return told;
+  const state = await get("/api/start");
+  csrf = state.csrf;
+  return state;
 }

@@ -90,9 +90,9 @@ def test_texts_that_mean_the_same_are_close(install):
     a, b, c = vectors.features(pl.Series(["refund order", "repay order", "box order"]))
     np.testing.assert_allclose(a[4:], b[4:], atol=1e-6)
     assert np.abs(a - c)[4:].max() > 0.1
-    names = vectors.names("body")
+    names = vectors.names
     assert [names[0], names[3], names[4], names[-1]] == [
-        *("body: length", "body: words", "body: meaning 1", "body: meaning 16")
+        *("length", "words", "meaning 1", "meaning 16")
     ]
 
 

@@ -38,10 +38,10 @@ def test_the_numbers_say_what_a_text_looks_like(notes):
     np.testing.assert_allclose(
         features[:, :SHAPE], [[5, 2 / 5, 1 / 5, 2], [2, 0, 1, 1], [6, 0, 0, 2]]
     )
-    names = vectors.names("note")
+    names = vectors.names
     assert len(names) == features.shape[1] == SHAPE + 16
-    assert names[0] == "note: length"
-    assert names[-1] == "note: direction 16"
+    assert names[0] == "length"
+    assert names[-1] == "direction 16"
 
 
 def test_blank_long_and_odd_texts_have_finite_vectors_or_none(notes):
@@ -81,7 +81,7 @@ def test_without_texts_that_differ_there_are_no_directions(known):
     vectors = TextVectors.learn(pl.Series(known, dtype=pl.String))
     features = vectors.features(pl.Series(["two", None], dtype=pl.String))
     assert features.shape == (2, SHAPE)
-    assert len(vectors.names("note")) == SHAPE
+    assert len(vectors.names) == SHAPE
 
 
 def test_vectors_can_be_stored(notes):

@@ -1,8 +1,7 @@
 """What every kind of column does, and the registry of kinds.
 
 A table is read once into typed columns (`Column.reader`), and each of these becomes features of a
-`riskad.rows.table.Table`. A new kind is a subclass of `Column` and a line in the registry
-(`register_kind`).
+`riskad.rows.table.Table`. A new kind is a subclass of `Column`, registered by `register_kind`.
 """
 
 from __future__ import annotations
@@ -64,10 +63,8 @@ class ColumnProfile:
     def remarks(self) -> list[str]:
         """Say how numbers, flags or moments were read, and which cells could not be."""
         look = self.look.cells.get(self.reader.word)
-        if look is None:
-            return []
-        remarks = list(look.remarks())
-        if look.n_bad and look.first_bad is not None:
+        remarks = [] if look is None else look.remarks()
+        if look is not None and look.first_bad is not None:
             row, cell = look.first_bad
             cells = pluralize(look.n_bad, "cell")
             remarks.append(f"{cells} not so written count as blank, {cell!r} in row {row:,} first")
@@ -194,14 +191,11 @@ class LeftOut(Column):
     why: str = ""
 
     used = False
+    typical = None
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         return None  # other kinds decide what is left out
-
-    @property
-    def typical(self) -> Value:
-        return None
 
     def features(self, values: pl.Series) -> list[Feature]:
         return []
@@ -220,10 +214,11 @@ class Vectors:
     shape: ClassVar[tuple[str, ...]]  # the names of the other numbers
     word: ClassVar[str] = "direction"
 
-    def names(self, column: str) -> list[str]:
-        """Return the names of the numbers of a column."""
+    @property
+    def names(self) -> list[str]:
+        """The name of each number."""
         directions = (f"{self.word} {i + 1}" for i in range(self.directions.shape[1]))
-        return [f"{column}: {name}" for name in (*self.shape, *directions)]
+        return [*self.shape, *directions]
 
 
 @dataclass(frozen=True)
@@ -232,9 +227,7 @@ class VectorColumn(Column):
 
     blanks: Annotated[int, fields.COUNT] = 0
 
-    @property
-    def typical(self) -> Value:
-        return None
+    typical = None
 
     def typical_of(self, values: pl.Series) -> Value:
         return None
@@ -244,6 +237,10 @@ class VectorColumn(Column):
 
     def show(self, value: Value) -> Value:
         return BLANK if value is None else value
+
+    def named(self, vectors: Vectors, rows: NDArray[np.float64]) -> list[Feature]:
+        """Return a feature for each number of the vectors of some rows."""
+        return [Feature(f"{self.name}: {n}", rows[:, j]) for j, n in enumerate(vectors.names)]
 
 
 def singular_directions(rows: Any, size: int) -> NDArray[Any]:

@@ -38,6 +38,8 @@ class CategoryColumn(Column):
     blanks: Annotated[int, COUNT] = 0
     frequent: str = ""  # the level that most rows have, "(blank)" if most are blank
 
+    requested_kind = "category"
+
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
         """Return the column of any texts; it is left out if hardly two rows share one."""
@@ -61,10 +63,6 @@ class CategoryColumn(Column):
         )
 
     @property
-    def requested_kind(self) -> str:
-        return "category"
-
-    @property
     def typical(self) -> Value:
         return self.frequent
 
@@ -83,12 +81,11 @@ class CategoryColumn(Column):
             positions = list(map(self._positions.get, texts.to_list(), repeat(-1)))
             return np.array(positions, dtype=np.int32)
         levels = self.compact(texts) if texts.dtype == pl.String else texts
-        codes = levels.to_physical().cast(pl.Int32)
-        return codes.fill_null(-1).to_numpy()
+        return levels.to_physical().cast(pl.Int32).fill_null(-1).to_numpy()
 
     @cached_property
     def _positions(self) -> dict[str | None, int]:
-        return dict(zip(self.levels, range(len(self.levels)), strict=True))
+        return {level: code for code, level in enumerate(self.levels)}
 
     @cached_property
     def _enum(self) -> pl.Enum:
@@ -125,14 +122,9 @@ class CategoryColumn(Column):
 
 def onnx_codes(graph: Any, texts: str, levels: list[str]) -> str:
     """Return the positions of texts among levels in a graph, NaN for others."""
-    codes = graph.ml(
-        "LabelEncoder",
-        texts,
-        keys_strings=levels,
-        values_floats=[float(code) for code in range(len(levels))],
-        default_float=float("nan"),
-    )
-    return str(graph.cast(codes, np.float64))
+    codes = {"keys_strings": levels, "values_floats": [float(code) for code in range(len(levels))]}
+    encoded = graph.ml("LabelEncoder", texts, **codes, default_float=float("nan"))
+    return str(graph.cast(encoded, np.float64))
 
 
 @dataclass(frozen=True)
@@ -144,6 +136,10 @@ class PresenceColumn(Column):
 
     why: str = ""  # its values are not used
     blanks: Annotated[int, COUNT] = 0
+
+    requested_kind = "presence"
+    typical = 0.0
+    extremes = _FILLED, BLANK
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
@@ -158,18 +154,6 @@ class PresenceColumn(Column):
         if not sketch.blanks or min(sketch.blanks, profile.n_filled) < enough_rows(sketch.n_rows):
             return LeftOut(profile.name, "identifier", hint, why=why)
         return cls(profile.name, "identifier", hint, why=why, blanks=sketch.blanks)
-
-    @property
-    def requested_kind(self) -> str:
-        return "presence"
-
-    @property
-    def typical(self) -> Value:
-        return 0.0
-
-    @property
-    def extremes(self) -> tuple[str, str] | None:
-        return _FILLED, BLANK
 
     def features(self, values: pl.Series) -> list[Feature]:
         return [Feature(f"{self.name} is blank", self.plain(values))]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,7 @@ from riskad.core.checks import InputError, quoted
 from riskad.files import fields
 from riskad.files.fields import TEXT, ListOf
 from riskad.rows.arrays import GraphNumbers
-from riskad.rows.date_features import (
-    DAY,
-    GapToPrevious,
-    elapsed_pairs,
-    follows,
-)
+from riskad.rows.date_features import DAY, GapToPrevious, elapsed_pairs, follows
 from riskad.tables.cells import Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
@@ -182,12 +177,14 @@ class SincePrevious(Derived):
 
 # --- what is computed of a table -------------------------------------------------------------
 
+CountGroups: TypeAlias = Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts]
+
 
 def learn_derived(
     columns: Mapping[str, Column],
     group: str | None,
     rows: pl.DataFrame,
-    count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
+    count_groups: CountGroups | None,
 ) -> tuple[list[Derived], dict[str, Column]]:
     """Return what is computed from several columns, of all typed rows, and what these become.
 
@@ -208,33 +205,23 @@ def learn_derived(
         for first, second in (sorted(pair, key=order) for pair in between.pairs):
             if follows(dates[first], dates[second]):
                 reduced[second] = cast(MomentColumn, columns[second]).reduced_by(first)
-    if group is not None:
-        derived += _learn_groups(used, group, rows, dates, count_groups)
-    return derived, reduced
-
-
-def _learn_groups(
-    columns: list[Column],
-    group: str,
-    rows: pl.DataFrame,
-    dates: Mapping[str, NDArray[np.float64]],
-    count_groups: Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts] | None,
-) -> Iterable[Derived]:
+    if group is None:
+        return derived, reduced
     compared = [
         column.name
-        for column in columns
+        for column in used
         if isinstance(column, (NumberColumn, CategoryColumn)) and not isinstance(column, FlagColumn)
     ]
 
     def count(typed: pl.DataFrame, first_row: int) -> GroupCounts:
         return GroupCounts.of(typed.select(compared), typed[group], seed=first_row)
 
-    counts = count(rows, 0) if count_groups is None else count_groups(count)
-    comparison = GroupComparison.of(counts)
+    comparison = GroupComparison.of(count_groups(count) if count_groups else count(rows, 0))
     typical = medians(comparison.features(rows, rows[group], training=True))
-    yield BesideGroup(typical, comparison)
+    derived.append(BesideGroup(typical, comparison))
     if count_groups is None and len(dates) == 1:  # a sample does not show which row came before
         ((moment, seconds),) = dates.items()
         previous = GapToPrevious.learn(rows[group], seconds)
         typical = medians(previous.gaps(rows[group], seconds)[:, None] / DAY)
-        yield SincePrevious(typical, group, moment, previous)
+        derived.append(SincePrevious(typical, group, moment, previous))
+    return derived, reduced

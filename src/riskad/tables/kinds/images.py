@@ -168,7 +168,7 @@ class PictureFeatures(Vectors):
             rows.append(
                 np.column_stack([*summaries, near, (units - self.center) @ self.directions])
             )
-        return np.concatenate([np.empty((0, len(self.names("")))), *rows])
+        return np.concatenate([np.empty((0, len(self.names))), *rows])
 
     def heat(self, record: Any) -> NDArray[np.float64]:
         """Return how unusual each place of a picture is."""
@@ -283,36 +283,31 @@ class ImageColumn(VectorColumn):
         return f"image:{self.pictures.sha256}"
 
     def features(self, values: pl.Series) -> list[Feature]:
-        names = self.pictures.names(self.name)
         kept = _numbers.setdefault(self.pictures, {})
         if len(kept) > _KEPT:
             kept.clear()
-        blank = np.full(len(names), np.nan)
+        blank = np.full(len(self.pictures.names), np.nan)
         cells = values.to_list()
         states = {cell: state_of(cell) for cell in set(cells) - {None}}
         new = [cell for cell, state in states.items() if state not in kept]
         if new:
             kept |= {states[cell]: row for cell, row in self._look(sorted(new)).items()}
         rows = np.array([blank if cell is None else kept[states[cell]] for cell in cells])
-        rows = rows.reshape(-1, len(names))
-        return [Feature(name, rows[:, j]) for j, name in enumerate(names)]
+        return self.named(self.pictures, rows.reshape(-1, len(blank)))
 
     def _look(self, cells: list[str]) -> dict[str, NDArray[np.float64]]:
         """The numbers of pictures; not-a-number for those that cannot be read."""
         seen = list(self.pictures.backbone.look(cells))
-        for error in [str(record) for _, record in seen if isinstance(record, PictureError)]:
+        numbers = dict.fromkeys(cells, np.full(len(self.pictures.names), np.nan))
+        for error in [record for _, record in seen if isinstance(record, PictureError)]:
             note(f"{error}, and counts as blank")
-        rows = self.pictures.features(r for _, r in seen if not isinstance(r, PictureError))
-        read = iter(rows)
-        blank = np.full(len(self.pictures.names("")), np.nan)
-        return {
-            cells[i]: blank if isinstance(record, PictureError) else next(read)
-            for i, record in seen
-        }
+        read = [(i, record) for i, record in seen if not isinstance(record, PictureError)]
+        rows = self.pictures.features(record for _, record in read)
+        return numbers | {cells[i]: row for (i, _), row in zip(read, rows, strict=True)}
 
     def show(self, value: Value) -> Value:
         return "(a picture)" if str(value).startswith("data:") else super().show(value)
 
     def describe(self) -> str:
-        n = pluralize(len(self.pictures.names("")), "number")
+        n = pluralize(len(self.pictures.names), "number")
         return f"{n} for each picture, by {self.pictures.network}"

@@ -41,13 +41,31 @@ _EXPECTED_PAIRS, _EXPECTED_PER_REPEAT = 20, 4
 _FEW = 0.01  # rows of an identifier without a number, or with that of another row
 
 
+def _numbers_rows(sketch: Numbers, name: str) -> bool:
+    """Whether a column only numbers the rows, with gaps or without: a document number.
+
+    Its numbers are whole and hardly two are equal, though with n measurements between low and high
+    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured.
+    Clocks and years do as well: their names tell them, or that they are read every ten seconds.
+    """
+    n = sketch.n_rows - sketch.blanks
+    if sketch.distinct is None or n < 3 or max(sketch.blanks, sketch.repeats) > _FEW * n:
+        return False
+    if _IDENTIFIER_NAME.search(name):
+        return True
+    span = sketch.high - sketch.low + 1
+    consecutive = n - sketch.repeats == span >= _COUNTER_ROWS
+    pairs = n * (n - 1) / 2 / span
+    dense = pairs > _EXPECTED_PAIRS + _EXPECTED_PER_REPEAT * sketch.repeats and sketch.step == 1
+    return (consecutive or dense) and not _TIME_NAME.search(name)
+
+
 class WrittenNumber(float):
     """A number that is shown as its column writes it."""
 
     written: str
 
     def __new__(cls, value: float, written: str) -> Self:
-        """Return the number."""
         number = super().__new__(cls, value)
         number.written = written
         return number
@@ -115,7 +133,7 @@ class NumberColumn(FormatColumn):
         if profile.reader.word != "number":
             return None
         sketch = cast(Numbers, profile.sketch)
-        if not profile.requested and numbers_rows(sketch, profile.name):
+        if not profile.requested and _numbers_rows(sketch, profile.name):
             n_distinct = pluralize(profile.n_filled - sketch.repeats, "different value")
             return LeftOut(profile.name, "identifier", why=f"it numbers the rows ({n_distinct})")
         values = profile.values
@@ -198,25 +216,6 @@ class FlagColumn(NumberColumn):
         return notes
 
 
-def numbers_rows(sketch: Numbers, name: str) -> bool:
-    """Return whether a column only numbers the rows, with gaps or without: a document number.
-
-    Its numbers are whole and hardly two are equal, though with n measurements between low and high
-    about n^2 / 2 / (high - low) pairs would be: running numbers lie too densely to be measured.
-    Clocks and years do as well: their names tell them, or that they are read every ten seconds.
-    """
-    n = sketch.n_rows - sketch.blanks
-    if sketch.distinct is None or n < 3 or max(sketch.blanks, sketch.repeats) > _FEW * n:
-        return False
-    if _IDENTIFIER_NAME.search(name):
-        return True
-    span = sketch.high - sketch.low + 1
-    consecutive = n - sketch.repeats == span >= _COUNTER_ROWS
-    pairs = n * (n - 1) / 2 / span
-    dense = pairs > _EXPECTED_PAIRS + _EXPECTED_PER_REPEAT * sketch.repeats and sketch.step == 1
-    return (consecutive or dense) and not _TIME_NAME.search(name)
-
-
 @dataclass(frozen=True)
 class MomentColumn(FormatColumn):
     """Moments. A model sees their parts: the hour, the weekday, the days since the first row.
@@ -236,18 +235,17 @@ class MomentColumn(FormatColumn):
         reader = profile.reader
         if reader.word != "moment":
             return None
-        low, high = cast(Any, profile.sketch).low, cast(Any, profile.sketch).high
+        sketch = cast(Numbers, profile.sketch)
         moments = profile.values.drop_nulls().alias("")
         many, some = (
             to_seconds(moments.gather_every(max(1, -(-len(moments) // most))))
             for most in (base.MEDIAN_ROWS, _PART_ROWS)
         )
         # The first and the last moment may not be among the sampled rows.
-        parts = MomentParts.learn(reader.format.kind, pl.concat([some, pl.Series([low, high])]))
+        kind, low, high = reader.format.kind, sketch.low, sketch.high
+        parts = MomentParts.learn(kind, pl.concat([some, pl.Series([low, high])]))
         if not parts.parts:
-            why = "none of its parts differs between rows"
-            return LeftOut(profile.name, reader.format.kind, why=why)
-        kind = reader.format.kind
+            return LeftOut(profile.name, kind, why="none of its parts differs between rows")
         return cls.of(profile, kind, many.median(), parts=parts, low=low, high=high)
 
     def reduced_by(self, first: str) -> MomentColumn:
@@ -270,11 +268,10 @@ class MomentColumn(FormatColumn):
 
     def features(self, values: pl.Series) -> list[Feature]:
         numbers = self.parts.ordered_parts(to_seconds(values).to_numpy())
-        features = []
-        for part, column in zip(self.parts.parts, numbers, strict=True):
-            period = PERIODS[part][0] if part in PERIODS else None
-            features.append(Feature(f"{self.name}: {part}", column, period=period))
-        return features
+        return [
+            Feature(f"{self.name}: {part}", column, period=PERIODS.get(part, (None,))[0])
+            for part, column in zip(self.parts.parts, numbers, strict=True)
+        ]
 
     def typed(self, values: list[Value]) -> pl.Series:
         seconds = pl.Series(self.name, values, dtype=pl.Float64)

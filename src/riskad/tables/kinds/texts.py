@@ -118,7 +118,7 @@ class TextVectors(Vectors):
         return cls(rarity, np.ascontiguousarray(singular_directions(rows, size).T))
 
     def describe(self) -> str:
-        return f"{pluralize(len(self.names('')), 'number')} for each text"
+        return f"{pluralize(len(self.names), 'number')} for each text"
 
     def features(self, texts: pl.Series) -> NDArray[np.float64]:
         """Return the numbers of texts, one row for each."""
@@ -382,8 +382,7 @@ class TextColumn(VectorColumn):
     def features(self, values: pl.Series) -> list[Feature]:
         vectors = self.vectors.features(values)
         vectors[values.is_null().to_numpy()] = np.nan
-        names = self.vectors.names(self.name)
-        return [Feature(name, vectors[:, j]) for j, name in enumerate(names)]
+        return self.named(self.vectors, vectors)
 
     def describe(self) -> str:
         return self.vectors.describe()

@@ -239,25 +239,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         )
 
     def _fit(
-        self,
-        first: pl.DataFrame,
-        batches: Iterable[Any],
-        fold: Fold,
-        exact: bool,
-        n_rows: int = 0,
+        self, first: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool, n_rows: int = 0
     ) -> pl.DataFrame:
         """Find all kinds; returns the rows, or a sample of them, parsed by their kinds."""
         requests = {n: KindRequest.parse(n, kind) for n, kind in (self.kinds or {}).items()}
         names = first.columns
         check_columns([*requests, *([] if self.group is None else [self.group])], names)
         columns, sample = profile_table(
-            first,
-            batches,
-            fold,
-            requests=requests,
-            group=self.group,
-            exact=exact,
-            of_rows=n_rows,
+            first, batches, fold, requests=requests, group=self.group, exact=exact, of_rows=n_rows
         )
         self.__dict__.pop("usual_row_", None)
         self.columns_ = {column.name: column for column in columns}

@@ -54,9 +54,7 @@ def fold_batches(
     """Return the joined results of batches, in order; batches without rows are skipped."""
     total, first_row = None, 1
     for batch in batches:
-        if batch.height:
-            # Before the work, which may take the columns out of the batch.
-            n_rows = batch.height
+        if n_rows := batch.height:  # taken here: the work may take the columns out of the batch
             result = work(batch, first_row)
             total = result if total is None else join(total, result)
             first_row += n_rows
@@ -84,9 +82,6 @@ def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     pl.Series(np.empty(0))  # polars imports NumPy when it first meets it, which two threads may not
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, items))
-
-
-# --- kinds that the user asks for --------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -130,17 +125,16 @@ class KindRequest:
         if form is not None or self.kind == "number":
             return Reader(form or NumberFormat())
         if self.kind == "flag":
-            raise InputError(
-                f"Column {quoted(column)} is to be read as yes and no, but holds values other "
-                "than two such words. Say 'category' instead."
+            problem = (
+                "yes and no, but holds values other than two such words. Say 'category' instead."
             )
-        raise InputError(
-            f"Column {quoted(column)} is to be read as a {self.kind}, but is written in none of "
-            f"the usual ways. Say how: {self.kind}:%d.%m.%Y for 27.03.2025, for instance."
-        )
+        else:
+            problem = (
+                f"a {self.kind}, but is written in none of the usual ways. Say how: "
+                f"{self.kind}:%d.%m.%Y for 27.03.2025, for instance."
+            )
+        raise InputError(f"Column {quoted(column)} is to be read as {problem}")
 
-
-# --- which formats cells may have --------------------------------------------------------
 
 # As which values cells are looked at; a column is read as the first that fits.
 _LOOKS: dict[str, Any] = {"moment": MomentLook, "flag": FlagLook, "number": NumberLook}
@@ -196,22 +190,15 @@ class Look:
         return Reader(NumberFormat() if self.is_numeric else None)
 
 
-def _has_codes(texts: pl.Series) -> bool:
-    """Whether a text is a whole number with leading zeros, which is a code: '007'."""
-    # A zero comes before "1", and so do the spaces of ASCII; to compare is quicker than to search.
-    some = texts.filter((texts < "1") | (texts >= "\x80"))
-    return bool(some.str.contains(_CODE).any())
-
-
 # --- the pass ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """What a part of a table holds.
+    """What a part of a table holds: sketches and typed values of the columns that were read.
 
-    A column has a sketch, and typed values in the sample, if it was read. It has a look if it was
-    looked at: in each part, or in some of them only (`undecided`), where a cell did not fit.
+    A column has a look if it was looked at: in each part, or in some of them only (`undecided`),
+    where a cell did not fit.
     """
 
     names: list[str]
@@ -221,7 +208,6 @@ class _Counts:
     sample: RowSample
 
     def joined(self, other: _Counts) -> _Counts:
-        """Return what both parts hold."""
         _check_same_columns(self.names, other.names)
         read = [name for name in self.sketches if name in other.sketches]
         looks = {n: self.looks[n].joined(other.looks[n]) for n in self.looks if n in other.looks}
@@ -302,8 +288,14 @@ def _read_exactly(column: pl.Series, reader: Reader, first_row: int) -> pl.Serie
     typed = []
     for part in blocks(column):
         values, misfits = reader.format.read(part)
-        if misfits.any() or (may_be_codes and _has_codes(part)):
+        if misfits.any():
             return None
+        if may_be_codes:  # a whole number with leading zeros is a code: '007'
+            # A zero comes before "1", and so do the spaces of ASCII; to compare is quicker than to
+            # search.
+            some = part.filter((part < "1") | (part >= "\x80"))
+            if some.str.contains(_CODE).any():
+                return None
         typed.append(reader.format.to_typed(values, part, first_row))
         first_row += len(part)
     return pl.concat(typed, rechunk=True)
@@ -320,11 +312,7 @@ def _sketch(column: pl.Series, most: int | None) -> Numbers | Texts:
 
 
 def _look_at(
-    frame: pl.DataFrame,
-    first_row: int,
-    *,
-    names: Sequence[str],
-    requests: Mapping[str, KindRequest],
+    frame: pl.DataFrame, first_row: int, names: Sequence[str], requests: Mapping[str, KindRequest]
 ) -> dict[str, Look]:
     looks = in_threads(lambda n: Look.of(frame[n], first_row, requests.get(n)), names)
     return dict(zip(names, looks, strict=True))
@@ -361,13 +349,13 @@ def profile_table(
         return request.reader(name, look) if request else look.reader()
 
     if exact and first.height <= _MANY:
-        looks = _look_at(first, 1, names=names, requests=requests)
+        looks = _look_at(first, 1, names, requests)
         readers = {name: reader for name in names if (reader := decide(name)) is not None}
         counts = fold(partial(count, readers=readers, decided=True), _Counts.joined, batches)
     else:
         # Spread over all rows: the first ones of a sorted table are alike.
         some = first.gather_every(max(1, first.height // _GLANCE))
-        looks = _look_at(some, 1, names=names, requests={})
+        looks = _look_at(some, 1, names, {})
         expected = {name: look.reader() for name, look in looks.items()}
         expected |= {} if group is None else {group: Reader()}
         counts = fold(partial(count, readers=expected, decided=False), _Counts.joined, batches)
@@ -377,11 +365,8 @@ def profile_table(
             work = partial(_look_at, names=sorted(counts.undecided), requests=requests)
             looks |= fold(work, _join_looks, batches)
         doubtful = counts.looks.keys() | counts.undecided
-        readers = {
-            name: reader
-            for name in names
-            if (reader := decide(name) if name in doubtful else expected[name]) is not None
-        }
+        decided = {name: decide(name) if name in doubtful else expected[name] for name in names}
+        readers = {name: reader for name, reader in decided.items() if reader is not None}
         again = {
             name: reader
             for name, reader in readers.items()
@@ -402,37 +387,30 @@ def profile_table(
         if name not in readers:
             why = f"values of type {looks[name].unusable} cannot be used"
             return LeftOut(name, "unusable", why=why)
-        return learn_column(
-            ColumnProfile(
-                name=name,
-                requested=requests[name].kind if name in requests else "",
-                written=requests[name].written if name in requests else "",
-                reader=readers[name],
-                look=looks[name],
-                sketch=counts.sketches[name],
-                values=counts.sample.rows[name],
-            )
+        request = requests.get(name, KindRequest(""))
+        profile = ColumnProfile(
+            name=name,
+            requested=request.kind,
+            written=request.written,
+            reader=readers[name],
+            look=looks[name],
+            sketch=counts.sketches[name],
+            values=counts.sample.rows[name],
+        )
+        if not profile.n_filled:
+            return LeftOut(name, "constant", why=f"it holds no {profile.reader.word}")
+        if profile.is_constant and not profile.sketch.blanks:
+            value = profile.values.drop_nulls()[0]
+            shown = repr(value) if isinstance(value, str) else f"{value!s}"
+            shown = show_number(value) if isinstance(value, float) else shown
+            return LeftOut(name, "constant", why=f"every row holds {shown}")
+        # Several names stand for one class, which is asked once.
+        for kind in dict.fromkeys([KINDS[request.kind]] if request.kind else KINDS.values()):
+            if (column := kind.learn(profile)) is not None:
+                return column
+        raise InputError(
+            f"Column {quoted(name)} cannot be of the kind {request.kind!r}. Ask for 'category', or "
+            "leave it out (drop)."
         )
 
     return in_threads(learn, names), counts.sample
-
-
-def learn_column(profile: ColumnProfile) -> Column:
-    """Return the column: of the kind that was asked for, or of the first that fits."""
-    word = profile.reader.word
-    if not profile.n_filled:
-        return LeftOut(profile.name, "constant", why=f"it holds no {word}")
-    if profile.is_constant and not profile.sketch.blanks:
-        value = profile.values.drop_nulls()[0]
-        shown = show_number(value) if isinstance(value, float) else f"{value!s}"
-        shown = repr(value) if isinstance(value, str) else shown
-        return LeftOut(profile.name, "constant", why=f"every row holds {shown}")
-    # Several names stand for one class, which is asked once.
-    for kind in dict.fromkeys([KINDS[profile.requested]] if profile.requested else KINDS.values()):
-        column = kind.learn(profile)
-        if column is not None:
-            return column
-    raise InputError(
-        f"Column {quoted(profile.name)} cannot be of the kind {profile.requested!r}. Ask for "
-        "'category', or leave it out (drop)."
-    )

@@ -152,9 +152,8 @@ class Texts:
 
     def joined(self, other: Self) -> Self:
         """The sketch of both."""
-        distinct = None
-        if self.distinct or other.distinct:
-            distinct = self._hashed().joined(other._hashed())
+        inexact = self.distinct or other.distinct
+        distinct = self._hashed().joined(other._hashed()) if inexact else None
         n_rows, blanks = self.n_rows + other.n_rows, self.blanks + other.blanks
         counts = _sum_by_level([self.counts, other.counts])
         return type(self)(n_rows, blanks, counts, self.most, distinct)._frequent()

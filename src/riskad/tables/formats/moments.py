@@ -30,14 +30,7 @@ import polars as pl
 from riskad.core.checks import InputError, check_choice, quoted
 from riskad.files.fields import State, Text, require
 from riskad.rows.date_features import DAY, EARLIEST, LATEST
-from riskad.tables.cells import (
-    CellFormat,
-    CellLook,
-    Tally,
-    filled,
-    tally_filled,
-    without_blanks,
-)
+from riskad.tables.cells import CellFormat, CellLook, Tally, filled, tally_filled, without_blanks
 
 Way: TypeAlias = tuple[str, str]  # "date", "time" or "duration", and a pattern
 
@@ -72,8 +65,6 @@ _MONTHS = {
 }
 _LONGEST_FIRST = sorted(_MONTHS, key=len, reverse=True)
 
-# --- reading --------------------------------------------------------------------------------------
-
 _DIRECTIVES = {
     "Y": "(?P<Y>[0-9]{4})",
     "y": "(?P<y>[0-9]{2})",
@@ -105,6 +96,9 @@ _DURATION = (
 )
 _MANY = 4_096  # texts from which on equal ones are read once, if at least half are repeats
 _SECONDS_OF = {"D": DAY, "H": 3_600.0, "M": 60.0, "S": 1.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 def _directives(pattern: str) -> list[str]:
@@ -169,7 +163,15 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
         seconds = read_texts(distinct, way)
         return texts.replace_strict(distinct, seconds, default=None, return_dtype=pl.Float64)
     if kind == "duration":
-        return _read_durations(texts)
+        parts = {
+            name: pl.col(name).str.replace(",", ".", literal=True).cast(pl.Float64) * size
+            for name, size in _SECONDS_OF.items()
+        }
+        sign = pl.when(pl.col("sign").is_null()).then(1.0).otherwise(-1.0)
+        present = pl.any_horizontal(pl.col(*parts).is_not_null())
+        total = pl.when(present).then(sign * pl.sum_horizontal(parts.values()))
+        groups = texts.str.extract_groups(expression).struct.unnest()
+        return groups.select(total).to_series().alias(texts.name)
     fits = texts.str.contains(expression)
     body = texts if fits.all() else texts.set(~fits, None)
     if dated:
@@ -193,7 +195,6 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
 
 
 def _read_counts(numbers: pl.Series, pattern: str) -> pl.Series:
-    """Read seconds or milliseconds since 1970, or days since 1899-12-30 as spreadsheets count."""
     values = numbers.cast(pl.Float64).fill_nan(None)
     if pattern == "excel":
         # 25,569 days from 1899-12-30 to 1970-01-01. Spreadsheets count a 29th of February 1900.
@@ -202,20 +203,7 @@ def _read_counts(numbers: pl.Series, pattern: str) -> pl.Series:
 
 
 def _within_years(seconds: pl.Series) -> pl.Series:
-    """Seconds, null beyond the years 1 to 9999."""
     return seconds.set((seconds < EARLIEST) | (seconds >= LATEST), None)
-
-
-def _read_durations(texts: pl.Series) -> pl.Series:
-    parts = {
-        name: pl.col(name).str.replace(",", ".", literal=True).cast(pl.Float64) * size
-        for name, size in _SECONDS_OF.items()
-    }
-    total = pl.sum_horizontal(parts.values())
-    sign = pl.when(pl.col("sign").is_null()).then(1.0).otherwise(-1.0)
-    present = pl.any_horizontal(pl.col(*parts).is_not_null())
-    groups = texts.str.extract_groups(_DURATION).struct.unnest()
-    return groups.select(pl.when(present).then(sign * total)).to_series().alias(texts.name)
 
 
 def _offset_seconds(text: str) -> float:
@@ -286,7 +274,6 @@ class MomentFormat(CellFormat):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a pattern that is not in the form used here, and a zone that is not known."""
         kind, pattern, zone = state["kind"], state["pattern"], state["zone"]
         same = cls.from_pattern(pattern, kind)
         require((same.kind, same.pattern) == (kind, pattern), "pattern: of another form")
@@ -319,8 +306,8 @@ class MomentFormat(CellFormat):
 
     def _read_rest(self, texts: pl.Series, seconds: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Read blanks, what has spaces around it, and what ISO 8601 writes."""
-        bad, kind = seconds.is_null(), self._way[0]
-        unread = bad.arg_true()
+        bad = seconds.is_null()
+        unread, kind = bad.arg_true(), self._way[0]
         cells = without_blanks(texts.gather(unread))
         # Beside dates of the year-day-month kind, 2025-03-04 has two meanings.
         iso = () if self.pattern.startswith("%Y-%d") else _ISO[kind]
@@ -337,16 +324,15 @@ class MomentFormat(CellFormat):
         return seconds.scatter(unread, rest), bad.scatter(unread, wrong)
 
     def _read_typed(self, column: pl.Series) -> pl.Series:
-        dtype: Any = column.dtype
-        if not dtype.is_temporal() or _kind_of_type(dtype) != self._way[0]:
+        kind, dtype = self._way[0], column.dtype
+        if not dtype.is_temporal() or _kind_of_type(dtype) != kind:
             return pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
-        zoned = getattr(dtype, "time_zone", None) is not None
-        if zoned and not self.zone:
+        if (zoned := getattr(dtype, "time_zone", None) is not None) and not self.zone:
             column = column.dt.replace_time_zone(None)
         seconds = to_seconds(column)
         if zoned and self.zone:
             seconds = seconds + _ahead_of_utc(self.zone, seconds)
-        return _within_years(seconds) if self._way[0] == "date" else seconds
+        return _within_years(seconds) if kind == "date" else seconds
 
     def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
         """Return seconds as moments; `to_seconds` undoes it."""
@@ -371,14 +357,21 @@ class MomentFormat(CellFormat):
         if math.isnan(seconds):
             return ""
         if self.kind == "duration":
-            return _shown_duration(seconds, self.pattern)
+            sign, total = ("-" if seconds < 0 else ""), abs(seconds)
+            hours, minutes = int(total // 3_600), int(total // 60 % 60)
+            rest = round(total % 60, 6)
+            if self.pattern == "units":
+                parts = ((hours // 24, "d"), (hours % 24, "h"), (minutes, "m"), (rest, "s"))
+                return sign + (" ".join(f"{n:g}{unit}" for n, unit in parts if n) or "0s")
+            clock = f"{sign}{hours}:{minutes:02d}"
+            return f"{clock}:{_shown_seconds(rest)}" if self.pattern.endswith("%S") else clock
         if not EARLIEST <= seconds < LATEST:
             return f"{seconds:g} s"
         if self.pattern in _COUNTS:
             scaled = {"unix": seconds, "unix ms": seconds * 1000, "excel": seconds / DAY + 25_569}
             return f"{scaled[self.pattern]:.{10 if self.pattern == 'excel' else 15}g}"
         moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
-        parts = {
+        fields = {
             "Y": f"{moment.year:04d}",
             "I": str((moment.hour + 11) % 12 + 1),
             "S": _shown_seconds(moment.second + moment.microsecond / 1e6),
@@ -386,23 +379,13 @@ class MomentFormat(CellFormat):
             "z": "Z" if self.zone in ("", "UTC") else self.zone,
         }
         return re.sub(
-            "%(.)", lambda one: parts.get(one[1]) or moment.strftime(one[0]), self.pattern
+            "%(.)", lambda one: fields.get(one[1]) or moment.strftime(one[0]), self.pattern
         )
 
 
 def _shown_seconds(value: float) -> str:
     """Seconds of a clock, with a fraction only where there is one: 03 and 03.5."""
     return f"{value:09.6f}".rstrip("0").rstrip(".") if value % 1 else f"{value:02.0f}"
-
-
-def _shown_duration(seconds: float, pattern: str) -> str:
-    sign, total = ("-" if seconds < 0 else ""), abs(seconds)
-    hours, minutes, rest = int(total // 3_600), int(total // 60 % 60), round(total % 60, 6)
-    if pattern == "units":
-        parts = ((hours // 24, "d"), (hours % 24, "h"), (minutes, "m"), (rest, "s"))
-        return sign + (" ".join(f"{value:g}{unit}" for value, unit in parts if value) or "0s")
-    clock = f"{sign}{hours}:{minutes:02d}"
-    return f"{clock}:{_shown_seconds(rest)}" if pattern.endswith("%S") else clock
 
 
 _SAME_AS = {"%e": "%d", "%-d": "%d", "%-m": "%m", "%-H": "%H", "%-I": "%I", "%h": "%b", "%A": "%a"}
@@ -520,11 +503,13 @@ _FEW = 1_000  # cells up to which all are read even if most of those looked at a
 _DIFFERENT = 8  # dates that must differ for numbers like 20250327 to be dates
 # Cells that may mean something else must lie within the years 2000 to 2039, 1900 to 2100, and 1500
 # to 2100: 4711-05 is the number of something.
-_UNIX = dict.fromkeys(("unix", "unix ms"), (946_684_800.0, 2_208_988_800.0))
-_NUMBER_LIKE = _UNIX | dict.fromkeys(
+_NUMBER_LIKE = dict.fromkeys(("unix", "unix ms"), (946_684_800.0, 2_208_988_800.0))
+_NUMBER_LIKE |= dict.fromkeys(
     ("%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"), (-2_208_988_800.0, 4_133_980_800.0)
 )
-_MONTHLY = dict.fromkeys(("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0))
+_YEARS = _NUMBER_LIKE | dict.fromkeys(
+    ("%Y-%m", "%Y/%m", "%m-%Y", "%m/%Y"), (-14_831_769_600.0, 4_133_980_800.0)
+)
 _MOMENT_NAMES = """
     time timestamp ts date datetime epoch dt day when datum zeit zeitpunkt zeitstempel fecha hora
     jour heure created updated modified
@@ -594,7 +579,7 @@ class MomentLook(CellLook):
         cells, masks = frame["cell"], []
         for way in ways:
             seconds = read_texts(cells, way)
-            if years := (_NUMBER_LIKE | _MONTHLY).get(way[1]):
+            if years := _YEARS.get(way[1]):
                 low, high = years
                 whole = ~cells.str.contains(".", literal=True)
                 seconds = seconds.set(~(whole & (seconds >= low) & (seconds < high)), None)
@@ -631,10 +616,9 @@ class MomentLook(CellLook):
 
     @property
     def moment_name(self) -> bool:
-        """Whether the column's name speaks of a moment."""
+        """Whether the column's name speaks of a moment, as `ts` and `created_at` do."""
         words = self._name_words
-        created_at = len(words) > 1 and words[-1] == "at"
-        return created_at or bool(set(_MOMENT_NAMES.split()) & set(words))
+        return words[1:][-1:] == ["at"] or not set(words).isdisjoint(_MOMENT_NAMES.split())
 
     @cached_property
     def _main(self) -> list[Way]:
@@ -644,7 +628,7 @@ class MomentLook(CellLook):
         """
         tallies = {ways: tally for ways, tally in self.tallies.items() if ways}
         candidates = sorted({way for ways in tallies for way in ways})  # the day before the month
-        duration = bool(set(_DURATION_NAMES.split()) & set(self._name_words))
+        duration = not set(self._name_words).isdisjoint(_DURATION_NAMES.split())
 
         def rank(way: Way) -> tuple[int, bool, int, int, int]:
             kind, pattern = way
@@ -671,8 +655,8 @@ class MomentLook(CellLook):
         if not self._main:
             return set()
         kind, pattern = self._main[0]
-        patterns = {pattern, *_ISO[kind]}
-        good = {w for w in self.tallies if w and any(k == kind and p in patterns for k, p in w)}
+        alike = {(kind, each) for each in (pattern, *_ISO[kind])}
+        good = {ways for ways in self.tallies if ways and not alike.isdisjoint(ways)}
         if pattern in _NUMBER_LIKE:
             different = sum(word.isdecimal() for word in self.words) >= _DIFFERENT
             return good if good == set(self.tallies) and (different or self.moment_name) else set()
@@ -727,9 +711,6 @@ class MomentLook(CellLook):
         if "%y" in pattern:
             remarks.append("Years of two digits are read as 1970 to 2069.")
         return remarks
-
-
-# --- typed moments --------------------------------------------------------------------------------
 
 
 def to_seconds(moments: pl.Series) -> pl.Series:

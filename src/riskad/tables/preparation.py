@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -146,13 +145,11 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
         columns = state["columns_"]
         require(list(columns) == list(state["feature_names_in_"]), "columns_: others")
-        used = set()
         for name, column in columns.items():
             require(name == column.name, "columns_: of other names")
-            used |= {name} if column.used else set()
+        used = {name for name, column in columns.items() if column.used}
         require(len(used) > 0, "columns_: none is used")
         # The group is read as text, which would take the place of the column's numbers.
         require(state["group"] not in used, "group: a column that the model learns from")
@@ -251,24 +248,27 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.__dict__.pop("usual_row_", None)
         self.columns_ = {column.name: column for column in columns}
         if not self.used():
-            raise _nothing_left(columns)
+            reasons = [
+                f"\n  {quoted(column.name)}: {'; '.join([column.describe(), *column.remarks])}"
+                for column in columns[:10]
+            ]
+            raise InputError(f"No column is left to learn from:{''.join(reasons)}")
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_, self.n_rows_ = len(columns), sample.n_rows
 
         def count_groups(count: Any) -> Any:
-            return fold(
-                partial(_count_parsed, preparer=self, count=count), GroupCounts.joined, batches
-            )
+            work = partial(_count_parsed, preparer=self, count=count)
+            return fold(work, GroupCounts.joined, batches)
 
-        count = None if exact else count_groups
-        self.derived_, self.columns_ = learn_derived(self.columns_, self.group, sample.rows, count)
+        self.derived_, self.columns_ = learn_derived(
+            self.columns_, self.group, sample.rows, None if exact else count_groups
+        )
         # Quantiles and levels of many rows are those of some.
         some = sample.rows.gather_every(max(1, sample.rows.height // MEDIAN_ROWS))
-        self.shifts_ = Shifts.learn(some.select(self._compared_columns()))
+        compared = [column.name for column in self.used() if column.kind in ("number", "category")]
+        self.shifts_ = Shifts.learn(some.select(compared))
         self.encoder_ = OneHotImputer(max_levels=self.max_levels).fit(self.table(some))
         return sample.rows
-
-    # --- results of fit ------------------------------------------------------------------
 
     def used(self) -> list[Column]:
         """Return the columns that a model learns from."""
@@ -277,7 +277,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     @property
     def read_columns(self) -> list[str]:
         """The names of the columns that are read: the used columns, and that of groups."""
-        names = list(map(attrgetter("name"), self.used()))
+        names = [column.name for column in self.used()]
         return names if self.group is None else [*names, self.group]
 
     @property
@@ -324,19 +324,19 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     @property
     def n_features_out_(self) -> int:
         """Number of columns of the result."""
-        return len(self.encoder_.names_ if self.encode else self._empty_table().names)
+        return len(self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return readable names: 'income', 'income is blank', 'country=FR'."""
         check_is_fitted(self, "columns_")
-        if self.encode:
-            return np.asarray(self.encoder_.get_feature_names_out(), dtype=object)
-        return np.array(self._empty_table().names, dtype=object)
+        encoder = self.encoder_
+        names = encoder.get_feature_names_out() if self.encode else self._empty_table().names
+        return np.array(names, dtype=object)
 
     def _empty_table(self) -> Table:
         """The table of no rows."""
-        features = chain.from_iterable(c.features(c.typed([])) for c in self.used())
-        return _as_table([*features, *(Feature(n, np.empty(0)) for n in self.derived_names())])
+        features = [f for c in self.used() for f in c.features(c.typed([]))]
+        return _as_table(features + [Feature(n, np.empty(0)) for n in self.derived_names()])
 
     def describe(self) -> list[str]:
         """Return the results of `fit` in plain sentences."""
@@ -345,17 +345,12 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         left_out = [note for note in notes if note.startswith("left out ")]
         derived = [each.describe() for each in self.derived_]
         others = [note for note in notes if note not in left_out]
-        return [*self._describe_kinds(), *derived, *others, *left_out]
-
-    def _describe_kinds(self) -> Iterable[str]:
-        kinds: dict[str, list[Column]] = {}
+        by_kind: dict[str, list[str]] = {}
         for column in self.used():
-            kinds.setdefault(_NOUNS.get(column.kind, column.kind), []).append(column)
-        for kind, columns in kinds.items():
-            listed = list_names([column.listed() for column in columns])
-            yield f"{pluralize(len(columns), f'{kind} column')}: {listed}"
-
-    # --- rows ----------------------------------------------------------------------------
+            noun = _NOUNS.get(column.kind, column.kind)
+            by_kind.setdefault(f"{noun} column", []).append(column.listed())
+        kinds = [f"{pluralize(len(c), noun)}: {list_names(c)}" for noun, c in by_kind.items()]
+        return [*kinds, *derived, *others, *left_out]
 
     def transform(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> Any:
         """Return a frame with the columns of `fit` in the form that detectors take (`encode`).
@@ -370,10 +365,6 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             warnings.warn(NotAsInTraining(changes=changes), stacklevel=2)
         return self.features(parsed)
 
-    def _compared_columns(self) -> list[str]:
-        """Columns that are checked for changed units and new blanks."""
-        return [column.name for column in self.used() if column.kind in ("number", "category")]
-
     def parse(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> pl.DataFrame:
         """Return the used columns, parsed by their kinds, null if blank.
 
@@ -384,7 +375,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             check_is_fitted(self, "columns_")
         frame = as_polars(X)
         if not set(self.read_columns) <= set(frame.columns):
-            raise self._missing_columns(frame)
+            others = [name for name in frame.columns if name not in self.columns_]
+            lines = describe_column_difference(self.read_columns, frame.columns).splitlines()
+            missing = "\n".join(line for line in lines if not line.startswith("+"))
+            besides = f"\nIt has besides: {enumerate_names(others, 20)}." if others else ""
+            raise InputError(
+                f"The table lacks columns that the model was fitted on:\n{missing}{besides}"
+            )
         parsed = {}
         for column in self.used():
             parsed[column.name] = column.reader.read(frame[column.name], first_row, quiet)
@@ -398,11 +395,10 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         With `training`, the preparer was fitted on these rows, and they are not compared with
         themselves.
         """
-        news = []
-        for column in () if training else self.used():
-            news.append(column.check_new(parsed[column.name]))
-        if any(news):
-            warnings.warn(NotAsInTraining.of_all(filter(None, news)), stacklevel=2)
+        checked = () if training else self.used()
+        news = list(filter(None, [column.check_new(parsed[column.name]) for column in checked]))
+        if news:
+            warnings.warn(NotAsInTraining.of_all(news), stacklevel=2)
         table = self.table(parsed, training=training)
         return self.encoder_.transform(table) if self.encode else table
 
@@ -415,7 +411,6 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         empty = self._empty_table()
         values = np.empty((n_rows, len(empty.names)))
         size = min(_BLOCK_ROWS, -(-n_rows // (os.cpu_count() or 1)))
-
         if n_rows > size:
             compact = in_threads(lambda c: c.compact(parsed[c.name]), self.used())
             parsed = parsed.with_columns(compact)
@@ -429,9 +424,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return replace(empty, values=values)
 
     def _features(self, parsed: pl.DataFrame, training: bool) -> list[Feature]:
-        features: list[Feature] = []
-        for column in self.used():
-            features += column.features(parsed[column.name])
+        features = [f for c in self.used() for f in c.features(parsed[c.name])]
         # Features keep the order of the columns; derived ones come last, as in `source_columns_`.
         for each in self.derived_:
             features += map(Feature, each.names(), each.values(parsed, training).T)
@@ -448,15 +441,6 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         table = _as_table(features)
         return self.encoder_.transform(table) if self.encode else table
 
-    def _missing_columns(self, frame: pl.DataFrame) -> InputError:
-        others = [name for name in frame.columns if name not in self.columns_]
-        lines = describe_column_difference(self.read_columns, frame.columns).splitlines()
-        missing = "\n".join(line for line in lines if not line.startswith("+"))
-        besides = f"\nIt has besides: {enumerate_names(others, 20)}." if others else ""
-        return InputError(
-            f"The table lacks columns that the model was fitted on:\n{missing}{besides}"
-        )
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
@@ -466,29 +450,17 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
 def _as_table(features: list[Feature]) -> Table:
     values = np.empty((len(features[0].values), len(features)))
-    names, levels, periods = [], {}, {}
     for j, feature in enumerate(features):
         values[:, j] = feature.values
-        names.append(feature.name)
-        if feature.levels is not None:
-            levels[j] = feature.levels
-        if feature.period is not None:
-            periods[j] = feature.period
-    return Table(values, tuple(names), levels, periods)
+    levels = {j: f.levels for j, f in enumerate(features) if f.levels is not None}
+    periods = {j: f.period for j, f in enumerate(features) if f.period is not None}
+    return Table(values, tuple(f.name for f in features), levels, periods)
 
 
 def _count_parsed(
     frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer, count: Any
 ) -> Any:
     return count(preparer.parse(frame, first_row=first_row, quiet=True), first_row)
-
-
-def _nothing_left(columns: list[Column]) -> InputError:
-    reasons = [
-        f"  {quoted(column.name)}: {'; '.join([column.describe(), *column.remarks])}"
-        for column in columns[:10]
-    ]
-    return InputError("No column is left to learn from:\n" + "\n".join(reasons))
 
 
 def find_kinds(frame: Any) -> dict[str, str]:

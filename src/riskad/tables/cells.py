@@ -30,9 +30,6 @@ Value: TypeAlias = float | str | None  # of one cell; None is a number that is n
 Cell: TypeAlias = tuple[int, str]  # the number of a row, and what is written there
 
 
-# --- columns --------------------------------------------------------------------------------------
-
-
 def check_columns(names: Iterable[str], columns: Sequence[str]) -> None:
     """Fail if one of `names` is not among `columns`, and guess which was meant."""
     for name in names:
@@ -63,8 +60,6 @@ def is_flat(column: pl.Series) -> bool:
     """Whether a cell holds one value: no list, structure, bytes or object."""
     return not (column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object))
 
-
-# --- texts and blanks -----------------------------------------------------------------------------
 
 # Inside a number: a space, one that does not break the line, and the thin ones of typesetters.
 SPACES = " \u00a0\u2007\u2009\u200a\u202f"
@@ -114,8 +109,7 @@ def categories_as_texts(column: pl.Series) -> pl.Series:
 def is_blank(column: pl.Series) -> bool:
     """Whether all rows are blank."""
     if column.dtype == pl.String:
-        # The first nine cells decide for most columns; the whole is searched only if these are
-        # blank.
+        # The first nine cells decide for most columns, without a search of the whole.
         return not any(part.str.contains(r"\S").any() for part in (column.head(9), column))
     return not filled(column).any()
 
@@ -161,8 +155,7 @@ class Tally(NamedTuple):
         if other is None:
             return self
         first = min(self, other, key=lambda tally: tally.row)
-        # The longer one, and of equal lengths the later in the alphabet: joining must not depend on
-        # the order of parts.
+        # Of equal lengths the later in the alphabet: joining must not depend on the order of parts.
         longest = max(self.longest, other.longest, key=lambda text: (len(text), text))
         return Tally(self.n + other.n, first.row, first.cell, longest)
 

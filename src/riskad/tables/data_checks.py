@@ -77,8 +77,6 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
     return sorted(findings, key=lambda finding: order.index(finding.column))
 
 
-# --- copies and placeholders ----------------------------------------------------------------------
-
 # Cells with the number, and different other values: fewer show nothing of a distance.
 _FEWEST, _FEWEST_OTHERS = 5, 10
 _NINES = {float("9" * digits) for digits in range(2, 11)}
@@ -93,9 +91,8 @@ def find_copies(rows: pl.DataFrame, codes: NDArray[Any]) -> Iterator[Finding]:
     # The first row of each number is the original; all others are its copies.
     repeated = np.delete(np.arange(len(copies)), np.unique(copies, return_index=True)[1])
     n = len(repeated)
-    copies_in_words = f"{pluralize(n, 'row')} {'is a copy' if n == 1 else 'are copies'}"
-    words = f"{copies_in_words} of an earlier one in all columns that are learned from"
-    yield Finding.at(None, words, repeated)
+    words = f"{pluralize(n, 'row')} {'is a copy' if n == 1 else 'are copies'} of an earlier one"
+    yield Finding.at(None, f"{words} in all columns that are learned from", repeated)
     both = np.intersect1d(*(copies[codes == kind] for kind in (NORMAL, ANOMALY)))
     words = "copies of one row are labelled both normal and anomaly: which label is right?"
     for copy in both[:_SHOWN]:
@@ -167,8 +164,7 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
         alone = (pl.col("anomalous") == pl.col("rows")) & (pl.col("rows") >= _FEWEST)
         levels = counts.filter(alone).sort("rows", "level", descending=[True, False])["level"]
         values = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
-        names = list_names([repr(level) for level in levels], 3)
-        how = f"by what only anomalies have ({names})"
+        how = f"by what only anomalies have ({list_names([repr(level) for level in levels], 3)})"
     m, n = int(anomalous.sum()), len(anomalous)
     aucs = []
     for each, source in ((values, how), (column.is_null().to_numpy(), "by its blanks alone")):
@@ -250,15 +246,15 @@ class _ClassCounts:
         after = before[-1] - before
         before, after = before[:-1], after[:-1]
         gaps = before / before.sum(axis=1, keepdims=True) - after / after.sum(axis=1, keepdims=True)
-        # Numbers are ordered, so that Kolmogorov's distance sees a shift that moves each class a
-        # little.
+        # Kolmogorov's distance of numbers sees a shift that moves each class a little.
         if self.column.dtype.is_numeric():
             return np.abs(gaps.cumsum(axis=1)).max(axis=1)
         return np.abs(gaps).sum(axis=1) / 2
 
     def find_change(self, by_chance: float) -> tuple[int, int]:
-        """The border near which a column changes, counted from 1, and the number of rows before the
-        change; (0, 0) if there is none, or the rows are sorted by the column.
+        """The border near which a column changes, from 1, and the number of rows before the change.
+
+        Both are 0 if there is none, or the rows are sorted by the column.
         """
         n, inner = int(self.borders[-1]), self.borders[1:-1]
         distances = self.distances()
@@ -268,21 +264,19 @@ class _ClassCounts:
         start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
         # The effective number of rows of Kolmogorov and Smirnov's test of two samples.
         size = max(1, middle * (n - middle) // n)
-        # Times the number of borders, since the largest of so many distances was taken
-        # (Bonferroni).
+        # Times the number of borders, of which the largest distance was taken (Bonferroni).
         if distance < _DISTANCE or kstwo.sf(distance, size) * len(inner) > by_chance:
             return 0, 0
         for side in (slice(None, border), slice(border, None)):
             within = self.distances(side)
             # Near the ends one of the two parts has few rows, and its distance is large by chance.
             within = within[len(within) // 4 : -(len(within) // 4) or None]
-            # By chance the distance of two halves of n rows exceeds 3.5 / sqrt(n) in one of 200
-            # cases.
+            # By chance that of two halves of n rows exceeds 3.5 / sqrt(n) in one of 200 cases.
             most = _WITHIN * distance + 3.5 / np.sqrt(self.counts[side].sum())
             if len(within) and within.max() > most:
                 return 0, 0
-        # Each row near the border votes for the side where its class is more frequent, with the
-        # logarithm of the ratio as its weight.
+        # Each row near the border votes for the side where its class is more frequent, by the
+        # logarithm of the ratio.
         classes = _classes(self.column)  # again: those of all columns would take memory
         before, after = (
             np.bincount(side, minlength=_CLASSES + 2) + 0.5
@@ -351,8 +345,7 @@ def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
                 f"{len(places):,} rows have about {times} what the {int(rest.sum()):,} others "
                 "have: are two units mixed?"
             )
-            # The most useful case for a person: a change of the unit at one row rather than a
-            # mixture.
+            # The most useful case for a person: a change of the unit at one row.
             if not rest[places[0] :].any():
                 words += f" The first is row {places[0] + 1:,}, after which all do"
             yield Finding.at(column.name, words, places)
@@ -360,7 +353,8 @@ def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
 
 
 def _split(logs: Floats, step: float) -> float | None:
-    """Where the clusters of sorted values separate, half a step from the middle of the larger one;
+    """Where clusters of sorted values separate, half a step from the middle of the larger one.
+
     None if it is not empty there.
     """
     larger, split = logs, 0.0
@@ -372,8 +366,7 @@ def _split(logs: Floats, step: float) -> float | None:
             return None
     small = len(logs) - len(larger)
     between = int(np.diff(np.searchsorted(logs, (split - _EMPTY, split + _EMPTY)))[0])
-    # A cluster of less than one value in a hundred is a tail, and one of more than half is the
-    # larger.
+    # A cluster of less than one value in a hundred is a tail.
     least = max(_FEWEST_VALUES, 0.01 * len(logs))
     return split if least <= small <= len(logs) / 2 and between <= 0.02 * small else None
 

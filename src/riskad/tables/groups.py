@@ -38,7 +38,7 @@ from scipy.stats import norm
 
 from riskad.core.checks import InputError
 from riskad.files import fields
-from riskad.files.fields import Array, State, require
+from riskad.files.fields import Array, ListOf, Record, State, require
 from riskad.rows.date_features import hash_texts
 from riskad.tables.notes import pluralize
 from riskad.tables.shifts import finite_or_nan
@@ -96,8 +96,7 @@ class GroupCounts:
 
     def _thinned(self) -> Self:
         rows = self.rows.sort([_GROUP, _KEY])
-        # By size, then by hash: which of equally large groups are kept must not depend on the order
-        # of parts.
+        # Of equally large groups, those with the larger hash, whatever the order of parts.
         sizes = rows[_GROUP].drop_nulls().value_counts(name="rows")
         largest = sizes.sort(["rows", _GROUP], descending=True).head(MOST_GROUPS)
         dropped = sizes.height - largest.height
@@ -140,9 +139,8 @@ class NumberByGroup:
     """
 
     name: str
-    floor: Annotated[
-        float | None, fields.Maybe(fields.POSITIVE)
-    ]  # of values whose logarithms are compared; None: values as they are
+    # Of values whose logarithms are compared; None: values as they are.
+    floor: Annotated[float | None, fields.Maybe(fields.POSITIVE)]
     centre: float  # m
     between: Annotated[float, fields.Number(0)]  # tau^2
     within: Annotated[float, fields.POSITIVE]  # s^2
@@ -297,16 +295,13 @@ class ShareByGroup:
 
     name: str
     strength: Annotated[float, fields.POSITIVE]  # k
-    levels: Annotated[
-        Hashes, Array("u", ("levels",), rising=True, most=MOST_LEVELS)
-    ]  # in rising order; one more position is for all other levels
-    counts: Annotated[
-        Integers, Array("i", ("levels+1",), low=0)
-    ]  # rows of each level in the table, those of other levels last
+    # In rising order; one more position is for all other levels.
+    levels: Annotated[Hashes, Array("u", ("levels",), rising=True, most=MOST_LEVELS)]
+    # Rows of each level in the table, those of other levels last.
+    counts: Annotated[Integers, Array("i", ("levels+1",), low=0)]
     n: Annotated[Integers, Array("i", ("groups",), low=0)]  # rows of each group that have a level
-    pairs: Annotated[
-        Integers, Array("i", ("pairs",), low=0, rising=True)
-    ]  # each level of a group, as group * (levels + 1) + level, in rising order
+    # Each level of a group, as group * (levels + 1) + level.
+    pairs: Annotated[Integers, Array("i", ("pairs",), low=0, rising=True)]
     rows: Annotated[Integers, Array("i", ("pairs",), low=1)]  # rows of the group that have it
     n_others: Annotated[int, fields.COUNT]  # different levels that count as one
 
@@ -384,21 +379,11 @@ class GroupComparison:
     """
 
     group: str  # the name of the group column
-    columns: Annotated[
-        list[str], fields.ListOf(fields.TEXT, different=True)
-    ]  # the compared ones, in their order
-    groups: Annotated[
-        Hashes, Array("u", ("groups",), rising=True, nonempty=True, most=MOST_GROUPS)
-    ]  # in rising order
-    numbers: Annotated[
-        list[NumberByGroup], fields.ListOf(fields.Record(("NumberByGroup",), {"n": "groups"}))
-    ]
-    shares: Annotated[
-        list[ShareByGroup], fields.ListOf(fields.Record(("ShareByGroup",), {"n": "groups"}))
-    ]
-    dropped: Annotated[int, fields.COUNT] = (
-        0  # groups that are not stored, since there are too many
-    )
+    columns: Annotated[list[str], ListOf(fields.TEXT, different=True)]  # compared, in their order
+    groups: Annotated[Hashes, Array("u", ("groups",), rising=True, nonempty=True, most=MOST_GROUPS)]
+    numbers: Annotated[list[NumberByGroup], ListOf(Record(("NumberByGroup",), {"n": "groups"}))]
+    shares: Annotated[list[ShareByGroup], ListOf(Record(("ShareByGroup",), {"n": "groups"}))]
+    dropped: Annotated[int, fields.COUNT] = 0  # groups that are not stored, since there are many
 
     @classmethod
     def _check_state(cls, state: State) -> None:

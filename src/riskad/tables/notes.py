@@ -17,9 +17,6 @@ MOST_NEW_VALUES = 1000
 """Most new values of a column that are distinguished; more would only take memory."""
 
 
-# --- counts and lists, as sentences have them -----------------------------------------------------
-
-
 def pluralize(n: int, what: str) -> str:
     """Return a number with its noun, in the plural unless it is 1."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"

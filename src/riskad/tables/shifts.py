@@ -75,16 +75,16 @@ class Shifts:
         for place, name in enumerate(self.columns):
             if name in parsed.columns and parsed.height >= FEWEST_ROWS:
                 for check in (self._new_unit, self._new_blanks):
-                    sentence, where = check(place, parsed[name])
-                    if sentence:
-                        words = f"{name}: {sentence} First in row {first_row + where:,}."
+                    if change := check(place, parsed[name]):
+                        sentence, row = change[0], first_row + change[1]
+                        words = f"{name}: {sentence} First in row {row:,}."
                         sentences.setdefault(name, []).append(words)
         return sentences
 
-    def _new_unit(self, place: int, column: pl.Series) -> tuple[str, int]:
+    def _new_unit(self, place: int, column: pl.Series) -> tuple[str, int] | None:
         before, sizes = self.quantiles[place], _sizes(column)
         if np.isnan(before).any():
-            return "", 0
+            return None
         present = ~np.isnan(sizes)
         outside = present & ((sizes < before[0]) | (sizes > before[-1]))
         for candidates in (present, outside):
@@ -105,14 +105,14 @@ class Shifts:
             large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
             sentence = f"usually {usual}, {where} {middle}, {large}: has the unit changed?"
             return sentence, int(candidates.argmax())
-        return "", 0
+        return None
 
-    def _new_blanks(self, place: int, column: pl.Series) -> tuple[str, int]:
+    def _new_blanks(self, place: int, column: pl.Series) -> tuple[str, int] | None:
         n, now = len(column), column.null_count()
         rows, before = int(self.rows[place]), int(self.blanks[place])
         many_more = rows and now / n >= before / rows + _MORE_BLANKS
         if not many_more or binom.sf(now - 1, n, (before + 1) / (rows + 2)) > _CHANCE:
-            return "", 0
+            return None
         shares = f"{100 * now / n:.0f} % of the cells are blank, where {100 * before / rows:.0f} %"
         return f"{shares} were.", int(column.is_null().arg_max() or 0)
 

@@ -160,9 +160,7 @@ class FlagLook(CellLook):
 
     def _spelled(self, word: str, opposite: str) -> str:
         """Return a word as most cells spell it, or in the style of its opposite if none has it."""
-        tallies = [
-            tally for spelled, tally in self.tallies.items() if (spelled or "").lower() == word
-        ]
+        tallies = [tally for way, tally in self.tallies.items() if (way or "").lower() == word]
         if tallies or not word:
             return min(tallies, key=lambda tally: (-tally.n, tally.row)).cell if tallies else ""
         style = self._spelled(opposite, "")
@@ -173,7 +171,5 @@ class FlagLook(CellLook):
         flags = self.format()
         if flags is None or flags.no:
             return []
-        return [
-            f"{quoted(flags.yes)} in {pluralize(self.n_good, 'row')} is read as yes, "
-            f"nothing in {pluralize(self.n_blank, 'row')} as no."
-        ]
+        good, blank = pluralize(self.n_good, "row"), pluralize(self.n_blank, "row")
+        return [f"{quoted(flags.yes)} in {good} is read as yes, nothing in {blank} as no."]

@@ -73,7 +73,7 @@ _SMALLEST = 1e-35
 
 
 def _digits(decimal: str) -> str:
-    """Return the pattern of a number without sign and unit, by its decimal mark.
+    """The pattern of a number without sign and unit, by its decimal mark.
 
     Groups are of three digits behind one to three, the first of which is no zero, or of two digits
     before the last three, as in India (12,34,567). Only numbers without groups have exponents.
@@ -86,7 +86,7 @@ def _digits(decimal: str) -> str:
 
 
 def _cell_pattern(decimal: str, prefix: str = _ANY_PREFIX, suffix: str = _ANY_SUFFIX) -> str:
-    """Return the pattern of a cell: a number with its signs, and what may stand around it."""
+    """The pattern of a cell: a number with its signs, and what may stand around it."""
     before = f"(?:(?:{prefix}){_SPACE}*{_SIGN}?{_SPACE}*)?" if prefix else ""
     after = f"(?:(?:{suffix}){_SPACE}*)?" if suffix else ""
     minus = f"[{re.escape(_MINUS)}]"
@@ -99,13 +99,12 @@ def _is_money(prefix: str, suffix: str) -> bool:
 
 def _is_unit(suffix: str) -> bool:
     """Whether what stands behind a number is well known: nothing, a unit or a currency."""
-    return all(
-        word in _KNOWN or word.rstrip(".").casefold() in _FOLDED_UNITS for word in suffix.split()
-    )
+    words = suffix.split()
+    return all(word in _KNOWN or word.rstrip(".").casefold() in _FOLDED_UNITS for word in words)
 
 
 def _accepted_suffixes(counts: Counter[str], n_filled: int) -> set[str]:
-    """Return the suffixes that leave a number a number.
+    """The suffixes that leave a number a number.
 
     These are: nothing, a well-known unit, a currency, or a word of two letters or more if at most
     three such words occur and at least half of all filled cells have one of them or a known unit.
@@ -175,7 +174,7 @@ def _fit(cells: pl.Series, pattern: str) -> pl.Series:
 
 
 def _any_of(affixes: tuple[str, ...]) -> str:
-    """Return the pattern of any of these words; where there are none, of nothing."""
+    """The pattern of any of these words; where there are none, of nothing."""
     words = sorted({affix.strip(SPACES) for affix in affixes}, key=len, reverse=True)
     return "|".join(re.sub(r"\\? ", f"{_SPACE}+", re.escape(word)) for word in words)
 
@@ -209,23 +208,28 @@ class NumberFormat(CellFormat):
     @classmethod
     def from_example(cls, example: str) -> NumberFormat:
         """Return the format of an example that a person wrote."""
-        cell = example.strip()
         for decimal in ".,":
             around = rf"\(?{_SIGN}?([^\d.,]*?)({_digits(decimal)})([^\d.,][^\d]*?)?-?\)?"
-            parts = re.fullmatch(around, cell)
+            parts = re.fullmatch(around, example.strip())
             if parts and not re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", parts[2]):  # has two readings
-                prefix, suffix = parts[1], parts[3] or ""
-                return cls(
-                    decimal,
-                    _group_mark(cell, decimal),
-                    (prefix,) if prefix.strip() else (),
-                    (suffix,) if suffix.strip() else (),
-                    _places(cell, decimal, prefix, suffix),
-                )
+                affixes = (tuple(filter(str.strip, [part or ""])) for part in (parts[1], parts[3]))
+                return cls._like(parts[0], decimal, *affixes)
         raise InputError(
             f"{quoted(example)} does not show how numbers are written. Write a number with "
             "decimals as the column has them, such as 1.234,50 or 1,234.50 €."
         )
+
+    @classmethod
+    def _like(
+        cls, cell: str, decimal: str, prefixes: tuple[str, ...], suffixes: tuple[str, ...]
+    ) -> NumberFormat:
+        """The format that shows the mark between groups and the places of a cell."""
+        marks = re.escape(_GROUP_MARKS.replace(decimal, ""))
+        mark = re.search(rf"\d([{marks}])\d{{3}}(?!\d)", cell)
+        # Two places of money, if the cell has them; of other numbers as many as are needed.
+        money = _is_money((*prefixes, "")[0], (*suffixes, "")[0])
+        places = 2 if money and re.search(rf"\{decimal}\d\d(?!\d)", cell) else None
+        return cls(decimal, mark[1] if mark else "", prefixes, suffixes, places)
 
     def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Return the numbers (null where there is none), and where a cell holds something else."""
@@ -266,7 +270,7 @@ class NumberFormat(CellFormat):
         return values.scatter(places, self._read_good(cells)), other.scatter(places, bad)
 
     def _read_good(self, cells: pl.Series) -> pl.Series:
-        """Return the numbers of cells that follow the pattern."""
+        """The numbers of cells that follow the pattern."""
         body, minus = cells, re.escape(_MINUS)
         for word in self._before:
             if "." in word:  # as a whole, to leave the point of .5
@@ -318,9 +322,8 @@ class NumberFormat(CellFormat):
     def describe(self) -> str:
         """Return in a few words how the numbers are written."""
         words = "numbers with decimal comma," if self.decimal == "," else "numbers"
-        units = list(
-            dict.fromkeys(affix.strip(SPACES) for affix in (*self.prefixes, *self.suffixes))
-        )
+        affixes = (*self.prefixes, *self.suffixes)
+        units = list(dict.fromkeys(affix.strip(SPACES) for affix in affixes))
         if not units:
             return words.rstrip(",")
         return f"{words} in {', '.join(units[:3])}{', ...' if len(units) > 3 else ''}"
@@ -331,8 +334,7 @@ class NumberFormat(CellFormat):
         size = abs(value)
         if not math.isfinite(size) or size >= 1e15 or 0 < size < 1e-4:
             digits = f"{size:.6g}"
-        elif self.places is None:  # to about six digits
-            # Six significant digits; a number of 1,000,000 has none behind its mark.
+        elif self.places is None:  # six significant digits
             needed = 5 - math.floor(math.log10(size)) if size else 0
             digits = f"{size:,.{max(0, needed)}f}"
             digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
@@ -340,19 +342,6 @@ class NumberFormat(CellFormat):
             digits = f"{size:,.{self.places}f}"
         shown = self.decimal.join(part.replace(",", self.thousands) for part in digits.split("."))
         return f"{'-' if value < 0 else ''}{prefix}{shown}{suffix}"
-
-
-def _group_mark(cell: str, decimal: str) -> str:
-    """Return the mark between groups of digits in a cell, if there is one."""
-    marks = re.escape(_GROUP_MARKS.replace(decimal, ""))
-    mark = re.search(rf"\d([{marks}])\d{{3}}(?!\d)", cell)
-    return mark[1] if mark else ""
-
-
-def _places(cell: str, decimal: str, prefix: str, suffix: str) -> int | None:
-    """Return how many decimals to show: two of money, if this cell has them, or what is needed."""
-    two = re.search(rf"\{decimal}\d\d(?!\d)", cell)
-    return 2 if two and _is_money(prefix, suffix) else None
 
 
 # --- what all cells look like ---------------------------------------------------------------------
@@ -467,30 +456,23 @@ class NumberLook(CellLook):
         """Return how the numbers are written, or None if less than half of the cells hold any."""
         if self.n_good == 0 or self.n_good < self.n_bad:
             return None
-        affixes = []
+        affixes = list[tuple[str, ...]]()
         for side in ("prefix", "suffix"):
             counts = Counter[str]()
             for way, tally in self._good.items():
                 counts[getattr(way, side)] += tally.n
             counts.pop("", None)
             affixes.append(tuple(sorted(counts, key=lambda affix: (-counts[affix], affix))))
-        prefixes, suffixes = affixes
         # The longest number shows the mark between groups, if any does.
         longest = max((tally.longest for tally in self._good.values()), key=lambda s: (len(s), s))
-        return NumberFormat(
-            self._decimal,
-            _group_mark(longest, self._decimal),
-            prefixes,
-            suffixes,
-            _places(longest, self._decimal, (*prefixes, "")[0], (*suffixes, "")[0]),
-        )
+        return NumberFormat._like(longest, self._decimal, *affixes)
 
     def remarks(self) -> list[str]:
         """Say, in sentences, what was a guess and what looks wrong."""
         numbers = self.format()
         if numbers is None:
             return []
-        remarks = []
+        remarks, two_readings = [], self._of_shape(_DOT3, _COMMA3)
         shape, name = (_COMMA, "comma") if self._decimal == "." else (_POINT, "point")
         if unread := self._of_shape(shape):
             first, cells = min(unread, key=_ROW), pluralize(self._count(shape), "such cell")
@@ -498,10 +480,8 @@ class NumberLook(CellLook):
                 f"{quoted(first.cell)} in row {first.row:,} has a decimal {name}, unlike most: "
                 f"{cells} cannot be read."
             )
-        elif (
-            self._count(_DOT3, _COMMA3) and self.example is None and not self._count(_POINT, _COMMA)
-        ):
-            cell = min(self._of_shape(_DOT3, _COMMA3), key=_ROW).cell
+        elif self.example is None and two_readings and not self._count(_POINT, _COMMA):
+            cell = min(two_readings, key=_ROW).cell
             value = numbers.read(pl.Series([cell]))[0][0]
             other = "1.234,5" if self._decimal == "." else "1,234.5"
             remarks.append(
@@ -558,30 +538,27 @@ def _look_at_dressed(cells: pl.Series, rows: pl.Series) -> NumberLook:
         first = int(bad.arg_max() or 0)
         tallies[None] = Tally(n_bad, rows[first], cells[first])
     cell, length = pl.col("cell"), pl.col("cell").str.len_chars()
-    shapes = {  # the last that holds
-        _FOUR: cell.str.contains("[0-9]{4}"),
-        _PHONE: cell.str.contains(_PHONE_NUMBER),
-        _DOT3: cell.str.contains(r"[0-9]\.[0-9]"),
-        _COMMA3: cell.str.contains(",", literal=True),
-        _COMMA: ~pl.col("by_point"),
+    shapes = {  # the first that holds
         _POINT: ~pl.col("by_comma"),
+        _COMMA: ~pl.col("by_point"),
+        _COMMA3: cell.str.contains(",", literal=True),
+        _DOT3: cell.str.contains(r"[0-9]\.[0-9]"),
+        _PHONE: cell.str.contains(_PHONE_NUMBER),
+        _FOUR: cell.str.contains("[0-9]{4}"),
     }
-    shape: pl.Expr = pl.lit(_WHOLE)
-    for name, holds in shapes.items():
-        shape = pl.when(holds).then(pl.lit(name)).otherwise(shape)
+    named = [pl.when(holds).then(pl.lit(name)) for name, holds in shapes.items()]
+    shape = pl.coalesce(*named, pl.lit(_WHOLE))
     frame = pl.DataFrame({"cell": cells, "row": rows, "by_point": by_point, "by_comma": by_comma})
     groups = (
         frame.filter(fits)
         .group_by(
-            cell.str.extract("^([^0-9]*)").alias("before"),
-            cell.str.extract("([^0-9]*)$").alias("after"),
-            shape.alias("shape"),
+            before=cell.str.extract("^([^0-9]*)"), after=cell.str.extract("([^0-9]*)$"), shape=shape
         )
         .agg(
             pl.len(),
             pl.col("row").first(),
-            cell.first().alias("first"),
-            cell.filter(length == length.max()).max().alias("longest"),
+            first=cell.first(),
+            longest=cell.filter(length == length.max()).max(),
         )
     )
     for before, after, name, *tally in groups.iter_rows():

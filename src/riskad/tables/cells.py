@@ -207,23 +207,15 @@ class CellLook(ABC):
         return replace(self, tallies=tallies, n_blank=self.n_blank + other.n_blank)
 
 
-class CellFormat(ABC):
-    """How a column writes its cells: a dataclass that model files hold."""
+class CellFormat:
+    """How a column writes its cells: a dataclass that model files hold.
+
+    `read(column)` returns values, null where there is none, and where a cell holds something else;
+    `show(value)` writes a value as the column does; `describe()` says how cells are written.
+    """
 
     word: ClassVar[str]  # number, flag or moment
     expected: ClassVar[str]  # what a cell that does not fit is not
-
-    @abstractmethod
-    def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
-        """Return values (null where there is none), and where a cell holds something else."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Return in a few words how cells are written."""
-
-    @abstractmethod
-    def show(self, value: float) -> str:
-        """Return a value as the column would write it."""
 
     def to_typed(self, values: pl.Series, column: pl.Series, first_row: int) -> pl.Series:
         """Return what was read of a column as values of the type that rows have from then on."""

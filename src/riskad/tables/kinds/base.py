@@ -56,9 +56,8 @@ class ColumnProfile:
     @property
     def is_constant(self) -> bool:
         """Whether all filled cells are the same."""
-        if isinstance(self.sketch, Texts):
-            return self.sketch.n_distinct == 1
-        return self.sketch.low == self.sketch.high
+        sketch = self.sketch
+        return sketch.n_distinct == 1 if isinstance(sketch, Texts) else sketch.low == sketch.high
 
     def remarks(self) -> list[str]:
         """Say how numbers, flags or moments were read, and which cells could not be."""
@@ -77,16 +76,15 @@ class Column(ABC):
 
     name: Annotated[str, fields.NAME]
     kind: str
-    remarks: Annotated[list[str], ListOf(TEXT)] = field(
-        default_factory=list
-    )  # for the user, on how it was read
+    # For the user, on how it was read.
+    remarks: Annotated[list[str], ListOf(TEXT)] = field(default_factory=list)
 
     used: ClassVar[bool] = True
     dtype: ClassVar[Any] = pl.String  # of typed values
     reader: ClassVar[Reader] = Reader()  # as texts, unless a kind has formats
     forms: ClassVar[tuple[str, ...]] = ()  # words that may follow the kind and a colon
 
-    # --- what a kind must say ------------------------------------------------------------
+    # What a kind must say.
 
     @classmethod
     @abstractmethod
@@ -106,7 +104,7 @@ class Column(ABC):
     def describe(self) -> str:
         """Say in a few words what becomes of the column."""
 
-    # --- what a kind may say besides -----------------------------------------------------
+    # What a kind may say besides.
 
     @property
     def requested_kind(self) -> str:
@@ -150,7 +148,7 @@ class Column(ABC):
             "Fit a model without it (drop) to export it."
         )
 
-    # --- what follows --------------------------------------------------------------------
+    # What follows.
 
     def plain(self, values: pl.Series) -> NDArray[Any]:
         """Return values to compare: numbers with NaN for blanks, seconds, or texts with None."""

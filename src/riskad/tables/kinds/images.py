@@ -130,30 +130,19 @@ class PictureFeatures(Vectors):
         heats = np.stack([learned.heat(records[i]) for i in shown])
         ground, high = np.quantile(heats, (0.5, 0.9), axis=0)
         spread = np.maximum(high - ground, max(float((high - ground).mean()), 1e-9))
-        usual, unusual = np.quantile((heats - ground) / spread, (0.9, 0.995))
-        return replace(
-            learned,
-            ground=ground,
-            spread=spread,
-            usual=max(float(usual), 0.0),
-            unusual=max(float(unusual), 0.0),
-        )
+        usual, unusual = np.quantile((heats - ground) / spread, (0.9, 0.995)).clip(0).tolist()
+        return replace(learned, ground=ground, spread=spread, usual=usual, unusual=unusual)
 
     @property
     def backbone(self) -> Backbone:
         """The network, if the user has named it."""
         network = find_backbone(self.sha256, self.network)
-        width, places = self.center.shape, self.memory.shape[1]
-        if (
-            network.record["pooled"].shape != width
-            or network.grid_width != places
-            or network.grid != self.ground.shape
-        ):
+        shapes = network.record["pooled"].shape, network.grid_width, network.grid
+        if shapes != (self.center.shape, self.memory.shape[1], self.ground.shape):
             raise InputError(f"The network {self.network!r} does not fit the model's directions.")
         return network
 
     def features(self, records: Iterable[Any]) -> NDArray[np.float64]:
-        """Return the numbers of pictures, one row for each."""
         rows, records = list[Any](), iter(records)
         while batch := list(islice(records, _BATCH)):
             units = _unit(np.stack([record["pooled"] for record in batch]))
@@ -165,9 +154,8 @@ class PictureFeatures(Vectors):
             highest = heats[:, -max(3, int(_TOP_SHARE * heats.shape[1])) :]
             summaries = heats[:, -1], highest.mean(axis=1), heats.mean(axis=1)
             near = np.nanquantile(distances, _NEAR, axis=1)
-            rows.append(
-                np.column_stack([*summaries, near, (units - self.center) @ self.directions])
-            )
+            components = (units - self.center) @ self.directions
+            rows.append(np.column_stack([*summaries, near, components]))
         return np.concatenate([np.empty((0, len(self.names))), *rows])
 
     def heat(self, record: Any) -> NDArray[np.float64]:
@@ -196,9 +184,13 @@ def _unit(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(lengths, 1e-9), dtype=np.float32)
 
 
+def _squares(rows: NDArray[Any], others: NDArray[Any]) -> Any:
+    """The squares of the distances between rows of two matrices, but for rounding."""
+    return (rows**2).sum(axis=1)[:, None] - 2 * rows @ others.T + (others**2).sum(axis=1)
+
+
 def _nearest(rows: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    squares = (rows**2).sum(axis=1)[:, None] - 2 * rows @ others.T + (others**2).sum(axis=1)
-    return np.sqrt(squares.min(axis=1).clip(0))
+    return np.asarray(np.sqrt(_squares(rows, others).min(axis=1).clip(0)))
 
 
 def _some_places(records: Sequence[Any], rng: np.random.Generator) -> tuple[list[Floats], Any]:
@@ -224,7 +216,13 @@ def _whitening(places: Floats) -> Floats:
 
 def _learn_memory(pool: Sequence[Floats], owners: Any) -> tuple[Floats, NDArray[np.int64]]:
     """The core of the usual places of pictures, and the picture of each."""
-    radius = np.concatenate([_radius(i, pool) for i in range(len(pool))])
+    # For each place, the distance within which a quarter of the other pictures have one.
+    radius = []
+    for i, places in enumerate(pool):
+        squares = _squares(places, np.concatenate([*pool[:i], *pool[i + 1 :]]))
+        nearest = squares.reshape(len(places), len(pool) - 1, -1).min(axis=2)
+        radius.append(np.sqrt(np.quantile(nearest, _SHARED, axis=1).clip(0)))
+    radius = np.concatenate(radius)
     usual = radius <= np.quantile(radius, 1 - _LEFT_OUT)
     points, owners = np.concatenate(pool)[usual], owners[usual]
     # Greedy: the distance to the places chosen so far shrinks with each one that is chosen.
@@ -234,14 +232,6 @@ def _learn_memory(pool: Sequence[Floats], owners: Any) -> tuple[Floats, NDArray[
         core.append(int(np.argmax(distance)))
         np.minimum(distance, cdist(points[core[-1:]], points)[0], out=distance)
     return points[core], owners[core]
-
-
-def _radius(i: int, pool: Sequence[Floats]) -> Floats:
-    """For each place of picture i, the distance within which a quarter of the others have one."""
-    some, others = pool[i], np.concatenate([*pool[:i], *pool[i + 1 :]])
-    squares = (some**2).sum(axis=1)[:, None] - 2 * some @ others.T + (others**2).sum(axis=1)
-    nearest = squares.reshape(len(some), len(pool) - 1, -1).min(axis=2)
-    return np.sqrt(np.quantile(nearest, _SHARED, axis=1).clip(0))
 
 
 # --- the column -----------------------------------------------------------------------------------

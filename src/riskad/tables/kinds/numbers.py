@@ -205,8 +205,7 @@ class FlagColumn(NumberColumn):
         return self.reader.format.words[int(value)] if value in (0.0, 1.0) else value
 
     def describe(self) -> str:
-        no, yes = self.reader.format.words
-        return f"{no} or {yes}"
+        return " or ".join(self.reader.format.words)
 
     def notes(self) -> list[str]:
         notes = Column.notes(self)
@@ -290,12 +289,9 @@ class MomentColumn(FormatColumn):
         """Return a part of a moment: Saturday, January, day 18, hour 3; blank if it has no name."""
         if part not in PERIODS:
             return ""
-        [[number]] = replace(self.parts, parts=(part,)).ordered(np.array([seconds]))
-        if part == "weekday":
-            return calendar.day_name[int(number)]
-        if part == "month":
-            return calendar.month_name[int(number)]
-        return f"{part.removesuffix(' of month')} {int(number)}"
+        [[number]] = replace(self.parts, parts=(part,)).ordered(np.array([seconds])).astype(int)
+        names = {"weekday": calendar.day_name, "month": calendar.month_name}.get(part)
+        return names[number] if names else f"{part.removesuffix(' of month')} {number}"
 
     def describe(self) -> str:
         parts = ", ".join(self.parts.parts)

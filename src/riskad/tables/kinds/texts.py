@@ -11,8 +11,7 @@ squares, so that long and short texts are equally far from 0. Its sixteen number
 of this vector along the leading singular directions of up to 20,000 of the texts: texts with the
 same pieces, and texts with pieces that occur together, are close.
 
-The hash of a piece is that of a polynomial. With c_i the characters of many texts, one after the
-other, and A odd,
+With c_i the characters of many texts, one after the other, and A odd,
 
     H_i = c_0 + c_1 A + ... + c_{i-1} A^(i-1)    mod 2^64,
 
@@ -20,10 +19,10 @@ the piece of the characters i to j - 1 has the hash (H_j - H_i) A^-i, at any pos
 pieces are hashed in a few operations on arrays.
 
 Where the user has installed a sentence encoder, prose is read by its meaning: the encoder gives a
-text a vector of 512 numbers, and texts that mean the same have vectors that are close, whatever
-their words, in each of its sixteen languages. Sixteen numbers are again the components along the
-leading singular directions. A model holds these and no network: it names the encoder, and keeps the
-vector of a test sentence. An encoder that gives another one is refused, whatever its version.
+text a vector of 512 numbers, close to those of texts that mean the same, whatever their words, in
+sixteen languages. Sixteen numbers are again the components along the leading singular directions.
+A model names the encoder and keeps the vector of a test sentence: an encoder that gives another one
+is refused, whatever its version.
 """
 
 from __future__ import annotations
@@ -83,17 +82,14 @@ _SHAPE = ("length", "digits", "capitals", "words")
 @register
 @dataclass(frozen=True)
 class TextVectors(Vectors):
-    """Texts as numbers: their shape, and directions in which texts differ.
+    """Texts as numbers: their shape, and up to sixteen directions in which texts differ.
 
-    The numbers are the length in characters, the shares of digits and of capitals, the number of
-    words, and up to sixteen directions. A blank text has length 0 and no words, and NaN in all
-    else. Of a long text the first 1,000 characters count.
+    A blank text has length 0 and no words, and NaN in all else. Of a long text the first 1,000
+    characters count.
     """
 
     rarity: Annotated[NDArray[np.float64], Array("f", (_BUCKETS,), low=0)]  # w_b
-    directions: Annotated[
-        NDArray[np.float64], Array("f", (_BUCKETS, "directions"))
-    ]  # (buckets, directions)
+    directions: Annotated[NDArray[np.float64], Array("f", (_BUCKETS, "directions"))]
 
     shape = _SHAPE
 
@@ -121,7 +117,6 @@ class TextVectors(Vectors):
         return f"{pluralize(len(self.names), 'number')} for each text"
 
     def features(self, texts: pl.Series) -> NDArray[np.float64]:
-        """Return the numbers of texts, one row for each."""
         texts = texts.str.head(_LONGEST)
         shape = _shape(texts)
         blocks = [_weighted(p, self.rarity) @ self.directions for p in _each_block(texts)]
@@ -133,12 +128,8 @@ class TextVectors(Vectors):
 def _shape(texts: pl.Series) -> NDArray[np.float64]:
     """Length, shares of digits and of capitals, and the number of words, a row for each text."""
     length = texts.str.len_chars().fill_null(0)
-    shape = (
-        length,
-        texts.str.count_matches(r"\d") / length,
-        texts.str.count_matches(r"\p{Lu}") / length,
-        texts.str.count_matches(r"\S+").fill_null(0),
-    )
+    shares = [texts.str.count_matches(each) / length for each in (r"\d", r"\p{Lu}")]
+    shape = (length, *shares, texts.str.count_matches(r"\S+").fill_null(0))
     return np.column_stack([each.cast(pl.Float64).to_numpy() for each in shape])
 
 
@@ -155,10 +146,8 @@ def _each_block(texts: pl.Series) -> Iterator[sparse.csr_array]:
 def _pieces(texts: pl.Series, lengths: NDArray[np.int64]) -> sparse.csr_array:
     characters = "".join(texts.to_list()).encode("utf-32-le", errors="replace")
     c = np.frombuffer(characters, dtype=np.uint32).astype(np.uint64)
-    text_of = np.repeat(np.arange(len(lengths)), lengths)
-    inside = [
-        np.flatnonzero(text_of[: max(0, len(c) - n + 1)] == text_of[n - 1 :]) for n in _PIECES
-    ]
+    of = np.repeat(np.arange(len(lengths)), lengths)
+    inside = [np.flatnonzero(of[: max(0, len(c) - n + 1)] == of[n - 1 :]) for n in _PIECES]
     letters = np.concatenate([[False], c != ord(" "), [False]])
     edges = np.flatnonzero(letters[1:] != letters[:-1])  # of words
     starts = np.concatenate([*inside, edges[::2]])
@@ -167,8 +156,8 @@ def _pieces(texts: pl.Series, lengths: NDArray[np.int64]) -> sparse.csr_array:
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(c * _powers(_A, len(c)))])
     hashes = (sums[stops] - sums[starts]) * _powers(_A_INVERSE, len(c) + 1)[starts]
     buckets = ((hashes * _MIX) >> np.uint64(64 - _BITS)).astype(np.int64)
-    order = np.argsort(text_of[starts], kind="stable")
-    rows = np.concatenate([[0], np.cumsum(np.bincount(text_of[starts], minlength=len(lengths)))])
+    order = np.argsort(of[starts], kind="stable")
+    rows = np.concatenate([[0], np.cumsum(np.bincount(of[starts], minlength=len(lengths)))])
     ones = np.ones(len(buckets))
     return sparse.csr_array((ones, buckets[order], rows), shape=(len(lengths), _BUCKETS))
 
@@ -203,10 +192,7 @@ _ONE_AT_A_TIME = threading.Lock()
 @register
 @dataclass(frozen=True)
 class SentenceVectors(Vectors):
-    """Texts as numbers: their shape, and directions in which their meaning differs.
-
-    The numbers are as those of `TextVectors`, but for the directions.
-    """
+    """Texts as numbers: as `TextVectors`, with directions in which their meaning differs."""
 
     version: Annotated[str, Text(longest=40)]  # of the encoder
     test: Annotated[NDArray[np.float64], Array("f", (_WIDTH,), low=-1, high=1)]
@@ -241,7 +227,6 @@ class SentenceVectors(Vectors):
         return f"{len(_SHAPE) + n} numbers for each text, {n} of them of its meaning, by {by}"
 
     def features(self, texts: pl.Series) -> NDArray[np.float64]:
-        """Return the numbers of texts, one row for each."""
         texts = texts.str.head(_LONGEST)
         vectors = np.full((len(texts), self.directions.shape[1]), np.nan)
         filled = [(row, text) for row, text in enumerate(texts) if text]
@@ -368,16 +353,18 @@ class TextColumn(VectorColumn):
         kind = text_kind(profile)
         if kind not in ("text", "list") or cast(Texts, profile.sketch).n_distinct < 2:
             return None
-        texts = profile.values.drop_nulls()
-        reader = SentenceVectors if _by_meaning(profile, kind, texts) else TextVectors
-        hint = format_hint(profile.look)
-        vectors = reader.learn(texts)
-        return cls(profile.name, kind, hint, vectors=vectors, blanks=profile.sketch.blanks)
+        texts, by_meaning = profile.values.drop_nulls(), profile.written == "encoder"
+        if not profile.written and kind == "text":  # prose, if the encoder is installed
+            words = _mean(texts.head(_SAMPLED).str.count_matches(r"\S+"))
+            few = profile.sketch.n_rows <= _MOST_BY_MEANING
+            by_meaning = words >= _WORDS_OF_SENTENCES and few and _has_encoder()
+        vectors = (SentenceVectors if by_meaning else TextVectors).learn(texts)
+        hint, blanks = format_hint(profile.look), profile.sketch.blanks
+        return cls(profile.name, kind, hint, vectors=vectors, blanks=blanks)
 
     @property
     def requested_kind(self) -> str:
-        by_meaning = isinstance(self.vectors, SentenceVectors)
-        return "text:encoder" if by_meaning else "text:ngrams"
+        return "text:ngrams" if isinstance(self.vectors, TextVectors) else "text:encoder"
 
     def features(self, values: pl.Series) -> list[Feature]:
         vectors = self.vectors.features(values)
@@ -391,12 +378,3 @@ class TextColumn(VectorColumn):
         if isinstance(self.vectors, TextVectors):
             return super().notes()
         return [*super().notes(), f"{self.name}: {self.describe()}, which scoring needs, too"]
-
-
-def _by_meaning(profile: ColumnProfile, kind: str, texts: pl.Series) -> bool:
-    """Whether the encoder reads a column: as asked for, or if it is installed, prose."""
-    if profile.written or kind != "text":
-        return profile.written == "encoder"
-    words = _mean(texts.head(_SAMPLED).str.count_matches(r"\S+"))
-    few = profile.sketch.n_rows <= _MOST_BY_MEANING
-    return words >= _WORDS_OF_SENTENCES and few and _has_encoder()

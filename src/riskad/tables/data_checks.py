@@ -388,20 +388,17 @@ def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
     filled = ~np.isnan(seconds)
     if filled.sum() < 30:
         return
-    # Quantiles: the moments that are looked for would stretch the span. They are moments of rows,
-    # as the middle between two that are far apart is near to none.
+    # Quantiles: the moments that are looked for would stretch the span.
     low, high = np.quantile(seconds[filled], [0.05, 0.95], method="nearest")
     reach = max(10 * (high - low), _YEAR)
     is_far = filled & ((seconds < low - reach) | (seconds > high + reach))
     far, rows = np.flatnonzero(is_far), np.flatnonzero(filled & ~is_far)
     values = seconds[rows]
     if len(far):
-        far_moments, counts = np.unique(seconds[far], return_counts=True)
-        words = (
-            f"{pluralize(len(far), 'row')} far from all others, which are of "
-            f"{_day(values.min())} to {_day(values.max())}, as "
-            f"{_day(far_moments[counts.argmax()])}: does it stand for a blank?"
-        )
+        moments_far, counts = np.unique(seconds[far], return_counts=True)
+        first, last, odd = map(_day, (values.min(), values.max(), moments_far[counts.argmax()]))
+        others = f"far from all others, which are of {first} to {last}, as {odd}"
+        words = f"{pluralize(len(far), 'row')} {others}: does it stand for a blank?"
         yield Finding.at(name, words, far)
     if len(rows) < 30:
         return

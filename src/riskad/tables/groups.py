@@ -188,13 +188,11 @@ class NumberByGroup:
             others = np.where(np.isnan(x), n, np.maximum(n - 1, 0))
             # The sum of squares as it was before the correction for clipping.
             squares = np.maximum(n - 1, 0) * variance * _CLIPPED_VARIANCE
-            # Welford's formula backwards: what remains without a value at distance `gap` from the
-            # mean.
+            # Welford's formula backwards: what remains without a value `gap` from the mean.
             squares = np.maximum(squares - gap**2 * n / np.maximum(others, 1), 0)
             variance = squares / np.maximum(others - 1, 1) / _CLIPPED_VARIANCE
             n, mean = others, mean - gap / np.maximum(others, 1)
-        # The share of a group's own mean, as in a model with random effects: 0 for a group without
-        # rows.
+        # The share of a group's own mean, as in a model with random effects.
         trust = n * self.between / (n * self.between + self.within)
         spread = _blended(n, variance, self.within, self.degrees, least)
         # What is not known of the group's mean adds to the spread of its values.
@@ -211,9 +209,9 @@ def _log_floor(values: Floats) -> float | None:
     for x in (values, np.log(values)):
         low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
         skews.append((high + low - 2 * middle) / (high - low) if high > low else 0.0)
-    skewed = skews[0] >= 0.1 and abs(skews[1]) < skews[0] / 2
     # A new value of 0, or below the smallest, has no logarithm: half the smallest takes its place.
-    return float(values.min()) / 2 if skewed else None
+    is_skewed = skews[0] >= 0.1 and abs(skews[1]) < skews[0] / 2
+    return float(values.min()) / 2 if is_skewed else None
 
 
 def _transform(values: Floats, floor: float | None) -> Floats:
@@ -324,8 +322,8 @@ class ShareByGroup:
         table = np.bincount(codes[codes >= 0], minlength=size)
         n = np.bincount(groups[filled], minlength=n_groups)
 
-        # Two different rows of a group have the same level with the probability `within`, two of
-        # the table with `overall`: a Polya urn of strength k has just this ratio.
+        # Two rows of a group have the same level with the probability `within`, two of the table
+        # with `overall`: a Polya urn of strength k has just this ratio.
         def ordered_pairs(counts: Any) -> float:
             return float((counts * (counts - 1.0)).sum())
 
@@ -342,8 +340,7 @@ class ShareByGroup:
         """-log(share) of each level; NaN if the cell is blank."""
         codes, size = _level_codes(column, self.levels), len(self.levels) + 1
         itself = float(without_itself)
-        # One more row is counted for each level, and for a new one; levels that count as one share
-        # its rows equally.
+        # One more row for each level, and for a new one; levels that count as one share its rows.
         rows = np.maximum(self.counts[codes] - itself, 0)
         rows = np.where(codes == size - 1, rows / (self.n_others + 1), rows) + 1
         in_table = rows / (self.counts.sum() - itself + size + self.n_others)
@@ -422,10 +419,11 @@ class GroupComparison:
         `training` rows are compared with the others of their group, all other rows with all of it.
         """
         of = _positions(hash_texts(groups), self.groups)
-        parts: list[NumberByGroup | ShareByGroup] = [*self.numbers, *self.shares]
-        parts.sort(key=lambda part: self.columns.index(part.name))
-        scores = [each.scores(parsed[each.name], of, without_itself=training) for each in parts]
-        return np.column_stack(scores)
+        both: list[NumberByGroup | ShareByGroup] = [*self.numbers, *self.shares]
+        parts = {part.name: part for part in both}
+        return np.column_stack(
+            [parts[n].scores(parsed[n], of, without_itself=training) for n in self.columns]
+        )
 
     def describe(self) -> str:
         """What is compared, in one sentence."""

@@ -1,7 +1,6 @@
 """From a user's table to what a detector learns from, and a plain account of how.
 
-The account matters as much as the numbers: if a column is silently dropped, or a code is read as a
-number, nobody finds the mistake later.
+If a column is silently dropped, or a code is read as a number, nobody finds the mistake later.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from riskad.tables.profiling import (
 )
 from riskad.tables.shifts import FEWEST_ROWS, Shifts
 
-__all__ = ["TablePreparer", "find_kinds"]
+__all__ = ["TablePreparer"]
 
 _ROWS_FOR_THREADS = 1_000  # fewer are prepared before threads would have started
 _BLOCK_ROWS = 1 << 16
@@ -461,18 +460,3 @@ def _count_parsed(
     frame: pl.DataFrame, first_row: int, *, preparer: TablePreparer, count: Any
 ) -> Any:
     return count(preparer.parse(frame, first_row=first_row, quiet=True), first_row)
-
-
-def find_kinds(frame: Any) -> dict[str, str]:
-    """Return the kind of each column of a frame, by name.
-
-    >>> find_kinds(pl.DataFrame({"age": ["30", "20"], "member": ["yes", "no"]}))
-    {'age': 'number', 'member': 'flag'}
-    """
-    preparer = TablePreparer()
-    try:
-        preparer.fit(frame)
-    except InputError:
-        if not hasattr(preparer, "columns_"):
-            raise
-    return preparer.kinds_

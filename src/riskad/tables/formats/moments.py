@@ -122,11 +122,10 @@ def _plan(way: Way) -> tuple[str, str, str]:
     expression = ""
     for before, piece, after in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
         if piece.startswith("%"):
-            close = before.startswith("%") or after.startswith("%")
-            # Parts without a mark between them have two digits each, or 2025111 could be read in
-            # two ways.
+            close = before.startswith("%") or after.startswith("%")  # 20250327
+            # Without a mark between them parts have two digits each: 2025111 has two readings.
             group = _DIRECTIVES[piece[1]]
-            expression += group.replace("{1,2}", "{2}") if close else group  # 20250327
+            expression += group.replace("{1,2}", "{2}") if close else group
         else:  # AM and PM may stand close to the clock
             space = r"\s?" if after == "%p" else r"\s+"
             expression += space if piece.isspace() else re.escape(piece)
@@ -569,8 +568,7 @@ class MomentLook(CellLook):
         cells: list[str] = [] if few is None else without_blanks(few).drop_nulls().to_list()
         counts = Counter(ways_to_read(cell, self.moment_name) for cell in cells)
         others = counts.pop((), 0)
-        # Four in five cells are no moments: a column of texts with some dates is no column of
-        # dates.
+        # Four in five cells are no moments: texts with some dates are no column of dates.
         hopeless = n > _FEW and others > 4 * counts.total()
         return [] if hopeless else [ways for ways, _ in counts.most_common()]
 
@@ -636,9 +634,8 @@ class MomentLook(CellLook):
             n_alike = sum(tally.n for ways, tally in tallies.items() if alike & set(ways))
             reads = [tally for ways, tally in tallies.items() if way in ways]
             n, first = sum(tally.n for tally in reads), min(tally.row for tally in reads)
-            # More cells first; at equal numbers a duration if the name says so, a clock, then the
-            # first row.
-            # Units read clocks, too: where both occur, looks at parts must agree with one at all.
+            # At equal numbers a duration if the name says so, a clock, then the first row. Units
+            # read clocks, too: where both occur, looks at parts must agree with one at all.
             shown_first = 2 * (pattern == "units") + _has_clock(pattern)
             return n_alike, (kind == "duration") == duration, shown_first, n, -first
 

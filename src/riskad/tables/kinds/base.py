@@ -218,6 +218,13 @@ class Vectors:
         directions = (f"{self.word} {i + 1}" for i in range(self.directions.shape[1]))
         return [*self.shape, *directions]
 
+    @staticmethod
+    def leading(rows: Any, size: int) -> NDArray[Any]:
+        """Return the leading singular directions of some rows, a row each; always the same."""
+        from sklearn.utils.extmath import randomized_svd  # scoring does without
+
+        return np.asarray(randomized_svd(rows, size, n_iter=4, random_state=0)[2])
+
 
 @dataclass(frozen=True)
 class VectorColumn(Column):
@@ -239,14 +246,6 @@ class VectorColumn(Column):
     def named(self, vectors: Vectors, rows: NDArray[np.float64]) -> list[Feature]:
         """Return a feature for each number of the vectors of some rows."""
         return [Feature(f"{self.name}: {n}", rows[:, j]) for j, n in enumerate(vectors.names)]
-
-
-def singular_directions(rows: Any, size: int) -> NDArray[Any]:
-    """Return the leading singular directions of some rows, one in each row; always the same."""
-    from sklearn.utils.extmath import randomized_svd  # scoring does without
-
-    _, _, directions = randomized_svd(rows, size, n_iter=4, random_state=0)
-    return np.asarray(directions)
 
 
 KINDS: dict[str, type[Column]] = {}

@@ -92,7 +92,7 @@ class CategoryColumn(Column):
         return pl.Enum(self.levels)
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
-        """Return which levels are new, if all that there were are stored; blank is one."""
+        # Only where all levels are stored is another one new; blank is one.
         unseen = pl.Series(self._codes(values) < 0) if self.complete else values.is_null()
         if self.blanks and values.null_count():
             unseen &= values.is_not_null()
@@ -106,7 +106,6 @@ class CategoryColumn(Column):
         return pl.Series(self.name, texts, dtype=pl.String)
 
     def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
-        """Return random levels, blanks and a new level."""
         texts = np.array([*self.levels, "a new value", None], dtype=object)
         return self.typed(rng.choice(texts, n).tolist())
 

@@ -120,7 +120,6 @@ class TimeBetween(Derived):
         return [days.node for days in self._days(moments)]
 
     def _days(self, moments: Mapping[str, Any]) -> list[Any]:
-        """Return the days of each pair, of arrays or of numbers in a graph."""
         return [(moments[b] - moments[a]) / DAY for a, b in self.pairs]
 
 
@@ -174,8 +173,6 @@ class SincePrevious(Derived):
     def describe(self) -> str:
         return f"{self.group}: time since the row before, by {self.moment}"
 
-
-# --- what is computed of a table -------------------------------------------------------------
 
 CountGroups: TypeAlias = Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts]
 

@@ -52,14 +52,7 @@ from riskad.files.codec import register
 from riskad.files.fields import Array, Number, Text
 from riskad.tables.backbones import Backbone, find_backbone, state_of
 from riskad.tables.cells import Value
-from riskad.tables.kinds.base import (
-    Column,
-    ColumnProfile,
-    Feature,
-    VectorColumn,
-    Vectors,
-    singular_directions,
-)
+from riskad.tables.kinds.base import Column, ColumnProfile, Feature, VectorColumn, Vectors
 from riskad.tables.notes import note, pluralize
 from riskad.tables.pictures import PictureError
 
@@ -113,7 +106,7 @@ class PictureFeatures(Vectors):
         center = units.mean(axis=0)
         alike = center @ center > _ALIKE
         size = min(_FEW if alike else _TURNED, len(some) - 1, len(center))
-        right = singular_directions(units - center, size)
+        right = cls.leading(units - center, size)
         if not alike:
             turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))
             right = np.vstack([right[:_LEADING], turn @ right])
@@ -217,12 +210,12 @@ def _whitening(places: Floats) -> Floats:
 def _learn_memory(pool: Sequence[Floats], owners: Any) -> tuple[Floats, NDArray[np.int64]]:
     """The core of the usual places of pictures, and the picture of each."""
     # For each place, the distance within which a quarter of the other pictures have one.
-    radius = []
+    radii = []
     for i, places in enumerate(pool):
         squares = _squares(places, np.concatenate([*pool[:i], *pool[i + 1 :]]))
         nearest = squares.reshape(len(places), len(pool) - 1, -1).min(axis=2)
-        radius.append(np.sqrt(np.quantile(nearest, _SHARED, axis=1).clip(0)))
-    radius = np.concatenate(radius)
+        radii.append(np.sqrt(np.quantile(nearest, _SHARED, axis=1).clip(0)))
+    radius = np.concatenate(radii)
     usual = radius <= np.quantile(radius, 1 - _LEFT_OUT)
     points, owners = np.concatenate(pool)[usual], owners[usual]
     # Greedy: the distance to the places chosen so far shrinks with each one that is chosen.

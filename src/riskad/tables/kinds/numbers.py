@@ -129,7 +129,6 @@ class NumberColumn(FormatColumn):
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
-        """Return the column if its cells are numbers."""
         if profile.reader.word != "number":
             return None
         sketch = cast(Numbers, profile.sketch)
@@ -188,7 +187,6 @@ class FlagColumn(NumberColumn):
 
     @classmethod
     def learn(cls, profile: ColumnProfile) -> Column | None:
-        """Return the column if its cells are yes and no."""
         if profile.reader.word != "flag":
             return None
         share = cast(float | None, profile.values.mean())
@@ -290,7 +288,7 @@ class MomentColumn(FormatColumn):
         if part not in PERIODS:
             return ""
         [[number]] = replace(self.parts, parts=(part,)).ordered(np.array([seconds])).astype(int)
-        names = {"weekday": calendar.day_name, "month": calendar.month_name}.get(part)
+        names: Any = {"weekday": calendar.day_name, "month": calendar.month_name}.get(part)
         return names[number] if names else f"{part.removesuffix(' of month')} {number}"
 
     def describe(self) -> str:

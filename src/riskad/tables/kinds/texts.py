@@ -44,14 +44,7 @@ from scipy import sparse
 from riskad.core.checks import InputError, MissingLibrary, quoted, required
 from riskad.files.codec import register
 from riskad.files.fields import Array, Record, State, Text, require
-from riskad.tables.kinds.base import (
-    Column,
-    ColumnProfile,
-    Feature,
-    VectorColumn,
-    Vectors,
-    singular_directions,
-)
+from riskad.tables.kinds.base import Column, ColumnProfile, Feature, VectorColumn, Vectors
 from riskad.tables.notes import pluralize
 from riskad.tables.sketches import Texts
 
@@ -111,7 +104,7 @@ class TextVectors(Vectors):
         if size < 1:
             return cls(rarity, np.zeros((_BUCKETS, 0)))
         rows = sparse.vstack([_weighted(pieces, rarity) for pieces in _each_block(texts)]).tocsr()
-        return cls(rarity, np.ascontiguousarray(singular_directions(rows, size).T))
+        return cls(rarity, np.ascontiguousarray(cls.leading(rows, size).T))
 
     def describe(self) -> str:
         return f"{pluralize(len(self.names), 'number')} for each text"
@@ -218,7 +211,7 @@ class SentenceVectors(Vectors):
             texts = texts.sample(_MOST_ENCODED, seed=0)
         vectors = np.array([_encode(text) for text in texts], dtype=np.float64)
         size = min(_DIRECTIONS, len(texts) - 1)
-        right = singular_directions(vectors, size) if size > 0 else np.zeros((0, _WIDTH))
+        right = cls.leading(vectors, size) if size > 0 else np.zeros((0, _WIDTH))
         test = _encode(_TEST).astype(np.float64)
         return cls(_load_encoder().version, test, np.ascontiguousarray(right.T))
 

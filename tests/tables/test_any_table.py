@@ -214,9 +214,6 @@ def test_a_blank_speaks_where_what_is_written_does_not():
     assert "phone: " in " ".join(preparer.describe())
 
 
-# --- looking ------------------------------------------------------------------------------
-
-
 def test_a_look_says_what_each_column_is(table):
     found = look_table(table[0], LABELS, id=None, source="payments")
     assert str(found.labels).endswith("unlabelled")
@@ -264,9 +261,6 @@ def test_a_leak_and_copies_are_said(table):
     assert any("40 rows" in line for line in found.suspicious), found.suspicious
     fit = riskad.fit_table(leak, LABELS, model="shallow")
     assert any("checked" in line for line in fit.report.warnings)
-
-
-# --- long columns -------------------------------------------------------------------------
 
 
 def test_a_column_that_changes_in_a_late_row_is_found_and_said():

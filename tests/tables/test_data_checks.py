@@ -35,9 +35,6 @@ def changes(n=1000, codes=None, **columns):
     return find_changes(pl.DataFrame(columns), no_labels(n) if codes is None else codes)
 
 
-# --- units ----------------------------------------------------------------------------------
-
-
 def units(values):
     return [*find_mixed_units(pl.Series("x", np.ravel(values)))]
 
@@ -68,9 +65,6 @@ def test_columns_of_one_unit_are_left_alone():
         np.zeros(50),
     ):
         assert units(values) == []
-
-
-# --- changes --------------------------------------------------------------------------------
 
 
 @each("at", [150, 333, 600])
@@ -115,9 +109,6 @@ def test_rows_sorted_by_label_are_left_alone():
     assert len(changes(x=x, y=rng_of(1).normal(size=1000))) == 1
 
 
-# --- leaks ----------------------------------------------------------------------------------
-
-
 def labelled(n=400, anomalies=20):
     counts = [anomalies, n - anomalies - 100, 100]
     return np.repeat(np.array([-1, 1, 0], dtype=np.int16), counts)
@@ -151,9 +142,6 @@ def test_what_is_no_leak_is_left_alone():
     assert leaks(few, x=1.0 * (few == -1)) == []
     codes, wide = np.repeat(np.array([-1, 1, 0]), [5, 5, 90]), rng_of().normal(size=(100, 2000))
     assert leaks(codes, **{f"c{j}": wide[:, j] for j in range(2000)}) == []  # noise
-
-
-# --- clocks ---------------------------------------------------------------------------------
 
 
 def moments(n=500, step=300.0, seed=0):
@@ -202,9 +190,6 @@ def test_clocks_that_run_are_left_alone():
         assert jumps(values) == []
 
 
-# --- copies and placeholders ----------------------------------------------------------------
-
-
 def copies(*parts, codes=None):
     rows = pl.concat(parts)
     return [*find_copies(rows, no_labels(rows.height) if codes is None else codes)]
@@ -248,9 +233,6 @@ def test_numbers_that_stand_for_a_blank_are_found_and_others_left_alone():
         [np.nan] * 50,
     ):
         assert [*find_placeholders(pl.Series("x", values))] == []
-
-
-# --- all together ---------------------------------------------------------------------------
 
 
 def as_datetime(seconds):

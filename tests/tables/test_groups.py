@@ -62,9 +62,6 @@ def payments(n=400, seed=0):
     return rows, pl.Series("customer", [f"c{each}" for each in of])
 
 
-# --- numbers --------------------------------------------------------------------------------
-
-
 @each("n", [900, 6000])
 def test_scores_of_new_rows_are_standard_normal(n):
     """Whether groups have 3 rows or 20; those of unseen groups, too."""
@@ -127,9 +124,6 @@ def test_columns_without_spread_have_scores_all_the_same():
     assert scores(number, [1.0, 3.0], [0, 0]).round().tolist() == [0, 30]  # a gap counts
 
 
-# --- categories -----------------------------------------------------------------------------
-
-
 def test_a_level_is_unusual_where_its_group_does_not_have_it():
     share = share_of(["card"] * 50 + ["cash"] * 50, np.repeat([0, 1], 50), 2)
     common, rare, new, blank = scores(share, ["card", "cash", "gold", None], [0] * 4)
@@ -157,9 +151,6 @@ def test_levels_beyond_the_bound_count_as_one(monkeypatch):
     assert share.n_others == 5
     a, d, new = scores(share, ["a", "d", "zzz"], [-1] * 3)
     assert a < d == new
-
-
-# --- the comparison -------------------------------------------------------------------------
 
 
 def test_anomalies_that_are_normal_in_the_table_are_seen():
@@ -197,11 +188,11 @@ def test_blank_cells_have_no_feature_and_rows_without_a_group_that_of_the_table(
 
 def test_parts_of_a_table_tell_what_the_whole_tells():
     rows, customers = payments()
-    parts = [
+    a, b, c, d = (
         GroupCounts.of(rows[at : at + 100], customers[at : at + 100], seed=at)
         for at in range(0, 400, 100)
-    ]
-    counts = parts[0].joined(parts[1]).joined(parts[2].joined(parts[3]))
+    )
+    counts = a.joined(b).joined(c.joined(d))
     found = GroupComparison.of(counts).features(rows, customers)
     whole = compare(rows, customers).features(rows, customers)
     np.testing.assert_allclose(found, whole, rtol=1e-9)
@@ -229,10 +220,8 @@ def test_groups_may_be_of_any_plain_type():
     rows = rows.with_columns(paid=pl.datetime_range(*ENDS, "1h", closed="left", eager=True))
     codes = customers.str.slice(1)
     prepared = TablePreparer(group="customer").fit(rows.with_columns(codes))
-    assert [type(derived).__name__ for derived in prepared.derived_] == [
-        "BesideGroup",
-        "SincePrevious",
-    ]
+    names = [type(derived).__name__ for derived in prepared.derived_]
+    assert names == ["BesideGroup", "SincePrevious"]
     expected = prepared.transform(rows.with_columns(codes))
     for dtype in (pl.Int64, pl.Float64, pl.Categorical):
         typed = rows.with_columns(codes.cast(dtype))
@@ -247,9 +236,6 @@ def test_nothing_to_compare_is_said():
         compare(pl.DataFrame(height=400), customers)
     with pytest.raises(InputError, match="'g' names no group"):
         compare(pl.DataFrame({"x": [1.0]}), pl.Series("g", [None]))
-
-
-# --- what a model keeps ---------------------------------------------------------------------
 
 
 def test_a_stored_comparison_gives_the_same_features_and_holds_no_names():

@@ -18,7 +18,6 @@ from riskad.tables.formats.moments import (
     _MONTHS,
     MomentFormat,
     MomentLook,
-    _checked_pattern,
     read_texts,
     ways_to_read,
 )
@@ -31,16 +30,12 @@ HALF = dt.datetime(2025, 3, 27, 18, 14, 3, 500_000)
 
 
 def seconds_of(value):
-    if isinstance(value, dt.datetime):
-        return (value - EPOCH).total_seconds()
-    return float(value)
+    return (value - EPOCH).total_seconds() if isinstance(value, dt.datetime) else float(value)
 
 
 def look_at(cells, name="x", **options):
     return MomentLook.of(pl.Series(name, cells, **options))
 
-
-# --- forms ----------------------------------------------------------------------------------------
 
 # Cells by what they say.
 FORMS = {
@@ -122,15 +117,13 @@ FORMS = {
 }
 
 
-def forms():
-    for kind, groups in FORMS.items():
-        for value, cells in groups.items():
-            for cell in cells.split("|"):
-                yield kind, seconds_of(value), cell
-
-
 def test_forms_are_found_read_and_shown():
-    for kind, value, cell in forms():
+    for kind, value, cell in [
+        (kind, seconds_of(value), cell)
+        for kind, groups in FORMS.items()
+        for value, cells in groups.items()
+        for cell in cells.split("|")
+    ]:
         look = look_at([cell, f"  {cell} ", None, "n/a"])
         assert (look.n_good, look.n_blank, look.n_bad, look.first_bad) == (2, 2, 0, None), cell
         written = look.format()
@@ -141,7 +134,7 @@ def test_forms_are_found_read_and_shown():
         assert written.read(pl.Series([written.show(value)]))[0].to_list() == [value], cell
         assert from_tree(*to_tree(written)) == written
         for way, pattern in ways_to_read(cell):  # what is found may be given
-            assert _checked_pattern(way, pattern) == pattern, cell
+            assert MomentFormat.from_pattern(pattern, way).pattern == pattern, cell
 
 
 NO_MOMENTS = (
@@ -177,9 +170,6 @@ def test_months_of_each_language_are_read_and_shown_in_english():
     assert len(_MONTHS) == len(_MONTH_NAMES.split())  # no name means two months
 
 
-# --- what all cells decide ------------------------------------------------------------------------
-
-
 def test_one_cell_decides_the_order_for_all():
     for first, second, pattern in [
         ("03/04/2025", "27/03/2025", "%d/%m/%Y"),
@@ -190,6 +180,10 @@ def test_one_cell_decides_the_order_for_all():
     ]:
         look = look_at([first, second])
         assert (look.format().pattern, look.ambiguous, look.n_bad) == (pattern, False, 0)
+    # The order that most cells need wins, and the others are bad.
+    look = look_at(["30/04/2025", "01/22/2025", "23/01/2025", "05/05/2025"])
+    assert look.format().pattern == "%d/%m/%Y"
+    assert (look.n_good, look.n_bad, look.first_bad) == (3, 1, (2, "01/22/2025"))
 
 
 def test_undecided_dates_have_the_day_first_and_that_is_said():
@@ -202,12 +196,6 @@ def test_undecided_dates_have_the_day_first_and_that_is_said():
     look = look_at(["03/04/2025 1:00 PM", "11/02/2025 2:00 AM"])  # as in America
     assert look.format().pattern == "%m/%d/%Y %I:%M %p"
     assert "read with the month first" in look.remarks()[0]
-
-
-def test_the_order_that_most_cells_need_wins_and_the_others_are_bad():
-    look = look_at(["30/04/2025", "01/22/2025", "23/01/2025", "05/05/2025"])
-    assert look.format().pattern == "%d/%m/%Y"
-    assert (look.n_good, look.n_bad, look.first_bad) == (3, 1, (2, "01/22/2025"))
 
 
 def test_clocks_are_durations_by_the_name_or_beyond_24_hours_and_metres_beside_hours():
@@ -259,9 +247,6 @@ def test_other_names_or_one_number_that_is_no_moment_leave_them_numbers():
         assert look_at(["1743099240", str(other)], "time").format() is None, other
 
 
-# --- one pattern, and ISO 8601 ------------------------------------------------------------------
-
-
 def test_a_second_pattern_is_bad_unless_it_is_iso():
     cells = ["27.03.2025"] * 3 + ["2025-03-27", "Mar 27, 2025"]
     look = MomentLook.of(pl.Series(cells), 101)
@@ -274,9 +259,6 @@ def test_a_second_pattern_is_bad_unless_it_is_iso():
     look = look_at(["2025-03-28"] * 3 + ["2025-03-27 18:14", "2025-03-27T18:14:03"])
     assert (look.n_bad, look.format().kind) == (0, "datetime")
     assert look_at(["2025-03-27", "a", "b", "c"]).format() is None
-
-
-# --- zones ----------------------------------------------------------------------------------------
 
 
 def test_one_offset_keeps_the_wall_clock_and_several_are_read_as_utc():
@@ -314,8 +296,6 @@ def test_typed_moments_with_a_zone_keep_its_clock_in_summer_and_winter():
         assert seconds.to_list() == [*noon, None]
         assert not bad.any()
 
-
-# --- columns with a type --------------------------------------------------------------------------
 
 TYPED = [
     (pl.Series([MARCH.date(), None]), "date", seconds_of(MARCH)),
@@ -360,8 +340,6 @@ def test_columns_of_other_types_and_without_cells():
         assert seconds.null_count() == len(column)
 
 
-# --- parts of a table -----------------------------------------------------------------------------
-
 CELLS = st.sampled_from(
     [
         *("2025-03-27", "27/03/2025", "03/04/2025", "03/27/2025", "05/06/2025", "18:14", "36:10"),
@@ -384,9 +362,6 @@ def test_joined_halves_are_the_whole(cells, cut, name):
     assert halves.remarks() == whole.remarks()
     for what in ("n_good", "n_blank", "n_bad", "first_bad"):
         assert getattr(halves, what) == getattr(whole, what), what
-
-
-# --- long columns ---------------------------------------------------------------------------------
 
 
 @each("pattern", ["%d.%m.%Y %H:%M", "%d %b %Y", "%I:%M %p", "%Y%m%d%H%M%S"])
@@ -416,9 +391,6 @@ def test_long_columns_with_fractions_and_offsets(tail, fraction):
     np.testing.assert_allclose(seconds[:60].to_numpy(), expected, rtol=0, atol=1e-6)
     mixed = pl.concat([column, pl.Series(["2025-03-27T18:00:03x", "2025-03-27T18:00:03+99:00"])])
     assert look.format().read(mixed)[1].arg_true().to_list() == [6000, 6001]
-
-
-# --- what a person gives --------------------------------------------------------------------------
 
 
 def test_given_formats():

@@ -12,7 +12,7 @@ from support.loops import each
 
 from riskad.core.checks import InputError
 from riskad.files.codec import build, from_tree, to_tree
-from riskad.tables.cells import BLANK_WORDS, are_blank, strip_spaces, without_blanks
+from riskad.tables.cells import BLANK_WORDS
 from riskad.tables.formats.numbers import NumberFormat, NumberLook, _clean
 
 NBSP, THIN, NARROW, MINUS = "\u00a0", "\u2009", "\u202f", "\u2212"
@@ -125,9 +125,10 @@ COLUMNS = {
     "percent": (["79.8%", "5 %", "100%"], [79.8, 5, 100]),
     "percent and plain": (["79.8%", "0.5"], [79.8, 0.5]),
     "gaps": (
-        ["1", "NA", "n/a", "#N/A", "nan", "null", "None", "?", "-", "--", ".", " "],
-        [1] + [None] * 11,
+        "1|NA|n/a|#N/A|nan|null| None |?|-|--|.| ||\u200b|N/A|#DIV/0!|Not Available".split("|"),
+        [1] + [None] * 16,
     ),
+    "a word that begins like a gap": (["1", "2", "3", "nano"], [1, 2, 3, None]),
     "gaps in words": (["1", "unknown", "(blank)", "missing", "k.A.", NBSP, None], [1] + [None] * 6),
     "thousands, said by a million": (["1,234", "1,234,567"], [1234, 1234567]),
     "thousands, by a longer group": (["1.234", "1.234.567"], [1234, 1234567]),
@@ -401,15 +402,6 @@ def test_parts_look_like_the_whole_and_are_read_as_they_look(cells, data):
     assert parts.remarks() == whole.remarks()
     if whole.format() is not None:
         read(column)
-
-
-def test_words_for_nothing_are_gaps_among_numbers_and_only_blank_cells_among_words():
-    cells = ["NA", " None ", "", NBSP, None, "-", "N/A", "#DIV/0!", "5", "nano", "Not Available"]
-    kept = [None] * 8 + ["5", "nano", None]
-    assert without_blanks(pl.Series(cells)).to_list() == kept
-    assert are_blank(pl.Series(["5", "na"])).to_list() == [False, True]
-    cells = ["NA", " None ", "", " ", NBSP, "\u200b", None, "-"]
-    assert strip_spaces(pl.Series(cells)).to_list() == ["NA", "None", *[None] * 5, "-"]
 
 
 @each("affixes", [("", ""), ("$", ""), ("", " €"), ("", "%"), ("Rs. ", "")])

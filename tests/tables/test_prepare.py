@@ -19,12 +19,6 @@ from riskad.tables.notes import NotAsInTraining
 from riskad.tables.preparation import TablePreparer
 
 
-def prepare(columns, **parameters):
-    frame = pl.DataFrame(columns)
-    preparer = TablePreparer(**parameters).fit(frame)
-    return preparer, preparer.transform(frame)
-
-
 def kind_of(values, name="x", n_times=1, **parameters):
     """Return the kind that a column of these values gets, beside one that is always usable."""
     values = list(values) * n_times
@@ -129,7 +123,8 @@ def test_a_wish_overrides_the_look():
     ("said", "message"),
     [
         ("numbr", "Did you mean 'number'"),
-        ("category:x", "give the word alone"),
+        ("category:x", "for category give the word alone"),
+        ("text:encode", "choose from ngrams, encoder"),
         ("date:%d.%m", "year"),
         ("number:abc", "does not show how numbers are written"),
         ("flag", "values other than two such words"),
@@ -169,13 +164,6 @@ def test_nothing_left_is_an_error_with_the_reasons():
     words = r"(?s)No column is left.*'a': left out: every row holds 'x'"
     with pytest.raises(InputError, match=words):
         TablePreparer().fit(pl.DataFrame({"a": ["x", "x"], "b": ["", ""]}))
-
-
-def test_blanks_get_the_median_and_a_mark():
-    preparer, matrix = prepare({"x": ["1", "", "5", "2", "NA"]})
-    np.testing.assert_array_equal(matrix, [[1, 0], [2, 1], [5, 0], [2, 0], [2, 1]])
-    assert list(preparer.get_feature_names_out()) == ["x", "x is blank"]
-    assert preparer.columns_["x"].middle == 2.0
 
 
 def test_the_same_table_as_text_as_types_and_from_pandas():
@@ -321,7 +309,7 @@ def test_the_account():
     rng = np.random.default_rng(0)
     income = [f"{x:.0f}" for x in rng.normal(42_000, 1, size=n)]
     income[:31] = [""] * 31
-    preparer, _ = prepare(
+    table = pl.DataFrame(
         {
             "customer_id": [f"C{i}" for i in range(n)],
             "income": income,
@@ -329,6 +317,7 @@ def test_the_account():
             "channel": ["web", "shop"] * (n // 2),
         }
     )
+    preparer = TablePreparer().fit(table)
     assert preparer.describe() == [
         "1 number column: income",
         "2 category columns: country (12 levels), channel (2 levels)",

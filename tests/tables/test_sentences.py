@@ -150,14 +150,6 @@ def test_prose_is_read_by_meaning_where_the_encoder_is_installed(install, monkey
     assert not read_by_encoder(MAILS)
 
 
-def test_other_words_after_the_colon_are_refused(install):
-    install(make_encoder())
-    with pytest.raises(InputError, match="choose from ngrams, encoder"):
-        read_by_encoder(MAILS, "text:encode")
-    with pytest.raises(InputError, match="for category give the word alone"):
-        read_by_encoder(MAILS, "category:encoder")
-
-
 def test_without_the_encoder_a_sentence_says_what_to_install(install):
     install(None)
     with pytest.raises(MissingLibrary, match=r"pip install 'riskad\[text\]'"):
@@ -201,13 +193,6 @@ def test_states_that_no_fit_leaves_are_refused(install, change):
     build(SentenceVectors, vars(vectors))
     with pytest.raises(InputError, match=next(iter(change))):
         build(SentenceVectors, vars(vectors) | change)
-
-
-def test_a_graph_is_refused(install):
-    pytest.importorskip("onnx")
-    install(make_encoder())
-    with pytest.raises(InputError, match="'text', which ONNX cannot compute"):
-        riskad.app.onnx.to_onnx(model_of_mails()[0])
 
 
 def test_mails_alone_are_fitted_looked_at_and_scored(install, tmp_path, monkeypatch):

@@ -125,9 +125,10 @@ COLUMNS = {
     "percent": (["79.8%", "5 %", "100%"], [79.8, 5, 100]),
     "percent and plain": (["79.8%", "0.5"], [79.8, 0.5]),
     "gaps": (
-        "1|NA|n/a|#N/A|nan|null| None |?|-|--|.| ||\u200b|N/A|#DIV/0!|Not Available".split("|"),
-        [1] + [None] * 16,
+        ["1", "NA", "n/a", "#N/A", "nan", "null", " None ", "?", "-", "--", ".", " "],
+        [1] + [None] * 11,
     ),
+    "other gaps": (["1", "", "\u200b", "N/A", "#DIV/0!", "Not Available"], [1] + [None] * 5),
     "a word that begins like a gap": (["1", "2", "3", "nano"], [1, 2, 3, None]),
     "gaps in words": (["1", "unknown", "(blank)", "missing", "k.A.", NBSP, None], [1] + [None] * 6),
     "thousands, said by a million": (["1,234", "1,234,567"], [1234, 1234567]),

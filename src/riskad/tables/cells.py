@@ -139,9 +139,6 @@ def without_blanks(texts: pl.Series) -> pl.Series:
     return stripped.set(are_blank(stripped), None)
 
 
-# --- what looks and formats have in common --------------------------------------------------------
-
-
 class Tally(NamedTuple):
     """Cells of one kind: how many, the first one with its row, and the longest one."""
 
@@ -267,9 +264,6 @@ class Reader:
             if not quiet:
                 warnings.warn(NotAsInTraining(unread={column.name: (n, cell)}), stacklevel=3)
         return self.format.to_typed(values, column, first_row)
-
-
-# --- tables of other libraries as polars frames ---------------------------------------------------
 
 
 def is_frame(table: Any) -> bool:

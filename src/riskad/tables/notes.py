@@ -33,9 +33,6 @@ def list_names(names: Sequence[str], limit: int = 8) -> str:
     return ", ".join(names[:limit]) + rest
 
 
-# --- how a file was read --------------------------------------------------------------------------
-
-
 class ReadingNote(DataWarning):
     """A decision about a file that was made for the user: an encoding, a line left out."""
 
@@ -70,9 +67,6 @@ def note_each_once(texts: set[str]) -> Iterator[None]:
         if text not in texts:
             texts.add(text)
             note(text)
-
-
-# --- what is not as in training -------------------------------------------------------------------
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

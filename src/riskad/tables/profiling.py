@@ -190,9 +190,6 @@ class Look:
         return Reader(NumberFormat() if self.is_numeric else None)
 
 
-# --- the pass ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Counts:
     """What a part of a table holds: sketches and typed values of the columns that were read.
@@ -244,8 +241,7 @@ def _count(
     Texts fit anything, so columns that are expected to be text are looked at, too. If `exact`, the
     frame loses the columns that will not be read again, each as soon as it was read.
     """
-    names, width = frame.columns, frame.width
-    rows = pl.DataFrame({"": pl.repeat(None, frame.height, eager=True)})
+    names, width, height = frame.columns, frame.width, frame.height
 
     def count(column: pl.Series) -> tuple[pl.Series | None, Any, Look | None, pl.Series | None]:
         name, reader, look = column.name, readers[column.name], None
@@ -266,6 +262,8 @@ def _count(
     typed = {name: values for name, (values, *_) in counted.items() if values is not None}
     if exact:
         frame.hstack([raw for *_, raw in counted.values() if raw is not None], in_place=True)
+    # Where no column was read, the sample still counts the rows.
+    sampled = pl.DataFrame(typed or {"": pl.repeat(None, height, eager=True)})
     # Wide tables keep fewer rows, for the same memory, but enough for a median.
     few = min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, _MOST_CELLS // width))
     return _Counts(
@@ -273,10 +271,7 @@ def _count(
         {name: sketch for name, (_, sketch, _, _) in counted.items() if sketch is not None},
         {name: look for name, (_, _, look, _) in counted.items() if look is not None},
         frozenset(),
-        # Where no column was read, the sample still counts the rows.
-        RowSample.of(
-            pl.DataFrame(typed) if typed else rows, first_row, None if exact else few, of_rows
-        ),
+        RowSample.of(sampled, first_row, None if exact else few, of_rows),
     )
 
 
@@ -291,8 +286,7 @@ def _read_exactly(column: pl.Series, reader: Reader, first_row: int) -> pl.Serie
         if misfits.any():
             return None
         if may_be_codes:  # a whole number with leading zeros is a code: '007'
-            # A zero comes before "1", and so do the spaces of ASCII; to compare is quicker than to
-            # search.
+            # A zero comes before "1", as do ASCII's spaces; to compare is quicker than to search.
             some = part.filter((part < "1") | (part >= "\x80"))
             if some.str.contains(_CODE).any():
                 return None

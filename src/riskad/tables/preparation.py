@@ -341,15 +341,13 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         """Return the results of `fit` in plain sentences."""
         check_is_fitted(self, "columns_")
         notes = [note for column in self.columns_.values() for note in column.notes()]
-        left_out = [note for note in notes if note.startswith("left out ")]
-        derived = [each.describe() for each in self.derived_]
-        others = [note for note in notes if note not in left_out]
+        notes.sort(key=lambda note: note.startswith("left out "))  # these come last
         by_kind: dict[str, list[str]] = {}
         for column in self.used():
             noun = _NOUNS.get(column.kind, column.kind)
             by_kind.setdefault(f"{noun} column", []).append(column.listed())
         kinds = [f"{pluralize(len(c), noun)}: {list_names(c)}" for noun, c in by_kind.items()]
-        return [*kinds, *derived, *others, *left_out]
+        return [*kinds, *(each.describe() for each in self.derived_), *notes]
 
     def transform(self, X: Any, *, first_row: int = 1, quiet: bool = False) -> Any:
         """Return a frame with the columns of `fit` in the form that detectors take (`encode`).

@@ -178,7 +178,8 @@ class Column(ABC):
         if self.dtype == pl.String:
             return self.typed([None if rng.random() < 0.1 else self.typical for _ in range(n)])
         numbers = rng.uniform(*self.usual_range, n).round(3)
-        return self.typed(np.where(rng.random(n) < 0.1, None, numbers).tolist())
+        blank = rng.random(n) < 0.1
+        return self.typed([None if b else float(v) for v, b in zip(numbers, blank, strict=True)])
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,6 @@ class SparkEngine:
         self.session, self.frame = session, frame
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
-        """function(item, its number) for each of these items, in their order."""
         if self.frame is None:
             frame = self.session.range(0, len(items), 1, len(items))
             tasks = dict(enumerate(enumerate(items)))

@@ -54,11 +54,6 @@ def _floats(seconds: pl.Series | Floats) -> Floats:
     return np.asarray(seconds, dtype=np.float64)
 
 
-def _varies(values: Floats) -> bool:
-    filled = values[~np.isnan(values)]
-    return filled.size > 1 and bool(filled.min() < filled.max())
-
-
 # --- the calendar ---------------------------------------------------------------------------------
 
 # Days are counted from 1970-01-01, in the Gregorian calendar extended to all years. A year is taken
@@ -136,7 +131,11 @@ class MomentParts:
             span = (float(filled.max()) - origin) / DAY
             parts = tuple(p for p in parts if span >= _ROUNDS * PERIODS.get(p, (0, 0))[1])
         columns = cls(kind, parts, origin, span).ordered_parts(filled)
-        varying = (part for part, numbers in zip(parts, columns, strict=True) if _varies(numbers))
+        varying = (
+            part
+            for part, numbers in zip(parts, columns, strict=True)
+            if numbers.size and numbers.min() < numbers.max()
+        )
         return cls(kind, tuple(varying), origin, span)
 
     def ordered(self, seconds: pl.Series | Floats) -> Floats:

@@ -24,18 +24,15 @@ from riskad.rows.sources import MIN_BLOCK_ROWS, Block, RowBlocks, RowSource, add
 
 __all__ = ["Part", "PartitionedRows"]
 
-# Rows of each kind that sources in parts keep in memory, in bytes.
-_RESERVOIR_BYTES = 1 << 25
-# Of the first block, for a glance at the columns: it may travel between processes.
-_FIRST_ROWS = 1 << 13
+_RESERVOIR_BYTES = 1 << 25  # of rows of each kind that stay in memory
+_FIRST_ROWS = 1 << 13  # of the first block: it may travel between processes
 
 
 class Part(Protocol):
     """Some of the rows of a source, wherever they are."""
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows."""
+    def n_rows(self) -> int: ...
 
     def blocks(self) -> Iterator[Block]:
         """Read the rows, block by block: NumPy or CSR, in double precision.

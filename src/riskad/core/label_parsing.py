@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import (
@@ -46,7 +45,7 @@ Counts: TypeAlias = Mapping[str | None, int]
 
 
 def _spellings(kind: str, values: object) -> list[str]:
-    """Return the texts of one spelling or of a collection of them."""
+    """The texts of one spelling or of a collection of them."""
     # A text is iterable, too, but means one spelling and not its letters.
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         values = [] if values is None else [values]
@@ -61,7 +60,7 @@ def _spellings(kind: str, values: object) -> list[str]:
 
 
 def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
-    """Return the code of each text; a text may have only one meaning."""
+    """The code of each text; a text may have only one meaning."""
     code_of_kind = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
     kind_of: dict[str, str] = {}
     for kind, texts in spellings.items():
@@ -153,9 +152,7 @@ seen: 'ok' (1 row), 'fruad' (1 row). Give the value as it is written there, or l
 no row is labelled so.
     """
     spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-    return _translate(
-        as_label_column(y, name), lambda counts: _read_meanings(counts, spellings, others, name)
-    )
+    return _translate(y, name, lambda counts: _read_meanings(counts, spellings, others, name))
 
 
 def parse_distinct(
@@ -175,28 +172,13 @@ def parse_distinct(
     >>> parse_distinct({"ok": 900, "fraud": 7, None: 10**9}, normal="ok", anomaly="fraud")
     {'ok': 1, 'fraud': -1, None: 0}
     """
-    # Nothing to translate: the column must hold the codes themselves.
-    if normal is None and anomaly is None:
-        return _read_distinct_codes(counts, name)
-    spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-    # Spellings of one value, such as 1 and 1.0, are counted together, as messages show them.
-    by_text = add_counts(counts, counts.values())
-    meaning = _read_meanings(by_text, spellings, others, name)
-    return {value: meaning.get(comparable_text(value), UNLABELLED) for value in counts}
-
-
-def _translate(values: NDArray[Any], meanings: Callable[[Counts], dict[str | None, int]]) -> Codes:
-    """Return the code of each row, by the meanings of the texts that occur, unlabelled if none."""
-    # Few labels are distinct: each is looked up once, whatever the number of rows.
-    distinct, places = factorise(values)
-    counts = np.bincount(places, minlength=len(distinct)).tolist()
-    meaning = meanings(add_counts(distinct, counts))
-    codes = [meaning.get(comparable_text(value), UNLABELLED) for value in distinct]
-    return np.array(codes, dtype=np.int16)[places]
-
-
-def _read_distinct_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
-    """Read distinct labels that are already codes; a missing one is unlabelled."""
+    if normal is not None or anomaly is not None:
+        spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+        # Spellings of one value, such as 1 and 1.0, are counted together, as messages show them.
+        by_text = add_counts(counts, counts.values())
+        meaning = _read_meanings(by_text, spellings, others, name)
+        return {value: meaning.get(comparable_text(value), UNLABELLED) for value in counts}
+    # Nothing to translate: the column must hold the codes themselves; a missing one is unlabelled.
     values = [value for value in counts if value is not None]
     code_of = dict(zip(values, read_codes(values).tolist(), strict=True))
     codes = {value: code_of.get(value, UNLABELLED) for value in counts}
@@ -211,6 +193,16 @@ def _read_distinct_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]
             "normal and 1 an anomaly."
         )
     return codes
+
+
+def _translate(y: Any, name: str, meanings: Callable[[Counts], dict[str | None, int]]) -> Codes:
+    """The code of each row, by the meanings of the texts that occur, unlabelled if none."""
+    # Few labels are distinct: each is looked up once, whatever the number of rows.
+    distinct, places = factorise(as_label_column(y, name))
+    counts = np.bincount(places, minlength=len(distinct)).tolist()
+    meaning = meanings(add_counts(distinct, counts))
+    codes = [meaning.get(comparable_text(value), UNLABELLED) for value in distinct]
+    return np.array(codes, dtype=np.int16)[places]
 
 
 def _read_meanings(
@@ -252,7 +244,7 @@ def _from_convention(y: Any, library: str, **spellings: list[str]) -> Codes:
         _check_texts(counts, meaning, "y", remedy)
         return meaning
 
-    return _translate(as_label_column(y, "y"), meanings)
+    return _translate(y, "y", meanings)
 
 
 def from_pyod(y: Any) -> Codes:

@@ -83,7 +83,11 @@ def is_unicode(text: str) -> bool:
 
 
 def shorten(text: str, longest: int) -> str:
-    """Leave out the middle of a long text: paths and keys differ at their ends."""
+    """Leave out the middle of a long text: paths and keys differ at their ends.
+
+    >>> shorten("/data/photos/2026/line_4/part_020.png", 24)
+    '/data/photos…art_020.png'
+    """
     if len(text) <= longest:
         return text
     # One place is for the ellipsis; if the rest is odd, the beginning has one letter more.

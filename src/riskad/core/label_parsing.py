@@ -40,6 +40,7 @@ __all__ = [
     "parse_labels",
 ]
 
+_CODES = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
 Counts: TypeAlias = Mapping[str | None, int]
 """How many rows have each text; None is missing."""
 
@@ -61,7 +62,6 @@ def _spellings(kind: str, values: object) -> list[str]:
 
 def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
     """The code of each text; a text may have only one meaning."""
-    code_of_kind = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
     kind_of: dict[str, str] = {}
     for kind, texts in spellings.items():
         for text in texts:
@@ -72,7 +72,7 @@ def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
                     "a value can have one meaning only."
                 )
     # Missing stays unlabelled even if the user lists nothing for it.
-    return {None: UNLABELLED} | {text: code_of_kind[kind] for text, kind in kind_of.items()}
+    return {None: UNLABELLED} | {text: _CODES[kind] for text, kind in kind_of.items()}
 
 
 def _check_occur(kind: str, texts: list[str], counts: Counts, every: bool, name: str) -> None:
@@ -156,24 +156,17 @@ no row is labelled so.
 
 
 def parse_distinct(
-    counts: Mapping[Any, int],
-    *,
-    normal: object = None,
-    anomaly: object = None,
-    unlabelled: object = None,
-    others: str = "raise",
-    name: str = "y",
+    counts: Mapping[Any, int], *, others: str = "raise", name: str = "y", **spellings: object
 ) -> dict[Any, int]:
     """The code of each distinct label, from the number of rows that have it.
 
-    As `parse_labels`, for columns that are not in memory. Without `normal` and `anomaly`, the
-    labels must already be codes.
+    As `parse_labels` with `normal`, `anomaly` and `unlabelled`, for columns that are not in memory.
+    Without the first two, the labels must already be codes.
 
     >>> parse_distinct({"ok": 900, "fraud": 7, None: 10**9}, normal="ok", anomaly="fraud")
     {'ok': 1, 'fraud': -1, None: 0}
     """
-    if normal is not None or anomaly is not None:
-        spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
+    if spellings.get("normal") is not None or spellings.get("anomaly") is not None:
         # Spellings of one value, such as 1 and 1.0, are counted together, as messages show them.
         by_text = add_counts(counts, counts.values())
         meaning = _read_meanings(by_text, spellings, others, name)
@@ -210,7 +203,7 @@ def _read_meanings(
 ) -> dict[str | None, int]:
     """The meaning of each text, after checking the given spellings against the data."""
     lenient = check_choice("others", others, ("raise", "unlabelled")) == "unlabelled"
-    spellings = {kind: _spellings(kind, value) for kind, value in values.items()}
+    spellings = {kind: _spellings(kind, values.get(kind)) for kind in _CODES}
     meaning = _meanings(spellings)
     if not spellings["normal"] and not spellings["anomaly"]:
         raise InputError(

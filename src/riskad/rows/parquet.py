@@ -1,17 +1,4 @@
-"""Rows of Parquet files, read again in each pass: for tables larger than memory.
-
->>> import polars as pl, tempfile, pathlib
->>> folder = pathlib.Path(tempfile.mkdtemp())
->>> for i in range(2):
-...     table = pl.DataFrame({"x": [0.1 * i, 0.2, 3.0 + i], "label": ["ok", None, "fraud"]})
-...     table.write_parquet(folder / f"{i}.parquet")
->>> rows = ParquetRows(folder, label="label", normal="ok", anomaly="fraud")
->>> print(rows.counts())
-2 normal, 2 anomalies, 2 unlabelled
->>> from riskad import ShallowRAD
->>> ShallowRAD(lam=0.01).fit(rows).predict(pl.DataFrame({"x": [0.2, 4.0]}))
-array([ 1, -1])
-"""
+"""Rows of Parquet files, read again in each pass: for tables larger than memory."""
 
 from __future__ import annotations
 

@@ -50,13 +50,9 @@ class PartitionedRows(RowSource):
     Parameters
     ----------
     parts : sequence of Part
-        The parts.
-    n_features : int
-        Columns of a block.
-    sparse : bool
-        Whether blocks are CSR.
-    engine : Engine, optional
-        Works on the parts; threads by default.
+        The parts, on which an `engine` works: threads by default.
+    n_features, sparse : int, bool
+        Columns of a block, and whether it is CSR.
     n_rows : int, optional
         Number of rows of all parts together, if the parts are elsewhere and cannot report it.
     """
@@ -214,8 +210,7 @@ class Reservoir:
     @cached_property
     def labelled(self) -> RowBlocks:
         """The kept rows that have a label."""
-        rows = self.rows
-        return rows.take(np.flatnonzero(rows.y))
+        return self.rows.take(np.flatnonzero(self.rows.y))
 
     @property
     def counts(self) -> LabelCounts:

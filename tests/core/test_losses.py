@@ -66,9 +66,6 @@ def midpoint_excess(function, points):
     return float(np.max((middle - ends) / (1 + np.abs(ends))))
 
 
-# --- values and derivatives ----------------------------------------------------------------
-
-
 @each("name", NAMES)
 def test_value_is_that_of_table_1(name):
     points = np.concatenate([MARGINS, KINKS])
@@ -120,9 +117,6 @@ def test_at_a_kink_the_derivative_is_the_steeper_side():
         assert slope == min(sides) < max(sides)
         assert LOSSES[name].derivative(np.array([kink])) == slope
         assert LOSSES[name].curvature(np.array([kink])) == 0
-
-
-# --- flags ---------------------------------------------------------------------------------
 
 
 @each("name", NAMES)
@@ -177,8 +171,6 @@ def test_theorem_constants_are_those_of_table_1_and_satisfy_its_conditions(name)
     assert (as_anomaly - as_normal + b1 * size >= -rounding).all()
     assert (as_anomaly - b2 * (b3 - size) >= -rounding).all()
 
-
-# --- difference of convex functions ----------------------------------------------------------
 
 PARTS = [part for name in NAMES for part in LOSSES[name].dc_parts() if part is not None]
 KINKED = [part for part in PARTS if not part.smooth]
@@ -244,9 +236,6 @@ def test_support_lines_stay_below_the_sharp_function(part, gamma):
     z = np.concatenate([LINE, kinks])
     line = rounded.support_value(touch) + rounded.derivative(touch) * (z - touch)
     assert (line <= part.value(z) + 1e-14 * (1 + np.abs(z))).all()
-
-
-# --- the registry ----------------------------------------------------------------------------
 
 
 def test_the_registry_finds_a_loss_by_name_or_takes_it_as_it_is():

@@ -36,9 +36,6 @@ def worst_ratio(loss, a, penalty):
     return tight / 0.5
 
 
-# --- values --------------------------------------------------------------------------------
-
-
 @each("intercept_scaling", [0, 1])
 @each(("a", "prior"), [(0.1, 0.8), (0.7, 0.3)])
 @every_loss
@@ -79,9 +76,6 @@ def test_the_tight_factor_is_the_largest_ratio_there_is(loss, penalty, a):
     largest = ratio[s > 1e-3 * (1 - a)].max()
     assert worst_ratio(loss, a, penalty) >= largest
     assert worst_ratio(loss, a, penalty) <= largest * (1 + 1e-4)
-
-
-# --- the guarantee -----------------------------------------------------------------------------
 
 
 class Sample:
@@ -185,9 +179,6 @@ def test_the_theorem_applies_where_a_risk_says_so():
     assert prior == pytest.approx(0.1)
 
 
-# --- reach ------------------------------------------------------------------------------------
-
-
 @each("constant", [1.0, 0.0, 2.5])
 def test_reach_is_what_its_fields_say_in_blocks_and_with_weights(constant):
     block = np.random.default_rng(0).normal(size=(7, 3))
@@ -214,9 +205,6 @@ def test_very_many_features_are_measured_by_their_norm_alone(monkeypatch):
     reach = measure_reach([phi[:2], phi[2:]])
     assert_allclose(reach.spectral, reach.c**2)
     assert measure_reach([phi], constant=0.0).spectral < reach.c**2
-
-
-# --- mistakes ---------------------------------------------------------------------------------
 
 
 def test_a_loss_without_constants_takes_lambda_as_a_number_alone():

@@ -75,21 +75,6 @@ def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
     return {None: UNLABELLED} | {text: _CODES[kind] for text, kind in kind_of.items()}
 
 
-def _check_occur(kind: str, texts: list[str], counts: Counts, every: bool, name: str) -> None:
-    """Fail if none of `texts` occurs (with `every`: if one does not occur): it may be a typo."""
-    absent = [text for text in texts if text not in counts]
-    # Several spellings may be given of which a table has only some: one that occurs is enough.
-    if not absent or (len(absent) < len(texts) and not every):
-        return
-    nearest = nearest_spelling(absent[0], counts)
-    guess = f" Did you mean {show_label(nearest)}?" if nearest else ""
-    raise InputError(
-        f"{kind}={show_label(absent[0])} never occurs in {name}.{guess} "
-        f"Values seen: {show_counts(counts)}. "
-        "Give the value as it is written there, or leave it out if no row is labelled so."
-    )
-
-
 def _check_texts(counts: Counts, meaning: Mapping[str | None, int], name: str, remedy: str) -> None:
     """Fail if a value has no stated meaning."""
     unknown = {text: count for text, count in counts.items() if text not in meaning}
@@ -210,17 +195,25 @@ def _read_meanings(
             f"Say which value means normal, which means anomaly, or both: normal=..., "
             f"anomaly=.... Values seen in {name}: {show_counts(counts)}."
         )
+    # "unlabelled" is not checked: that a table has no row of it is usual.
     for kind in ("normal", "anomaly"):
-        # "unlabelled" is not checked: that a table has no row of it is usual.
-        _check_occur(kind, spellings[kind], counts, every=lenient, name=name)
+        absent = [text for text in spellings[kind] if text not in counts]
+        # Several spellings may be given of which a table has only some: one that occurs is enough,
+        # unless nothing else would show that another is misspelled.
+        if absent and (lenient or len(absent) == len(spellings[kind])):
+            nearest = nearest_spelling(absent[0], counts)
+            guess = f" Did you mean {show_label(nearest)}?" if nearest else ""
+            raise InputError(
+                f"{kind}={show_label(absent[0])} never occurs in {name}.{guess} "
+                f"Values seen: {show_counts(counts)}. "
+                "Give the value as it is written there, or leave it out if no row is labelled so."
+            )
     if not lenient:
-        _check_texts(
-            counts,
-            meaning,
-            name,
+        remedy = (
             "Say what each means with normal=..., anomaly=... or unlabelled=...; or, with "
-            'others="unlabelled", that every other value is unlabelled.',
+            'others="unlabelled", that every other value is unlabelled.'
         )
+        _check_texts(counts, meaning, name, remedy)
     return meaning
 
 

@@ -62,9 +62,12 @@ class DaskRows(PartitionedRows):
             )
         ]
         # The client that is in use when the rows are made, and not another one later.
-        engine = DaskEngine(_client())
+        client = None
+        with suppress(ValueError, InputError):
+            client = _distributed().get_client()
+        engine = DaskEngine(client)
         # Kept on the workers: each step of a solver would read the files again.
-        parts = made if engine.client is None else engine.client.compute(made)
+        parts = made if client is None else client.compute(made)
         super().__init__(parts, self.array.shape[1], engine=engine, n_rows=int(sum(chunks)))
         self.feature_names = names
 
@@ -207,14 +210,6 @@ def _beside(values: Any, chunks: tuple[int, ...], name: str) -> Sequence[Any]:
     if values.shape != (n_rows,):
         raise InputError(f"{name} must have one entry for each of the {n_rows:,} rows of X.")
     return values.rechunk((chunks,)).to_delayed().ravel()
-
-
-def _client() -> Any:
-    """The client that is in use, if any."""
-    try:
-        return _distributed().get_client()
-    except (ValueError, InputError):
-        return None
 
 
 def _dask() -> Any:

@@ -435,10 +435,10 @@ class AnomalyRateEncoder:
             if len(texts) <= FEW_LEVELS:
                 continue
             level = _level(matrix[:, place], len(texts))
-            count = _counts(level, len(texts), weight)
+            count = _counts(level, len(texts) + 1, weight, np.full(len(level), True))
             # Shares of all rows, labelled or not: they say how many anomalies a level would have by
             # chance.
-            shares, k = count / count.sum(), _counts(level, len(texts), weight, anomalies)
+            shares, k = count / count.sum(), _counts(level, len(count), weight, anomalies)
             prior = _likeliest_prior(k, k.sum() * shares)
             if prior is not None:
                 encoder.places.append(place)
@@ -452,7 +452,7 @@ class AnomalyRateEncoder:
         evidence = []
         for place, shares, prior in zip(self.places, self.shares, self.priors, strict=True):
             level = _level(matrix[:, place], len(shares) - 1)
-            k = _counts(level, len(shares) - 1, None, codes == ANOMALY)
+            k = _counts(level, len(shares), None, codes == ANOMALY)
             evidence.append(_log_ratio(k, shares, prior))
         return replace(self, evidence=evidence)
 
@@ -489,7 +489,7 @@ class AnomalyRateEncoder:
             for each in range(_FOLDS):
                 # Without the labels of its own fold: a row must not see its own.
                 others = (codes == ANOMALY) & (fold != each)
-                k = _counts(level, len(shares) - 1, weight, others)
+                k = _counts(level, len(shares), weight, others)
                 members = fold == each
                 column[members] = _log_ratio(k, shares, prior)[level[members]]
             columns.append(column)
@@ -512,14 +512,11 @@ def _level(column: np.ndarray, n_levels: int) -> np.ndarray:
 
 
 def _counts(
-    level: np.ndarray,
-    n_levels: int,
-    weight: np.ndarray | None,
-    among: np.ndarray | None = None,
+    level: np.ndarray, size: int, weight: np.ndarray | None, among: np.ndarray
 ) -> np.ndarray:
-    if among is not None:
-        level, weight = level[among], None if weight is None else weight[among]
-    return np.bincount(level, weight, minlength=n_levels + 1).astype(float)
+    """Rows, or their weight, of each level."""
+    weight = None if weight is None else weight[among]
+    return np.bincount(level[among], weight, minlength=size).astype(float)
 
 
 def _log_ratio(k: np.ndarray, shares: np.ndarray, prior: float) -> np.ndarray:

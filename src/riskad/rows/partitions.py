@@ -115,12 +115,20 @@ class PartitionedRows(RowSource):
         return self.reservoir.counts
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
+        def results(part: Part, number: int) -> np.ndarray:
+            with one_blas_thread():
+                # A part may be empty, and concatenating nothing is an error.
+                return np.concatenate([np.empty(0), *(g(block.X) for block in part.blocks())])
+
         self.passes += 1
-        return np.concatenate(list(self.engine.map(functools.partial(_each, g), self.parts)))
+        return np.concatenate(list(self.engine.map(results, self.parts)))
 
     def first(self) -> Any:
+        def rows(part: Part, number: int) -> Any:
+            return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
+
         for part in self.parts:
-            (X,) = self.engine.map(_first, [part])
+            (X,) = self.engine.map(rows, [part])
             if X is not None:
                 return X
         raise InputError("there are no rows.")
@@ -222,11 +230,6 @@ class Reservoir:
         return bool(self._counts[kind] <= self.most)
 
 
-def _first(part: Part, number: int) -> Any:
-    """Some rows of the first block of a part; None if it has none."""
-    return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
-
-
 def _members(kind: int, part: Part, number: int) -> Block | None:
     """The rows of a kind that have weight."""
     blocks = []
@@ -256,9 +259,3 @@ def _visit(
 
     with one_blas_thread():
         return add_up(sums()), reservoir
-
-
-def _each(g: Callable[[Any], np.ndarray], part: Part, number: int) -> np.ndarray:
-    with one_blas_thread():
-        # A part may be empty, and concatenating nothing is an error.
-        return np.concatenate([np.empty(0), *(g(block.X) for block in part.blocks())])

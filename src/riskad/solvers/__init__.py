@@ -64,7 +64,7 @@ class Solver:
         """Why this solver cannot solve `problem`, in one sentence; None if it can."""
         risk, objective = problem.objective.risk, problem.objective
         what = f"the {risk.name} risk with {risk.loss.name} loss"
-        reason = None
+        n_parameters = problem.model.n_parameters
         if self.penalty != problem.penalty:
             reason = f"penalty={self.penalty!r}, got {problem.penalty!r}"
         elif self.quadratic and (not risk.loss.quadratic or objective.guarded):
@@ -75,11 +75,11 @@ class Solver:
             reason = f"a convex risk, and {what} is not convex"
         elif self.positive_lambda and problem.lam <= 0:
             reason = f"lam > 0, got {problem.lam:g}"
-        elif problem.model.n_parameters > self.max_parameters:
-            reason = (
-                f"at most {self.max_parameters:,} parameters, got {problem.model.n_parameters:,}"
-            )
-        return None if reason is None else f"solver={self.name!r} needs {reason}."
+        elif n_parameters > self.max_parameters:
+            reason = f"at most {self.max_parameters:,} parameters, got {n_parameters:,}"
+        else:
+            return None
+        return f"solver={self.name!r} needs {reason}."
 
 
 # In order of preference: "auto" chooses the first that fits. `dc` comes before `lbfgs` because it

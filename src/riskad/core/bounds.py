@@ -109,14 +109,10 @@ class EstimationError:
     """R(g^) - R(g*) <= value with probability 1 - delta."""
 
     value: float
-    vacuous: bool
-    """Whether it is at least C_l, which the difference never exceeds."""
-    complexity: ByKind
-    """The part due to the richness of the class."""
-    chance: ByKind
-    """The part due to the random draw of rows."""
-    bias: float
-    """The part due to the guard of a non-negative risk, 2 epsilon."""
+    vacuous: bool  # whether it is at least C_l, which the difference never exceeds
+    complexity: ByKind  # the part due to the richness of the class
+    chance: ByKind  # the part due to the random draw of rows
+    bias: float  # the part due to the guard of a non-negative risk, 2 epsilon
     delta: float
     C_l: float
     L_l: float
@@ -146,8 +142,7 @@ class ExcessRisk:
     """I(g^) - I* <= value, where R(g^) - R(g*) <= error and R(g*) - R* <= approximation."""
 
     value: float
-    vacuous: bool
-    """Whether it is 1, which a difference of error rates never exceeds."""
+    vacuous: bool  # whether it is 1, which a difference of error rates never exceeds
     error: float
     approximation: float
     loss: str
@@ -376,8 +371,7 @@ class FittedBounds:
     C_w: float
     C_x: float
     delta: float
-    zero_risk: float
-    """l(0), the risk of the score 0 for every row: a useful bound is smaller."""
+    zero_risk: float  # l(0), the risk of the score 0 for every row: a useful bound is smaller
     error: EstimationError
     excess: ExcessRisk
 

@@ -29,15 +29,9 @@ def mask_labels(
 
     Repeating draws would take long when anomalies are rare, so the accepted draw is made directly.
     Among k rows chosen uniformly from n_p normal rows and n_n anomalies, the number A of anomalies
-    is hypergeometric,
-
-        P(A = j) proportional to C(n_n, j) C(n_p, k - j),
-
-    and given A the anomalies are uniform among the anomalies and the normal rows uniform among the
-    normal rows. Repeating the draw until 1 <= A <= k - 1 conditions on this event, which depends
-    only on A: it restricts A to these values in the same proportions, and leaves the distribution
-    of the rows given A unchanged. So A is drawn from the restricted distribution, then A anomalies
-    and k - A normal rows.
+    is hypergeometric, P(A = j) proportional to C(n_n, j) C(n_p, k - j), and given A the rows of
+    either kind are uniform. The condition 1 <= A <= k - 1 depends only on A. So A is drawn from
+    these values in the same proportions, then A anomalies and k - A normal rows.
 
     Parameters
     ----------

@@ -70,15 +70,11 @@ class RowSum:
     # if the risk does not use them. The few labelled rows are then corrected. On a device, one
     # look-up for all rows costs less than the dozen steps of that.
 
-    @property
-    def uses_unlabelled(self) -> bool:
-        """Whether unlabelled rows count."""
-        return self._bulk is not None
-
     @cached_property
-    def _bulk(self) -> tuple[float, float, float] | None:
-        bulk = float(self.A[0]), float(self.B[0]), float(self.L[0])
-        return bulk if any(bulk) else None
+    def unlabelled(self) -> tuple[float, float, float] | None:
+        """The coefficients of unlabelled rows; None if these do not count."""
+        shared = float(self.A[0]), float(self.B[0]), float(self.L[0])
+        return shared if any(shared) else None
 
     @cached_property
     def _labelled(self) -> bool:
@@ -93,9 +89,9 @@ class RowSum:
             return float(rows.sum(dtype=namespace(f).float64))
         labelled = np.flatnonzero(y) if labelled is None else labelled
         total = 0.0
-        if self._bulk:
+        if self.unlabelled:
             # All rows as if they were unlabelled, which nearly all are.
-            rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
+            rows = _combine(function, f, *self.unlabelled, odd=1.0, linear=f)
             rows = rows if weight is None else rows * weight
             rows[labelled] = 0  # not subtracted: large scores would leave rounding errors
             total += float(rows.sum())
@@ -112,7 +108,10 @@ class RowSum:
         if not isinstance(f, np.ndarray):
             out = _combine(function, f, *self._of(y, f), odd, linear)
             return out if weight is None else out * weight
-        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros(len(f))
+        if self.unlabelled:
+            out = _combine(function, f, *self.unlabelled, odd, linear)
+        else:
+            out = np.zeros(len(f))
         labelled = np.flatnonzero(y) if labelled is None else labelled
         if len(labelled):
             f = f[labelled]

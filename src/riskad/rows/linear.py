@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from riskad.core.labels import ANOMALY, KINDS, NORMAL
 from riskad.core.losses import namespace
 from riskad.core.objective import RowSum
-from riskad.rows.arrays import places_of, to_numpy
+from riskad.rows.arrays import to_numpy
 from riskad.rows.sources import Block, RowBlocks, RowSource
 
 _SHIFT_ROWS = 1 << 13  # of the first block, which show whether sums need a shift
@@ -30,10 +30,8 @@ class Moments:
     """Sums over the rows of each kind: enough for a risk at zero, and for squared loss anywhere."""
 
     shift: np.ndarray
-    sums: np.ndarray
-    """(3, d): sum w (x - shift), indexed by label code."""
-    products: np.ndarray | None = None
-    """(3, d, d): sum w (x - shift)(x - shift)^T, if requested."""
+    sums: np.ndarray  # (3, d): sum w (x - shift), indexed by label code
+    products: np.ndarray | None = None  # (3, d, d): sum w (x - shift)(x - shift)^T, if requested
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,8 @@ class ColumnStatistics:
     """Weighted mean and standard deviation of each column, over all rows."""
 
     mean: np.ndarray
-    scale: np.ndarray
-    """Standard deviation; infinite for a constant column, whose weight is then exactly 0."""
-    constant: np.ndarray
-    """Which columns do not vary."""
+    scale: np.ndarray  # infinite for a constant column, whose weight is then exactly 0
+    constant: np.ndarray  # which columns do not vary
     finite: bool
     moments: Moments
 
@@ -300,7 +296,7 @@ class LinearModel:
         self, f: Callable[[Block], tuple[Any, ...]], sums: Sequence[RowSum]
     ) -> tuple[Any, ...]:
         """A pass over the rows, without the unlabelled ones if none of the sums counts them."""
-        if any(s.uses_unlabelled for s in sums):
+        if any(s.unlabelled for s in sums):
             return self.rows.sum(f)
         return self.rows.only_labelled().sum(lambda block: f(block.only_labelled()))
 
@@ -369,7 +365,7 @@ def _weighted_rows(X: Any, r: Any) -> np.ndarray:
 def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
     """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""
     if isinstance(D, np.ndarray):  # to find the rows that count costs a device more than it saves
-        curved = places_of(D)
+        curved = np.flatnonzero(D)
         if len(curved) < 0.7 * len(D):
             X, D = X[curved], D[curved]
     # One symmetric product, at half the cost of X^T (D X).

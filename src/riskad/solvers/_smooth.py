@@ -94,11 +94,9 @@ class Minimum(NamedTuple):
 
     theta: np.ndarray
     value: float
-    norm: float
-    """||gradient||"""
+    norm: float  # of the gradient
     steps: int
-    at_rounding: bool = False
-    """Whether the predicted gain of Newton's method was less than the rounding of F."""
+    at_rounding: bool = False  # whether Newton's predicted gain was less than the rounding of F
 
     def as_solution(self, reference: float, tol: float) -> Solution:
         """The same, its gradient measured in units of `reference`."""

@@ -143,8 +143,8 @@ class RowSum:
 
     def scaled(self, factor: float) -> RowSum:
         """The sum times `factor`."""
-        tables = (factor * table for table in (self.A, self.B, self.L))
-        return RowSum(self.loss, *tables, factor * self.constant)
+        A, B, L = (factor * table for table in (self.A, self.B, self.L))
+        return RowSum(self.loss, A, B, L, factor * self.constant)
 
     def smoothed(self, gamma: float) -> RowSum:
         """The same sum with the kinks of its loss rounded over a width `gamma`."""

@@ -197,7 +197,8 @@ class LinearModel:
         w, b = self.raw(theta)
 
         def block_values(block: Block) -> tuple[float, ...]:
-            f, marks = _scores(block.X, w, b), block.marks
+            f = _scores(block.X, w, b)
+            marks: tuple[Any, ...] = block.marks
             # Few scores on the host: for these, transfer is faster than work on a device.
             if not isinstance(f, np.ndarray) and len(f) <= _FEW_SCORES:
                 f = to_numpy(f)

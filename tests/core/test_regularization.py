@@ -1,5 +1,7 @@
 """Theorem 1: its printed values, and the guarantee itself against random and adversarial w."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from conftest import THEOREM_CONSTANTS, make_contaminated_rows
@@ -221,25 +223,25 @@ def test_a_loss_without_constants_takes_lambda_as_a_number_alone():
 
 def test_mistakes_are_sentences():
     one = np.ones((1, 1))
-    for values, call, words in (
-        ([-0.1, 1, 1.5, np.nan, "0.1"], lambda a: theorem_lambda(one, a=a), "a must be a number"),
-        ([0, 1, -1, np.nan], lambda p: theorem_lambda(one, prior=p), "prior must be a number"),
-        (
-            [-1.0, np.nan, np.inf, "1", None, True],
-            lambda size: theorem_lambda(one, intercept_scaling=size),
-            "intercept_scaling must be a number",
-        ),
-        (["ridge"], lambda name: theorem_lambda(one, penalty=name), "choose from l2, l1"),
-        (["logistics"], lambda name: theorem_lambda(one, name), "Did you mean 'logistic'"),
-        ([np.empty((0, 2)), []], theorem_lambda, "needs at least one labelled anomaly"),
-        ([[]], measure_reach, "needs at least one labelled anomaly"),
-        ([np.nan, np.inf], lambda x: theorem_lambda(np.array([[1.0, x]])), "NaN or infinity"),
-        (
-            [np.nan, np.inf],
-            lambda x: theorem_lambda(np.array([[1.0, x]]), penalty="l1", intercept_scaling=0),
-            "NaN or infinity",
-        ),
+    for name, values, words in (
+        ("a", [-0.1, 1, 1.5, np.nan, "0.1"], "a must be a number"),
+        ("prior", [0, 1, -1, np.nan], "prior must be a number"),
+        ("intercept_scaling", [-1.0, np.nan, np.inf, "1", None, True], "must be a number"),
+        ("penalty", ["ridge"], "choose from l2, l1"),
+        ("loss", ["logistics"], "Did you mean 'logistic'"),
     ):
         for value in values:
-            with pytest.raises(InputError, match=words):
-                call(value)
+            with pytest.raises(InputError, match=f"{name}.*{words}|^{words}"):
+                theorem_lambda(one, **{name: value})
+    for call, nothing in (
+        (theorem_lambda, np.empty((0, 2))),
+        (theorem_lambda, []),
+        (measure_reach, []),
+    ):
+        with pytest.raises(InputError, match="needs at least one labelled anomaly"):
+            call(nothing)
+    for value, options in product(
+        [np.nan, np.inf], [{}, {"penalty": "l1", "intercept_scaling": 0}]
+    ):
+        with pytest.raises(InputError, match="NaN or infinity"):
+            theorem_lambda(np.array([[1.0, value]]), **options)

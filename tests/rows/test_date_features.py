@@ -178,16 +178,11 @@ def test_changed_arrays_are_refused():
     assert len(build(GapToPrevious, stored).groups) == 2
     with pytest.raises(InputError):
         build(SincePrevious, state_of(SincePrevious([0.0], "who", "when", stored)))
-    for change in (
-        {"seconds": np.array([1.0])},
-        {"seconds": np.array([1.0, np.nan])},
-        {"seconds": np.array([1, 2])},
-        {"groups": np.array([2, 1], dtype=np.uint64)},
-        {"groups": np.array([[1, 2]], dtype=np.uint64)},
-        {"groups": np.array([1, 2])},
-        {"groups": np.array([1, 2], dtype=np.uint8)},  # which polars does not join with 64 bits
-        {"more": 1},
-    ):
+    wrong = [("seconds", np.array(each)) for each in ([1.0], [1.0, np.nan], [1, 2])]
+    # polars does not join numbers of 8 with those of 64 bits.
+    wrong += [("groups", np.array([1, 2], dtype)) for dtype in (np.int64, np.uint8)]
+    wrong += [("groups", np.array(each, np.uint64)) for each in ([2, 1], [[1, 2]])]
+    for change in [{"more": 1}, *({name: value} for name, value in wrong)]:
         with pytest.raises(InputError):
             build(GapToPrevious, stored | change)
 

@@ -48,9 +48,6 @@ def assert_codes(got, expected):
     assert got.tolist() == list(expected)
 
 
-# --- parse_labels: containers and values -------------------------------------------------
-
-
 @each("container", CONTAINERS.values())
 def test_words_in_any_container(container):
     assert_codes(parse_labels(container(WORDS), normal="ok", anomaly="fraud"), WORD_CODES)
@@ -117,9 +114,6 @@ def test_other_values_can_be_unlabelled_on_request():
     assert_codes(parse_labels(["a"], normal=["a", "b"]), [1])
 
 
-# --- parse_labels: mistakes --------------------------------------------------------------
-
-
 def test_unknown_values_are_listed_with_counts_and_a_guess():
     with pytest.raises(InputError) as caught:
         parse_labels(
@@ -166,8 +160,6 @@ def test_some_meaning_must_be_given_and_labels_form_one_column():
             check_codes(y)
 
 
-# --- parse_labels: properties ------------------------------------------------------------
-
 kinds = st.sampled_from([NORMAL, ANOMALY, UNLABELLED])
 wholes = st.integers(-(10**9), 10**9)
 
@@ -209,9 +201,6 @@ def test_any_column_is_translated_or_refused_with_reason(rows):
             parse_labels(rows, normal="ok")
 
 
-# --- adapters ----------------------------------------------------------------------------
-
-
 CONVENTIONS = [
     (label_parsing.from_pyod, [1, 0, None], [-1, 1, 0], -1),
     (label_parsing.from_pyod, [True, False], [-1, 1], -1),
@@ -240,9 +229,6 @@ def test_the_convention_is_named_and_the_positive_class_must_be_said():
         label_parsing.from_pulearn([1, 0], positive="anomalous")
     with pytest.raises(InputError, match="-1 is given both as anomaly and as unlabelled"):
         label_parsing.from_sklearn([1, -1], normal=1, anomaly=-1)
-
-
-# --- check_codes -------------------------------------------------------------------------
 
 
 def test_codes_pass_in_any_container():

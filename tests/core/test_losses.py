@@ -59,14 +59,19 @@ def exact_bend(name, points):
     return in_decimals(lambda z: (f(z + step) - 2 * f(z) + f(z - step)) / step**2, points)
 
 
+def assert_slopes(function, z, step, slope_atol, **bend_tolerance):
+    """Derivative and curvature are central differences of value and derivative."""
+    slope = (function.value(z + step) - function.value(z - step)) / (2 * step)
+    bend = (function.derivative(z + step) - function.derivative(z - step)) / (2 * step)
+    assert_allclose(function.derivative(z), slope, atol=slope_atol)
+    assert_allclose(function.curvature(z), bend, **bend_tolerance)
+
+
 def midpoint_excess(function, points):
     """Largest f((s + t) / 2) - (f(s) + f(t)) / 2, relative to the values: above 0 if concave."""
     s, t = np.meshgrid(points, points)
     middle, ends = function((s + t) / 2), (function(s) + function(t)) / 2
     return float(np.max((middle - ends) / (1 + np.abs(ends))))
-
-
-# --- values and derivatives ----------------------------------------------------------------
 
 
 @each("name", NAMES)
@@ -122,9 +127,6 @@ def test_at_a_kink_the_derivative_is_the_steeper_side():
         assert LOSSES[name].curvature(np.array([kink])) == 0
 
 
-# --- flags ---------------------------------------------------------------------------------
-
-
 @each("name", NAMES)
 def test_flags_are_what_numbers_show(name):
     loss = LOSSES[name]
@@ -178,8 +180,6 @@ def test_theorem_constants_are_those_of_table_1_and_satisfy_its_conditions(name)
     assert (as_anomaly - b2 * (b3 - size) >= -rounding).all()
 
 
-# --- difference of convex functions ----------------------------------------------------------
-
 PARTS = [part for name in NAMES for part in LOSSES[name].dc_parts() if part is not None]
 KINKED = [part for part in PARTS if not part.smooth]
 
@@ -202,12 +202,7 @@ def test_dc_parts_differ_by_the_loss(name):
 def test_dc_parts_are_convex_and_have_the_slopes_they_claim(part):
     assert midpoint_excess(part.value, np.linspace(-6, 6, 241)) <= 1e-14
     assert (part.smoothed(0.1) is part) == part.smooth
-    z = np.linspace(-5, 5, 98)
-    step = 1e-5
-    slope = (part.value(z + step) - part.value(z - step)) / (2 * step)
-    bend = (part.derivative(z + step) - part.derivative(z - step)) / (2 * step)
-    assert_allclose(part.derivative(z), slope, atol=1e-9)
-    assert_allclose(part.curvature(z), bend, atol=1e-6)
+    assert_slopes(part, np.linspace(-5, 5, 98), 1e-5, 1e-9, atol=1e-6)
 
 
 @each("gamma", [1.0, 0.1, 1e-3, 1e-9])
@@ -227,11 +222,7 @@ def test_rounding_lowers_a_function_by_at_most_half_the_width_times_its_slopes(p
 def test_a_rounded_function_is_convex_and_has_the_slopes_it_claims(part, gamma):
     rounded = part.smoothed(gamma)
     z = np.concatenate([kink - gamma * np.linspace(-1.03, 2.03, 50) for kink in part.kinks])
-    step = 1e-4 * gamma
-    slope = (rounded.value(z + step) - rounded.value(z - step)) / (2 * step)
-    bend = (rounded.derivative(z + step) - rounded.derivative(z - step)) / (2 * step)
-    assert_allclose(rounded.derivative(z), slope, atol=1e-8)
-    assert_allclose(rounded.curvature(z), bend, rtol=1e-6, atol=1e-6)
+    assert_slopes(rounded, z, 1e-4 * gamma, 1e-8, rtol=1e-6, atol=1e-6)
     assert midpoint_excess(rounded.value, z) <= 1e-14
 
 
@@ -244,9 +235,6 @@ def test_support_lines_stay_below_the_sharp_function(part, gamma):
     z = np.concatenate([LINE, kinks])
     line = rounded.support_value(touch) + rounded.derivative(touch) * (z - touch)
     assert (line <= part.value(z) + 1e-14 * (1 + np.abs(z))).all()
-
-
-# --- the registry ----------------------------------------------------------------------------
 
 
 def test_the_registry_finds_a_loss_by_name_or_takes_it_as_it_is():

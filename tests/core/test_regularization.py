@@ -1,5 +1,7 @@
 """Theorem 1: its printed values, and the guarantee itself against random and adversarial w."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from conftest import THEOREM_CONSTANTS, make_contaminated_rows
@@ -34,9 +36,6 @@ def worst_ratio(loss, a, penalty):
         anomaly, loss, a=a, prior=0.5, penalty=penalty, tight=True, intercept_scaling=0
     )
     return tight / 0.5
-
-
-# --- values --------------------------------------------------------------------------------
 
 
 @each("intercept_scaling", [0, 1])
@@ -79,9 +78,6 @@ def test_the_tight_factor_is_the_largest_ratio_there_is(loss, penalty, a):
     largest = ratio[s > 1e-3 * (1 - a)].max()
     assert worst_ratio(loss, a, penalty) >= largest
     assert worst_ratio(loss, a, penalty) <= largest * (1 + 1e-4)
-
-
-# --- the guarantee -----------------------------------------------------------------------------
 
 
 class Sample:
@@ -185,9 +181,6 @@ def test_the_theorem_applies_where_a_risk_says_so():
     assert prior == pytest.approx(0.1)
 
 
-# --- reach ------------------------------------------------------------------------------------
-
-
 @each("constant", [1.0, 0.0, 2.5])
 def test_reach_is_what_its_fields_say_in_blocks_and_with_weights(constant):
     block = np.random.default_rng(0).normal(size=(7, 3))
@@ -216,9 +209,6 @@ def test_very_many_features_are_measured_by_their_norm_alone(monkeypatch):
     assert measure_reach([phi], constant=0.0).spectral < reach.c**2
 
 
-# --- mistakes ---------------------------------------------------------------------------------
-
-
 def test_a_loss_without_constants_takes_lambda_as_a_number_alone():
     class Other(Logistic):
         name = "other"
@@ -233,25 +223,25 @@ def test_a_loss_without_constants_takes_lambda_as_a_number_alone():
 
 def test_mistakes_are_sentences():
     one = np.ones((1, 1))
-    for values, call, words in (
-        ([-0.1, 1, 1.5, np.nan, "0.1"], lambda a: theorem_lambda(one, a=a), "a must be a number"),
-        ([0, 1, -1, np.nan], lambda p: theorem_lambda(one, prior=p), "prior must be a number"),
-        (
-            [-1.0, np.nan, np.inf, "1", None, True],
-            lambda size: theorem_lambda(one, intercept_scaling=size),
-            "intercept_scaling must be a number",
-        ),
-        (["ridge"], lambda name: theorem_lambda(one, penalty=name), "choose from l2, l1"),
-        (["logistics"], lambda name: theorem_lambda(one, name), "Did you mean 'logistic'"),
-        ([np.empty((0, 2)), []], theorem_lambda, "needs at least one labelled anomaly"),
-        ([[]], measure_reach, "needs at least one labelled anomaly"),
-        ([np.nan, np.inf], lambda x: theorem_lambda(np.array([[1.0, x]])), "NaN or infinity"),
-        (
-            [np.nan, np.inf],
-            lambda x: theorem_lambda(np.array([[1.0, x]]), penalty="l1", intercept_scaling=0),
-            "NaN or infinity",
-        ),
+    for name, values, words in (
+        ("a", [-0.1, 1, 1.5, np.nan, "0.1"], "a must be a number"),
+        ("prior", [0, 1, -1, np.nan], "prior must be a number"),
+        ("intercept_scaling", [-1.0, np.nan, np.inf, "1", None, True], "must be a number"),
+        ("penalty", ["ridge"], "choose from l2, l1"),
+        ("loss", ["logistics"], "Did you mean 'logistic'"),
     ):
         for value in values:
-            with pytest.raises(InputError, match=words):
-                call(value)
+            with pytest.raises(InputError, match=f"{name}.*{words}|^{words}"):
+                theorem_lambda(one, **{name: value})
+    for call, nothing in (
+        (theorem_lambda, np.empty((0, 2))),
+        (theorem_lambda, []),
+        (measure_reach, []),
+    ):
+        with pytest.raises(InputError, match="needs at least one labelled anomaly"):
+            call(nothing)
+    for value, options in product(
+        [np.nan, np.inf], [{}, {"penalty": "l1", "intercept_scaling": 0}]
+    ):
+        with pytest.raises(InputError, match="NaN or infinity"):
+            theorem_lambda(np.array([[1.0, value]]), **options)

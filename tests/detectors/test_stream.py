@@ -22,7 +22,7 @@ from riskad.core.risks import get_risk
 from riskad.detectors.linear import stream
 from riskad.detectors.linear.stream import StreamSummary
 from riskad.files.codec import build, state_of
-from riskad.rows.sources import RowBlocks
+from riskad.rows.sources import MappedRows, RowBlocks
 
 LOSSES = ("squared", "modified_huber", "logistic")
 
@@ -296,7 +296,7 @@ def test_a_fit_needs_all_kinds_of_row_at_once():
 def test_sources_are_taken_batch_by_batch():
     X, y = make_rows(300)
     with pytest.raises(InputError, match="one batch in memory at a time, got a MappedRows"):
-        StreamingRAD().fit(RowBlocks(X, y).behind(lambda block: block, 5))
+        StreamingRAD().fit(MappedRows(RowBlocks(X, y), lambda block: block, 5))
     in_memory = StreamingRAD().fit(RowBlocks(X, y))
     assert_same(in_memory, StreamingRAD().fit(X, y), X)
 

@@ -73,17 +73,13 @@ def test_a_worker_killed_in_the_middle_does_not_lose_the_fit(client, tmp_path):
     make = _Slow(0.3, tmp_path / "begun")
     slow = da.from_array(X, chunks=(500, 4)).map_blocks(make, dtype=float)
     pids = list(client.run(os.getpid).values())
-    found = {}
-
-    def fit():
-        found["model"] = ShallowRAD(**settings).fit(slow, y)
-
-    thread = threading.Thread(target=fit)
+    model = ShallowRAD(**settings)
+    thread = threading.Thread(target=model.fit, args=(slow, y))
     thread.start()
     wait_for(make.begun.exists)  # 6 parts of 0.3 s on 2 workers: they are being made
     os.kill(pids[0], signal.SIGKILL)
     thread.join(timeout=PATIENCE)
-    assert_allclose(found["model"].coef_, whole.coef_, rtol=1e-8, atol=1e-10)
+    assert_allclose(model.coef_, whole.coef_, rtol=1e-8, atol=1e-10)
     assert len(client.run(os.getpid)) >= 1
 
 

@@ -37,24 +37,15 @@ def moments(n, seed=0, first=1900, last=2100):
     return np.floor(np.random.default_rng(seed).uniform(low, high, n))
 
 
-# --- parts ----------------------------------------------------------------------------------------
-
-
 def test_parts_are_those_of_the_calendar_for_10000_random_moments():
     seconds = moments(10_000)
     first = float(seconds.min())
     made = MomentParts("datetime", ALL, first, (seconds.max() - first) / DAY).ordered(seconds)
     truth = [EPOCH + dt.timedelta(seconds=second) for second in seconds]
-    expected = [
-        (
-            each.hour + each.minute / 60 + each.second / 3600,
-            each.weekday(),
-            each.day,
-            each.month,
-            (each - min(truth)) / dt.timedelta(days=1),
-        )
-        for each in truth
-    ]
+    days = [(each - min(truth)) / dt.timedelta(days=1) for each in truth]
+    hours = [each.hour + each.minute / 60 + each.second / 3600 for each in truth]
+    dates = [(each.weekday(), each.day, each.month) for each in truth]
+    expected = np.column_stack([hours, dates, days])
     np.testing.assert_allclose(made, expected, rtol=0, atol=1e-9)
 
 
@@ -122,23 +113,13 @@ def test_parts_that_come_round_lie_on_circles_and_midnight_is_near_itself():
 
 def test_changed_parts_are_refused():
     stored = vars(MomentParts("datetime", ("hour", "elapsed"), 0.0))
-    for change in (
-        {"kind": "number"},
-        {"parts": ["seconds"]},
-        {"parts": ["elapsed", "hour"]},
-        {"parts": "hour"},
-        {"parts": ["hour", "hour"]},
-        {"origin": math.inf},
-        {"origin": "0"},
-        {"more": 1},
-    ):
+    changes = [{"kind": "number"}, {"origin": math.inf}, {"origin": "0"}, {"more": 1}]
+    parts = ["seconds"], ["elapsed", "hour"], "hour", ["hour", "hour"]
+    for change in [*changes, *({"parts": some} for some in parts)]:
         with pytest.raises(InputError):
             build(MomentParts, stored | change)
     with pytest.raises(InputError, match="Did you mean 'date'"):
         MomentParts.learn("dates", pl.Series([0.0]))
-
-
-# --- pairs of columns -----------------------------------------------------------------------------
 
 
 def test_pairs_need_dates_that_are_filled_and_a_difference_that_varies():
@@ -152,9 +133,6 @@ def test_pairs_need_dates_that_are_filled_and_a_difference_that_varies():
     }
     assert elapsed_pairs(dates) == [("sent", "paid"), ("copy", "paid")]
     assert elapsed_pairs({}) == []
-
-
-# --- rows of one group ----------------------------------------------------------------------------
 
 
 def slow_gaps(groups, seconds):
@@ -200,21 +178,13 @@ def test_changed_arrays_are_refused():
     assert len(build(GapToPrevious, stored).groups) == 2
     with pytest.raises(InputError):
         build(SincePrevious, state_of(SincePrevious([0.0], "who", "when", stored)))
-    for change in (
-        {"seconds": np.array([1.0])},
-        {"seconds": np.array([1.0, np.nan])},
-        {"seconds": np.array([1, 2])},
-        {"groups": np.array([2, 1], dtype=np.uint64)},
-        {"groups": np.array([[1, 2]], dtype=np.uint64)},
-        {"groups": np.array([1, 2])},
-        {"groups": np.array([1, 2], dtype=np.uint8)},  # which polars does not join with 64 bits
-        {"more": 1},
-    ):
+    wrong = [("seconds", np.array(each)) for each in ([1.0], [1.0, np.nan], [1, 2])]
+    # polars does not join numbers of 8 with those of 64 bits.
+    wrong += [("groups", np.array([1, 2], dtype)) for dtype in (np.int64, np.uint8)]
+    wrong += [("groups", np.array(each, np.uint64)) for each in ([2, 1], [[1, 2]])]
+    for change in [{"more": 1}, *({name: value} for name, value in wrong)]:
         with pytest.raises(InputError):
             build(GapToPrevious, stored | change)
-
-
-# --- columns of dates in the frames of detectors --------------------------------------------------
 
 
 def nightly(n=600, seed=0):

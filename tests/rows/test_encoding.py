@@ -118,9 +118,6 @@ def test_sparse_rows_graphs_and_files_are_the_same_encoding(settings, levels, tm
     np.testing.assert_array_equal(dense(loaded.transform(table)), expected)
 
 
-# --- tables as X ---------------------------------------------------------------------------
-
-
 def labels(table):
     y = np.zeros(len(table), dtype=int)
     y[:60], y[-20:] = 1, -1
@@ -158,13 +155,9 @@ def test_a_table_is_the_frame_it_was_read_from(detector, tmp_path):
     others = Table(table.values, table.names, {**table.levels, 1: ["Bonn", "Ulm"]})
     with pytest.raises(InputError, match=r"'town' has the levels 'Bonn', 'Ulm', others than"):
         model.score_samples(others)
-    endless = Table(np.where(np.isnan(table.values), np.inf, table.values), *_rest(table))
+    infinite = np.where(np.isnan(table.values), np.inf, table.values)
     with pytest.raises(InputError, match=r"an infinity \(inf\).*column 'a'"):
-        model.score_samples(endless)
-
-
-def _rest(table):
-    return table.names, table.levels
+        model.score_samples(Table(infinite, table.names, table.levels))
 
 
 def test_methods_of_numbers_take_a_table_of_numbers():

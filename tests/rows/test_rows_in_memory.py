@@ -39,9 +39,6 @@ def make_rows(n_rows=50, n_features=3, layout="C order", weighted=True, seed=0):
     return RowBlocks(LAYOUTS[layout](X), y, weight), X
 
 
-# --- blocks and their sum ---------------------------------------------------------------------
-
-
 @each("block_rows", [1, 7, 49, 50, 51, 1000])
 @each("weighted", [False, True])
 @every_layout
@@ -94,16 +91,6 @@ def test_the_number_of_rows_follows_the_width_of_the_table(monkeypatch):
     assert RowBlocks(empty, np.zeros(50, dtype=np.int16)).block_rows > 100
 
 
-# --- totals and parts -------------------------------------------------------------------------
-
-
-def test_totals_are_found_by_label_code():
-    X, y = np.zeros((6, 1)), np.array([0, 1, 1, -1, 0, 0], dtype=np.int16)
-    plain, weighted = RowBlocks(X, y).totals(), RowBlocks(X, y, np.arange(6.0)).totals()
-    assert [plain[code] for code in (0, 1, -1)] == [3, 2, 1]
-    assert [weighted[code] for code in (0, 1, -1)] == [9, 3, 3]
-
-
 @each("kind", [0, 1, -1])
 @every_layout
 def test_rows_of_a_kind_are_those_that_count(layout, kind):
@@ -117,9 +104,6 @@ def test_rows_of_a_kind_are_those_that_count(layout, kind):
 
 def stacked(blocks):
     return np.concatenate([dense(block.X) for block in blocks])
-
-
-# --- samples ----------------------------------------------------------------------------------
 
 
 def numbered(n_unlabelled, n_normal, n_anomaly):
@@ -170,9 +154,6 @@ def test_within_a_kind_every_row_is_as_likely_as_every_other():
         assert np.abs(seen - expected).max() < 4.5 * error
 
 
-# --- threads of BLAS ----------------------------------------------------------------------------
-
-
 def _blas_thread_counts():
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
     return [library.get_num_threads() for library in libraries]
@@ -209,9 +190,6 @@ def test_overlapping_calls_in_threads_leave_blas_as_it_was(two_blas_threads, fir
         leave[i].set()
         threads[i].join(PATIENCE)
         assert set(_blas_thread_counts()) == ({1} if i == first_out else {2})
-
-
-# --- how many CPUs ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

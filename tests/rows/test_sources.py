@@ -12,7 +12,7 @@ from support.rows import make_table
 from riskad import AutoRAD, BoostedRAD, InputError, ShallowRAD
 from riskad.core.labels import LabelCounts
 from riskad.detectors.forest import ForestRAD
-from riskad.rows.arrays import are_codes, check_tensor, places_of
+from riskad.rows.arrays import are_codes, check_tensor
 from riskad.rows.partitions import PartitionedRows, Reservoir
 from riskad.rows.sources import Block, RowBlocks, tensor_rows
 
@@ -104,13 +104,6 @@ def test_other_detectors_learn_from_a_sample(detector):
     assert scores[y == 1].mean() > scores[y == -1].mean()
 
 
-# --- what is kept -------------------------------------------------------------------------------
-
-
-def as_block(X, y, weight=None):
-    return Block(X, y, weight, places_of(y))
-
-
 def test_a_reservoir_is_a_uniform_sample_whatever_the_parts():
     n, most = 4000, 50
     X, y = np.arange(n, dtype=float)[:, None], np.zeros(n, dtype=np.int16)
@@ -119,7 +112,7 @@ def test_a_reservoir_is_a_uniform_sample_whatever_the_parts():
         whole = Reservoir(most)
         for number, rows in enumerate((slice(0, 100), slice(100, 3000), slice(3000, n))):
             part = Reservoir(most, seed=1000 * draw + number)
-            part.add(as_block(X[rows], y[rows]))
+            part.add(Block(X[rows], y[rows], None, None))
             whole.join(part)
         kept = whole.rows.X[:, 0].astype(int)
         assert len(np.unique(kept)) == most
@@ -133,18 +126,13 @@ def test_a_reservoir_keeps_few_labelled_rows_all():
     X, y = make_table(n=2000)
     weight = np.linspace(0, 1, len(y))
     kept = Reservoir(most=100, share=0.05)
-    kept.add(as_block(X, y, weight))
+    kept.add(Block(X, y, weight, None))
     assert kept.counts == LabelCounts(40, 20, 1940)
     assert [kept.complete(kind) for kind in (1, -1, 0)] == [True, True, False]
     assert_array_equal(kept.labelled.X, X[y != 0])
     assert_array_equal(kept.labelled.sample_weight, weight[y != 0])
-    assert_allclose(
-        [kept.totals[k] for k in (0, 1, -1)], [weight[y == k].sum() for k in (0, 1, -1)]
-    )
+    assert_allclose(kept.totals, [weight[y == k].sum() for k in (0, 1, -1)])
     assert 50 <= (kept.rows.y == 0).sum() <= 100
-
-
-# --- memory-mapped arrays -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -156,9 +144,6 @@ def test_memory_mapped_rows_are_not_copied(tmp_path, dtype):
     checked = model._check_rows(mapped, reset=True)
     assert np.shares_memory(checked, mapped)
     assert_allclose(model.fit(mapped, y).coef_, ShallowRAD(lam=0.1).fit(X, y).coef_, rtol=1e-5)
-
-
-# --- torch tensors ------------------------------------------------------------------------------
 
 
 def test_tensors_become_rows_of_floats_with_codes_on_their_device():

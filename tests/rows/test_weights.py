@@ -50,15 +50,6 @@ def repeat(X, y, weight):
     return np.repeat(X, times, axis=0)[order], np.repeat(y, times)[order]
 
 
-def with_leaves_of_as_many(model, weight):
-    """An unfitted copy whose leaves hold as many repeated rows as they hold rows of mean weight."""
-    if "min_samples_leaf" not in model.get_params():
-        return clone(model)
-    return clone(model).set_params(
-        min_samples_leaf=model.min_samples_leaf * weight[weight > 0].mean()
-    )
-
-
 @pytest.mark.slow
 @each("model", [*LINEAR, FEW_ROWS, ForestRAD(n_estimators=5, min_samples_leaf=20), *TREES, AVERAGE])
 @each("weight", [2.0, 0.1])
@@ -79,9 +70,12 @@ def test_only_ratios_of_weights_matter(model):
 @each("model", [*LINEAR, FEW_ROWS])
 def test_to_linear_scores_and_forests_of_few_rows_a_row_of_weight_w_is_w_rows(model):
     X, y, weight = make_weighted()
-    weighted = clone(model).fit(X, y, sample_weight=weight)
-    other = with_leaves_of_as_many(model, weight).fit(*repeat(X, y, weight))
-    assert_same_scores(weighted, other, X)
+    weighted, other = clone(model).fit(X, y, sample_weight=weight), clone(model)
+    if "min_samples_leaf" in model.get_params():
+        # Its leaves hold as many repeated rows as they hold rows of mean weight.
+        leaf = model.min_samples_leaf * weight[weight > 0].mean()
+        other.set_params(min_samples_leaf=leaf)
+    assert_same_scores(weighted, other.fit(*repeat(X, y, weight)), X)
 
 
 @pytest.mark.slow

@@ -14,18 +14,7 @@ all bounded functions has a Rademacher complexity that does not vanish.)
 A risk enters through W_k, the weight of each kind of row in it (`Risk.kind_weights`). For rad and
 nnrad W_p = (1-a) pi_p, W_n = (1+a) pi_n and W_u = a, and the formulas below are the paper's; its
 proofs use nothing else of the estimator, so that they hold for every risk of
-`riskad.core.risks.RISKS`.
-
-================================  ==============================================================
-function                          what it bounds
-================================  ==============================================================
-`bias`                            E[R^(g)] - R(g) of a non-negative risk         (Proposition 1)
-`deviation`                       |R^(g) - R(g)| for one g                       (Proposition 1)
-`estimation_error`                R(g^) - R(g*) of the minimiser g^   (Theorem 2 where the risk is
-                                  non-negative, else Theorem 3)
-`excess_risk`                     I(g^) - I*, the error rate at threshold 0          (Corollary)
-`riskad.app.bounds.bounds_of`      the last two for a fitted `ShallowRAD`
-================================  ==============================================================
+`riskad.core.risks.RISKS`. `riskad.app.bounds.bounds_of` has the bounds of a fitted `ShallowRAD`.
 
 Differences between the paper's statements and proofs: the proof of Proposition 1
 ends with a root of a sum of squares, which its statement enlarges to a sum of roots
@@ -37,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from scipy.optimize import brentq
@@ -78,13 +67,9 @@ class ByKind:
         """Their sum."""
         return self.normal + self.anomaly + self.unlabelled
 
-    def __add__(self, other: ByKind) -> ByKind:
-        return ByKind(*(getattr(self, k) + getattr(other, k) for k in KIND_NAMES.values()))
-
     @property
     def largest(self) -> str:
-        """The kind that contributes most."""
-        # More rows of this kind would make the bound smaller most.
+        """The kind that contributes most: more rows of it would make the bound smaller most."""
         return max(KIND_NAMES.values(), key=lambda kind: float(getattr(self, kind)))
 
 
@@ -124,14 +109,10 @@ class EstimationError:
     """R(g^) - R(g*) <= value with probability 1 - delta."""
 
     value: float
-    vacuous: bool
-    """Whether it is at least C_l, which the difference never exceeds."""
-    complexity: ByKind
-    """The part due to the richness of the class."""
-    chance: ByKind
-    """The part due to the random draw of rows."""
-    bias: float
-    """The part due to the guard of a non-negative risk, 2 epsilon."""
+    vacuous: bool  # whether it is at least C_l, which the difference never exceeds
+    complexity: ByKind  # the part due to the richness of the class
+    chance: ByKind  # the part due to the random draw of rows
+    bias: float  # the part due to the guard of a non-negative risk, 2 epsilon
     delta: float
     C_l: float
     L_l: float
@@ -140,7 +121,8 @@ class EstimationError:
     @property
     def by_kind(self) -> ByKind:
         """Complexity and chance together."""
-        return self.complexity + self.chance
+        parts = zip(astuple(self.complexity), astuple(self.chance), strict=True)
+        return ByKind(*(complexity + chance for complexity, chance in parts))
 
     def __str__(self) -> str:
         lines = [
@@ -160,8 +142,7 @@ class ExcessRisk:
     """I(g^) - I* <= value, where R(g^) - R(g*) <= error and R(g*) - R* <= approximation."""
 
     value: float
-    vacuous: bool
-    """Whether it is 1, which a difference of error rates never exceeds."""
+    vacuous: bool  # whether it is 1, which a difference of error rates never exceeds
     error: float
     approximation: float
     loss: str
@@ -194,11 +175,6 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
         A lower bound on R_p^+(g), the mean of l(g) over normal rows (for nnpu on R_n^-(g)); by
         default the lowest loss of a score within C_g. If that is 0, epsilon is v_k C_l.
 
-    Returns
-    -------
-    Bias
-        `value` is epsilon_g, 0 if the risk has no guard.
-
     Examples
     --------
     >>> from riskad.core.risks import get_risk
@@ -207,13 +183,19 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
     bias between 0 and 5.85e-15
     """
     n = _checked_counts(risk, counts)
-    # C_l is needed even where there is no guard: results report it as the scale of the bound.
-    C_l, lowest = _loss_range(risk.loss, C_g)
-    rho = lowest if rho is None else check_in_interval("rho", rho, 0, C_l, _RHO, closed=True)
+    C_g = check_in_interval("C_g", C_g, 0, math.inf, "It bounds the scores.")
+    # The loss falls up to t = 1 and is largest at an end; beyond, squared loss rises again.
+    ends = risk.loss.value(np.array([-C_g, C_g, min(C_g, 1.0)]))
+    C_l, lowest = float(ends.max()), float(ends.min())
+    rho = (
+        lowest
+        if rho is None
+        else check_in_interval(
+            "rho", rho, 0, C_l, "It is a lower bound on a mean loss.", closed=True
+        )
+    )
     guarded = [term for term in risk.terms() if term.guarded and term.weight != 0]
-    if not risk.guarded or not guarded:
-        # Without the maximum the estimate is linear in the sums over rows: its mean is the risk
-        # itself.
+    if not risk.guarded or not guarded:  # linear in the sums over rows: the mean is the risk itself
         return Bias(0.0, C_l, rho)
     # The bracket adds one kind (positive weight) and subtracts another: the larger weight is added.
     added, subtracted = sorted(guarded, key=lambda term: -term.weight)
@@ -244,11 +226,6 @@ def deviation(
         As in `bias`.
     delta : float, default=0.05
         Probability with which the bound may fail.
-
-    Returns
-    -------
-    Deviation
-        The bound, the sharper one of the proof, and what each kind of row adds.
 
     Examples
     --------
@@ -304,11 +281,6 @@ def estimation_error(
     delta : float, default=0.05
         Probability with which the bound may fail.
 
-    Returns
-    -------
-    EstimationError
-        The bound, and what each kind of row adds to it.
-
     Examples
     --------
     >>> from riskad.core.risks import get_risk
@@ -326,10 +298,7 @@ def estimation_error(
     factor, events = (8, 2) if risk.guarded else (4, 6)
     L_l = risk.loss.lipschitz(scores.C_g)
     W, n = risk.kind_weights(), _checked_counts(risk, counts)
-    # A kind of weight 0 may have no rows at all: its term is 0, not 0 / 0.
-    complexity = _by_kind(
-        lambda kind: factor * L_l * W[kind] * scores.complexity(kind, n[kind]) if W[kind] else 0.0
-    )
+    complexity = _by_kind(W, lambda kind: factor * L_l * W[kind] * scores.complexity(kind, n[kind]))
     # Each of the events may fail with probability delta / events, and together with delta at most.
     logarithm = math.log(events / _checked_delta(delta))
     chance = _chance(risk, counts, 2 * epsilon.C_l, logarithm)
@@ -353,11 +322,12 @@ def _chance(risk: Risk, counts: LabelCounts, size: float, logarithm: float) -> B
     """Summands of McDiarmid's inequality: size sqrt(logarithm / 2) W_k / sqrt(n_k)."""
     W, n = risk.kind_weights(), _checked_counts(risk, counts)
     scale = size * math.sqrt(logarithm / 2)
-    return _by_kind(lambda kind: scale * W[kind] / math.sqrt(n[kind]) if W[kind] else 0.0)
+    return _by_kind(W, lambda kind: scale * W[kind] / math.sqrt(n[kind]))
 
 
-def _by_kind(term: Callable[[int], float]) -> ByKind:
-    return ByKind(**{name: float(term(kind)) for kind, name in KIND_NAMES.items()})
+def _by_kind(W: np.ndarray, term: Callable[[int], float]) -> ByKind:
+    # A kind of weight 0 may have no rows at all: its term is 0, not 0 / 0.
+    return ByKind(*(float(term(kind)) if W[kind] else 0.0 for kind in KIND_NAMES))
 
 
 def excess_risk(
@@ -378,19 +348,10 @@ def excess_risk(
     approximation : float, default=0.0
         R(g*) - R*: how much worse the best of the class is than the best of all scores. The data
         do not show it; 0 if the class contains the best score.
-
-    Returns
-    -------
-    ExcessRisk
-        `value` bounds the difference of the error rates.
     """
+    remedy = "0 where the best score is in the class."
     approximation = check_in_interval(
-        "approximation",
-        approximation,
-        0,
-        math.inf,
-        remedy="0 where the best score is in the class.",
-        closed=True,
+        "approximation", approximation, 0, math.inf, remedy, closed=True
     )
     # psi is increasing, so that its inverse at a bound of the excess risk bounds the excess error.
     value = psi_inverse(loss, error.value + approximation)
@@ -410,8 +371,7 @@ class FittedBounds:
     C_w: float
     C_x: float
     delta: float
-    zero_risk: float
-    """l(0), the risk of the score 0 for every row: a useful bound is smaller."""
+    zero_risk: float  # l(0), the risk of the score 0 for every row: a useful bound is smaller
     error: EstimationError
     excess: ExcessRisk
 
@@ -453,20 +413,6 @@ def fitted_bounds(
         error=error,
         excess=excess_risk(error, risk.loss),
     )
-
-
-_RHO = "It is a lower bound on a mean loss."
-
-
-def _loss_range(loss: Loss, C_g: float) -> tuple[float, float]:
-    """(C_l, least loss) over |t| <= C_g.
-
-    A margin loss is largest at an end; it falls up to t = 1 and, except for squared loss, beyond.
-    """
-    C_g = check_in_interval("C_g", C_g, 0, math.inf, "It bounds the scores.")
-    # Squared loss rises again beyond 1: its least value may lie inside the interval.
-    ends = loss.value(np.array([-C_g, C_g, min(C_g, 1.0)]))
-    return float(ends.max()), float(ends.min())
 
 
 def _checked_delta(delta: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -34,15 +34,7 @@ class MissingLibrary(InputError):
 
 @contextmanager
 def required(message: str) -> Iterator[None]:
-    """Raise a `MissingLibrary` with this message if an import of the block fails.
-
-    Examples
-    --------
-    >>> with required("Tea needs kettle: pip install kettle."):
-    ...     import kettle
-    Traceback (most recent call last):
-    riskad.core.checks.MissingLibrary: Tea needs kettle: pip install kettle.
-    """
+    """Raise a `MissingLibrary` with this message if an import of the block fails."""
     try:
         yield
     except ImportError as error:
@@ -104,11 +96,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def quoted(value: object, longest: int = 60) -> str:
-    """A name or value of the user's in quotes, truncated if it is long.
-
-    >>> quoted("amount"), quoted("x" * 1000, longest=9)
-    ("'amount'", "'xxxxxxxx\u2026")
-    """
+    """A name or value of the user's in quotes, truncated if it is long."""
     # repr rather than quotation marks: it also spells out control characters, which must not reach
     # a terminal from a file.
     shown = repr(value)
@@ -127,11 +115,7 @@ def enumerate_names(names: Iterable[object], limit: int = 8) -> str:
 
 
 def with_article(name: str) -> str:
-    """Put "a" or "an" before the name of a class.
-
-    >>> with_article("AutoRAD"), with_article("ShallowRAD")
-    ('an AutoRAD', 'a ShallowRAD')
-    """
+    """Put "a" or "an" before the name of a class."""
     return f"{'an' if name[:1] in 'AEIO' else 'a'} {name}"
 
 
@@ -157,22 +141,16 @@ def check_in_interval(
     """Return `value` as a float if it is between `low` and `high`; ends count only if `closed`."""
     # True would pass for 1; and NaN lies in no interval, since every comparison with it is false.
     if isinstance(value, Real) and not isinstance(value, bool):
-        number = _as_float(value)
-        inside = low <= number <= high if closed else low < number < high
-        if inside:
+        number = math.nan
+        with suppress(OverflowError):  # of a whole number with more than 308 digits
+            number = float(value)
+        if low <= number <= high if closed else low < number < high:
             return number
     between = "between" if closed else "strictly between"
     ending = f" {remedy}" if remedy else ""
     raise InputError(
         f"{name} must be a number {between} {low:g} and {high:g}, got {value!r}.{ending}"
     )
-
-
-def _as_float(value: Real) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number with more than 308 digits is in no interval
-        return math.nan
 
 
 def describe_column_difference(expected: Collection[str], got: Collection[str]) -> str:

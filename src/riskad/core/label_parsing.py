@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, check_choice
 from riskad.core.labels import (
@@ -41,12 +40,13 @@ __all__ = [
     "parse_labels",
 ]
 
+_CODES = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
 Counts: TypeAlias = Mapping[str | None, int]
 """How many rows have each text; None is missing."""
 
 
 def _spellings(kind: str, values: object) -> list[str]:
-    """Return the texts of one spelling or of a collection of them."""
+    """The texts of one spelling or of a collection of them."""
     # A text is iterable, too, but means one spelling and not its letters.
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         values = [] if values is None else [values]
@@ -61,8 +61,7 @@ def _spellings(kind: str, values: object) -> list[str]:
 
 
 def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
-    """Return the code of each text; a text may have only one meaning."""
-    code_of_kind = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
+    """The code of each text; a text may have only one meaning."""
     kind_of: dict[str, str] = {}
     for kind, texts in spellings.items():
         for text in texts:
@@ -73,22 +72,7 @@ def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
                     "a value can have one meaning only."
                 )
     # Missing stays unlabelled even if the user lists nothing for it.
-    return {None: UNLABELLED} | {text: code_of_kind[kind] for text, kind in kind_of.items()}
-
-
-def _check_occur(kind: str, texts: list[str], counts: Counts, every: bool, name: str) -> None:
-    """Fail if none of `texts` occurs (with `every`: if one does not occur): it may be a typo."""
-    absent = [text for text in texts if text not in counts]
-    # Several spellings may be given of which a table has only some: one that occurs is enough.
-    if not absent or (len(absent) < len(texts) and not every):
-        return
-    nearest = nearest_spelling(absent[0], counts)
-    guess = f" Did you mean {show_label(nearest)}?" if nearest else ""
-    raise InputError(
-        f"{kind}={show_label(absent[0])} never occurs in {name}.{guess} "
-        f"Values seen: {show_counts(counts)}. "
-        "Give the value as it is written there, or leave it out if no row is labelled so."
-    )
+    return {None: UNLABELLED} | {text: _CODES[kind] for text, kind in kind_of.items()}
 
 
 def _check_texts(counts: Counts, meaning: Mapping[str | None, int], name: str, remedy: str) -> None:
@@ -153,50 +137,26 @@ seen: 'ok' (1 row), 'fruad' (1 row). Give the value as it is written there, or l
 no row is labelled so.
     """
     spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-    return _translate(
-        as_label_column(y, name), lambda counts: _read_meanings(counts, spellings, others, name)
-    )
+    return _translate(y, name, lambda counts: _read_meanings(counts, spellings, others, name))
 
 
 def parse_distinct(
-    counts: Mapping[Any, int],
-    *,
-    normal: object = None,
-    anomaly: object = None,
-    unlabelled: object = None,
-    others: str = "raise",
-    name: str = "y",
+    counts: Mapping[Any, int], *, others: str = "raise", name: str = "y", **spellings: object
 ) -> dict[Any, int]:
     """The code of each distinct label, from the number of rows that have it.
 
-    As `parse_labels`, for columns that are not in memory. Without `normal` and `anomaly`, the
-    labels must already be codes.
+    As `parse_labels` with `normal`, `anomaly` and `unlabelled`, for columns that are not in memory.
+    Without the first two, the labels must already be codes.
 
     >>> parse_distinct({"ok": 900, "fraud": 7, None: 10**9}, normal="ok", anomaly="fraud")
     {'ok': 1, 'fraud': -1, None: 0}
     """
-    # Nothing to translate: the column must hold the codes themselves.
-    if normal is None and anomaly is None:
-        return _read_distinct_codes(counts, name)
-    spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-    # Spellings of one value, such as 1 and 1.0, are counted together, as messages show them.
-    by_text = add_counts(counts, counts.values())
-    meaning = _read_meanings(by_text, spellings, others, name)
-    return {value: meaning.get(comparable_text(value), UNLABELLED) for value in counts}
-
-
-def _translate(values: NDArray[Any], meanings: Callable[[Counts], dict[str | None, int]]) -> Codes:
-    """Return the code of each row, by the meanings of the texts that occur, unlabelled if none."""
-    # Few labels are distinct: each is looked up once, whatever the number of rows.
-    distinct, places = factorise(values)
-    counts = np.bincount(places, minlength=len(distinct)).tolist()
-    meaning = meanings(add_counts(distinct, counts))
-    codes = [meaning.get(comparable_text(value), UNLABELLED) for value in distinct]
-    return np.array(codes, dtype=np.int16)[places]
-
-
-def _read_distinct_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]:
-    """Read distinct labels that are already codes; a missing one is unlabelled."""
+    if spellings.get("normal") is not None or spellings.get("anomaly") is not None:
+        # Spellings of one value, such as 1 and 1.0, are counted together, as messages show them.
+        by_text = add_counts(counts, counts.values())
+        meaning = _read_meanings(by_text, spellings, others, name)
+        return {value: meaning.get(comparable_text(value), UNLABELLED) for value in counts}
+    # Nothing to translate: the column must hold the codes themselves; a missing one is unlabelled.
     values = [value for value in counts if value is not None]
     code_of = dict(zip(values, read_codes(values).tolist(), strict=True))
     codes = {value: code_of.get(value, UNLABELLED) for value in counts}
@@ -213,29 +173,47 @@ def _read_distinct_codes(counts: Mapping[Any, int], name: str) -> dict[Any, int]
     return codes
 
 
+def _translate(y: Any, name: str, meanings: Callable[[Counts], dict[str | None, int]]) -> Codes:
+    """The code of each row, by the meanings of the texts that occur, unlabelled if none."""
+    # Few labels are distinct: each is looked up once, whatever the number of rows.
+    distinct, places = factorise(as_label_column(y, name))
+    counts = np.bincount(places, minlength=len(distinct)).tolist()
+    meaning = meanings(add_counts(distinct, counts))
+    codes = [meaning.get(comparable_text(value), UNLABELLED) for value in distinct]
+    return np.array(codes, dtype=np.int16)[places]
+
+
 def _read_meanings(
     counts: Counts, values: Mapping[str, object], others: str, name: str
 ) -> dict[str | None, int]:
     """The meaning of each text, after checking the given spellings against the data."""
     lenient = check_choice("others", others, ("raise", "unlabelled")) == "unlabelled"
-    spellings = {kind: _spellings(kind, value) for kind, value in values.items()}
+    spellings = {kind: _spellings(kind, values.get(kind)) for kind in _CODES}
     meaning = _meanings(spellings)
     if not spellings["normal"] and not spellings["anomaly"]:
         raise InputError(
             f"Say which value means normal, which means anomaly, or both: normal=..., "
             f"anomaly=.... Values seen in {name}: {show_counts(counts)}."
         )
+    # "unlabelled" is not checked: that a table has no row of it is usual.
     for kind in ("normal", "anomaly"):
-        # "unlabelled" is not checked: that a table has no row of it is usual.
-        _check_occur(kind, spellings[kind], counts, every=lenient, name=name)
+        absent = [text for text in spellings[kind] if text not in counts]
+        # Several spellings may be given of which a table has only some: one that occurs is enough,
+        # unless nothing else would show that another is misspelled.
+        if absent and (lenient or len(absent) == len(spellings[kind])):
+            nearest = nearest_spelling(absent[0], counts)
+            guess = f" Did you mean {show_label(nearest)}?" if nearest else ""
+            raise InputError(
+                f"{kind}={show_label(absent[0])} never occurs in {name}.{guess} "
+                f"Values seen: {show_counts(counts)}. "
+                "Give the value as it is written there, or leave it out if no row is labelled so."
+            )
     if not lenient:
-        _check_texts(
-            counts,
-            meaning,
-            name,
+        remedy = (
             "Say what each means with normal=..., anomaly=... or unlabelled=...; or, with "
-            'others="unlabelled", that every other value is unlabelled.',
+            'others="unlabelled", that every other value is unlabelled.'
         )
+        _check_texts(counts, meaning, name, remedy)
     return meaning
 
 
@@ -252,7 +230,7 @@ def _from_convention(y: Any, library: str, **spellings: list[str]) -> Codes:
         _check_texts(counts, meaning, "y", remedy)
         return meaning
 
-    return _translate(as_label_column(y, "y"), meanings)
+    return _translate(y, "y", meanings)
 
 
 def from_pyod(y: Any) -> Codes:

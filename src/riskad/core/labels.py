@@ -113,7 +113,12 @@ def read_codes(y: Any) -> Codes:
         raise InputError(f"y must hold one label for each row: {error}") from error
     codes = _as_codes(values)
     if codes is None:
-        raise InputError(_refusal(values))
+        distinct, places = factorise(values)
+        counts = add_counts(distinct, np.bincount(places, minlength=len(distinct)).tolist())
+        raise InputError(
+            "y must hold only +1 (normal), -1 (anomaly) and 0 (unlabelled), "
+            f"got {show_counts(counts)}. {_remedy(set(counts))}"
+        )
     return codes
 
 
@@ -152,16 +157,8 @@ def _as_codes(values: NDArray[Any]) -> Codes | None:
     return codes if exact and codes.min() >= ANOMALY and codes.max() <= NORMAL else None
 
 
-def _refusal(values: NDArray[Any]) -> str:
-    counts = count_texts(values)
-    return (
-        "y must hold only +1 (normal), -1 (anomaly) and 0 (unlabelled), "
-        f"got {show_counts(counts)}. {_remedy(set(counts))}"
-    )
-
-
 def _remedy(texts: set[str | None]) -> str:
-    """Report which translation fits values that are not codes."""
+    """Which translation fits values that are not codes."""
     present = texts - {None}
     if present <= {"0"}:
         return "No row is labelled: label some rows as normal or as anomaly."
@@ -195,35 +192,24 @@ def refuse_ambiguous(counts: LabelCounts) -> None:
 
 
 def ambiguity_hint(codes: Codes | LabelCounts) -> str:
-    """Return the readings of a `y` that holds only 0 and 1, or "" for any other `y`.
+    """The readings of a `y` that holds only 0 and 1, or "" for any other `y`.
 
     By our codes this `y` means normal and unlabelled; users of another library may mean something
     else.
-
-    >>> print(ambiguity_hint(np.array([0, 1, 0], dtype=np.int16)))
-    y holds only 0 (2 rows) and 1 (1 row), which can mean several things. Say which, with one of \
-these in place of y:
-      1 normal, 0 unlabelled:                     riskad.parse_labels(y, normal=1, unlabelled=0)
-      1 anomaly, 0 normal (PyOD):                 riskad.core.label_parsing.from_pyod(y)
-      1 anomaly, 0 unlabelled (DeepOD, ADBench):  riskad.core.label_parsing.from_deepod(y)
-    >>> ambiguity_hint(np.array([0, 1, -1], dtype=np.int16))
-    ''
     """
     counts = codes if isinstance(codes, LabelCounts) else count_labels(codes)
     # A -1 occurs in no other convention beside 0 and 1, and one value alone cannot be confused.
     if counts.anomaly or not counts.normal or not counts.unlabelled:
         return ""
     zeros, ones = show_counts({"0": counts.unlabelled}), show_counts({"1": counts.normal})
-    return "\n".join(
-        [
-            f"y holds only {zeros} and {ones}, which can mean several things. Say which, with one "
-            "of these in place of y:",
-            "  1 normal, 0 unlabelled:                     "
-            "riskad.parse_labels(y, normal=1, unlabelled=0)",
-            "  1 anomaly, 0 normal (PyOD):                 riskad.core.label_parsing.from_pyod(y)",
-            "  1 anomaly, 0 unlabelled (DeepOD, ADBench):  "
-            "riskad.core.label_parsing.from_deepod(y)",
-        ]
+    here = "riskad.core.label_parsing"
+    return (
+        f"y holds only {zeros} and {ones}, which can mean several things. Say which, with one of "
+        "these in place of y:\n"
+        "  1 normal, 0 unlabelled:                     "
+        "riskad.parse_labels(y, normal=1, unlabelled=0)\n"
+        f"  1 anomaly, 0 normal (PyOD):                 {here}.from_pyod(y)\n"
+        f"  1 anomaly, 0 unlabelled (DeepOD, ADBench):  {here}.from_deepod(y)"
     )
 
 
@@ -247,11 +233,7 @@ class LabelCounts:
 
 
 def count_labels(codes: Codes) -> LabelCounts:
-    """Count the rows of each kind.
-
-    >>> count_labels(np.array([1, 0, 0, -1], dtype=np.int16))
-    LabelCounts(normal=1, anomaly=1, unlabelled=2)
-    """
+    """Count the rows of each kind."""
     normal, anomaly = (int(np.count_nonzero(codes == code)) for code in (NORMAL, ANOMALY))
     return LabelCounts(normal, anomaly, len(codes) - normal - anomaly)
 
@@ -312,12 +294,6 @@ def factorise(values: NDArray[Any]) -> tuple[list[object], NDArray[np.intp]]:
     return list(examples.values()), places
 
 
-def count_texts(values: NDArray[Any]) -> dict[str | None, int]:
-    """Return the number of rows of each text (None if missing), the most frequent first."""
-    distinct, places = factorise(values)
-    return add_counts(distinct, np.bincount(places, minlength=len(distinct)).tolist())
-
-
 def add_counts(values: Iterable[object], counts: Iterable[int]) -> dict[str | None, int]:
     """Return the number of rows of each text, of which several values may be spellings."""
     total: Counter[str | None] = Counter()
@@ -327,11 +303,7 @@ def add_counts(values: Iterable[object], counts: Iterable[int]) -> dict[str | No
 
 
 def show_label(text: str | None) -> str:
-    """Quote a text, but show a number or a truth value without quotes.
-
-    >>> [show_label(text) for text in ("ok", "-2.5", "True", None)]
-    ["'ok'", '-2.5', 'True', 'missing']
-    """
+    """Quote a text, but show a number or a truth value without quotes."""
     if text is None:
         return "missing"
     bare = text in ("True", "False") or _NUMBER.fullmatch(text)

@@ -38,8 +38,7 @@ from riskad.core.checks import InputError, lookup
 
 __all__ = ["LOSSES", "Loss", "get_loss"]
 
-# Any array of a namespace that array-api-compat knows: NumPy, torch, CuPy ...
-Array = Any
+Array = Any  # of a namespace that array-api-compat knows: NumPy, torch, CuPy ...
 
 
 def namespace(z: Array) -> Any:
@@ -76,7 +75,10 @@ class Pointwise(ABC):
         return self, None
 
     def support_value(self, z: Array) -> Array:
-        """Value at `z` of a function below the sharp one with the slope of the rounded one."""
+        """Value at `z` of a function below the sharp one with the slope of the rounded one.
+
+        Solvers build duality gaps from them.
+        """
         return self.value(z)
 
 
@@ -138,11 +140,7 @@ class Hinges(Pointwise):
         return Hinges(self.kinks, self.slopes, gamma)
 
     def support_value(self, z: Array) -> Array:
-        """sum_j s_j s (k_j - z) with the multipliers s at `z`.
-
-        With fixed s this is a line below the sharp function, with the slope of the rounded one at
-        `z`; solvers build duality gaps from these lines.
-        """
+        # With the multipliers fixed, each term is a line below its sharp hinge.
         total = 0.0
         for kink, slope in zip(self.kinks, self.slopes, strict=True):
             t = kink - z
@@ -172,52 +170,35 @@ class Loss(Pointwise):
         return f"<{self.name} loss>"
 
 
-class Hinge(Loss):
+@dataclass(frozen=True, repr=False)
+class Hinge(Loss, Hinges):
     """max(0, 1 - z)."""
 
     name = "hinge"
-    convex = True
-    smooth = False
     theorem_constants = (2.0, 1.0, 1.0)
-    _pieces: ClassVar[Hinges] = Hinges(kinks=(1.0,), slopes=(1.0,))
-
-    def value(self, z: Array) -> Array:
-        return self._pieces.value(z)
-
-    def derivative(self, z: Array) -> Array:
-        return self._pieces.derivative(z)
-
-    def curvature(self, z: Array) -> Array:
-        return self._pieces.curvature(z)
-
-    def smoothed(self, gamma: float) -> Hinges:
-        return self._pieces.smoothed(gamma)
-
-    def dc_parts(self) -> tuple[Pointwise, None]:
-        return self._pieces, None
+    kinks: tuple[float, ...] = (1.0,)
+    slopes: tuple[float, ...] = (1.0,)
 
     def lipschitz(self, bound: float) -> float:
-        return 1.0
+        pieces = zip(self.kinks, self.slopes, strict=True)
+        return sum(slope for kink, slope in pieces if kink > -bound)
 
 
+@dataclass(frozen=True, repr=False)
 class DoubleHinge(Hinge):
     """max(0, (1 - z) / 2, -z): two half-slope hinges, with kinks at 1 and -1."""
 
     name = "double_hinge"
     linear_odd = 1.0
     theorem_constants = (1.0, 0.5, 1.0)
-    _pieces = Hinges(kinks=(1.0, -1.0), slopes=(0.5, 0.5))
-
-    def lipschitz(self, bound: float) -> float:
-        # The steeper piece begins below z = -1.
-        return 0.5 if bound <= 1 else 1.0
+    kinks: tuple[float, ...] = (1.0, -1.0)
+    slopes: tuple[float, ...] = (0.5, 0.5)
 
 
 class Squared(Loss):
     """(z - 1)^2 / 2."""
 
     name = "squared"
-    convex = True
     quadratic = True
     linear_odd = 2.0
     theorem_constants = (2.0, 0.5, 0.5)
@@ -240,7 +221,6 @@ class ModifiedHuber(Loss):
     """max(0, 1 - z)^2 for z >= -1 and -4 z below."""
 
     name = "modified_huber"
-    convex = True
     linear_odd = 4.0
     theorem_constants = (4.0, 1.0, 0.5)
 
@@ -265,7 +245,6 @@ class Logistic(Loss):
     """ln(1 + exp(-z))."""
 
     name = "logistic"
-    convex = True
     linear_odd = 1.0
     theorem_constants = (1.0, 1.0, math.log(2.0))
 
@@ -329,19 +308,17 @@ class _SigmoidTail(Pointwise):
     side: int
 
     def value(self, z: Array) -> Array:
-        xp = namespace(z)
-        # `where` evaluates both branches; through tanh neither can overflow.
-        tangent = 0.5 - 0.25 * z
-        if self.side > 0:
-            return xp.where(z >= 0, _SIGMOID.value(z), tangent)
-        return xp.where(z >= 0, xp.zeros_like(z), tangent - _SIGMOID.value(z))
+        return self._half(z, _SIGMOID.value(z), 0.5 - 0.25 * z)
 
     def derivative(self, z: Array) -> Array:
+        return self._half(z, _SIGMOID.derivative(z), -0.25 * namespace(z).ones_like(z))
+
+    def _half(self, z: Array, loss: Array, tangent: Array) -> Array:
         xp = namespace(z)
-        flat = -0.25 * xp.ones_like(z)
+        # `where` evaluates both branches; through tanh neither can overflow.
         if self.side > 0:
-            return xp.where(z >= 0, _SIGMOID.derivative(z), flat)
-        return xp.where(z >= 0, xp.zeros_like(z), flat - _SIGMOID.derivative(z))
+            return xp.where(z >= 0, loss, tangent)
+        return xp.where(z >= 0, xp.zeros_like(z), tangent - loss)
 
     def curvature(self, z: Array) -> Array:
         xp = namespace(z)
@@ -386,22 +363,13 @@ _SIGMOID = Sigmoid()
 
 LOSSES: dict[str, Loss] = {
     loss.name: loss
-    for loss in (
-        Hinge(),
-        DoubleHinge(),
-        Squared(),
-        ModifiedHuber(),
-        Logistic(),
-        _SIGMOID,
-        Ramp(),
-    )
+    for loss in [Hinge(), DoubleHinge(), Squared(), ModifiedHuber(), Logistic(), _SIGMOID, Ramp()]
 }
 
 
 def get_loss(loss: str | Loss) -> Loss:
     """The registered loss with this name, or the given `Loss` itself.
 
-    >>> import numpy as np
     >>> get_loss("modified_huber").value(np.array([-2.0, 0.0, 1.0]))
     array([8., 1., 0.])
     """

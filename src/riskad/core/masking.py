@@ -9,14 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from riskad.core.checks import InputError, check_in_interval
-from riskad.core.labels import (
-    ANOMALY,
-    NORMAL,
-    UNLABELLED,
-    Codes,
-    count_labels,
-    read_codes,
-)
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels, read_codes
 
 __all__ = ["mask_labels"]
 
@@ -36,15 +29,9 @@ def mask_labels(
 
     Repeating draws would take long when anomalies are rare, so the accepted draw is made directly.
     Among k rows chosen uniformly from n_p normal rows and n_n anomalies, the number A of anomalies
-    is hypergeometric,
-
-        P(A = j) proportional to C(n_n, j) C(n_p, k - j),
-
-    and given A the anomalies are uniform among the anomalies and the normal rows uniform among the
-    normal rows. Repeating the draw until 1 <= A <= k - 1 conditions on this event, which depends
-    only on A: it restricts A to these values in the same proportions, and leaves the distribution
-    of the rows given A unchanged. So A is drawn from the restricted distribution, then A anomalies
-    and k - A normal rows.
+    is hypergeometric, P(A = j) proportional to C(n_n, j) C(n_p, k - j), and given A the rows of
+    either kind are uniform. The condition 1 <= A <= k - 1 depends only on A. So A is drawn from
+    these values in the same proportions, then A anomalies and k - A normal rows.
 
     Parameters
     ----------
@@ -72,10 +59,21 @@ def mask_labels(
 one of each kind. Give at least fraction=0.67.
     """
     codes = _check_truth(truth)
-    fraction = check_in_interval("fraction", fraction, 0, 1)
+    n = len(codes)
+    k = round(check_in_interval("fraction", fraction, 0, 1) * n)
     # Before any draw, so that a refused call leaves a generator where it was.
-    k = _check_count(fraction, len(codes))
-    rng = _generator(random_state)
+    if k < 2:
+        raise InputError(
+            f"fraction={fraction:g} of {n:,} rows labels {k} of them, but two are needed, one of "
+            f"each kind. Give at least fraction={min(2 / n, 0.99):.2g}."
+        )
+    try:
+        rng = np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InputError(
+            "random_state must be None, a whole number from 0 on or a numpy.random.Generator, "
+            f"got {random_state!r}."
+        ) from None
     normal, anomalous = np.flatnonzero(codes == NORMAL), np.flatnonzero(codes == ANOMALY)
     counts, probabilities = _anomaly_counts(len(normal), len(anomalous), k)
     # The number of anomalies first: given it, the draws of either kind are independent.
@@ -88,7 +86,7 @@ one of each kind. Give at least fraction=0.67.
 
 
 def _check_truth(truth: Any) -> Codes:
-    """Return `truth` as codes if each row is normal or an anomaly and both kinds occur."""
+    """`truth` as codes if each row is normal or an anomaly and both kinds occur."""
     try:
         codes = read_codes(truth)
     except InputError as error:
@@ -110,29 +108,8 @@ def _check_truth(truth: Any) -> Codes:
     return codes
 
 
-def _check_count(fraction: float, n: int) -> int:
-    """Return the number of rows to label, if it allows one of each kind."""
-    k = round(fraction * n)
-    if k < 2:
-        raise InputError(
-            f"fraction={fraction:g} of {n:,} rows labels {k} of them, but two are needed, one of "
-            f"each kind. Give at least fraction={min(2 / n, 0.99):.2g}."
-        )
-    return k
-
-
-def _generator(random_state: Any) -> np.random.Generator:
-    try:
-        return np.random.default_rng(random_state)
-    except (TypeError, ValueError):
-        raise InputError(
-            "random_state must be None, a whole number from 0 on or a numpy.random.Generator, "
-            f"got {random_state!r}."
-        ) from None
-
-
 def _anomaly_counts(n_p: int, n_n: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return how many of k rows can be anomalies, with a normal row left, and the probabilities.
+    """How many of k rows can be anomalies, with a normal row left, and the probabilities.
 
     >>> counts, probabilities = _anomaly_counts(n_p=3, n_n=2, k=3)
     >>> counts.tolist(), probabilities.round(3).tolist()  # C(2, 1) C(3, 2) to C(2, 2) C(3, 1)
@@ -147,5 +124,5 @@ def _anomaly_counts(n_p: int, n_n: int, k: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def _log_binomial(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return ln C(n, k), which overflows long after C(n, k) does."""
+    # ln C(n, k), which overflows long after C(n, k) does.
     return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)

@@ -29,10 +29,7 @@ from riskad.core.checks import InputError
 from riskad.core.losses import Loss, Pointwise, namespace
 from riskad.core.risks import KIND_NAMES, Risk, Term
 
-# Scores and related arrays are NumPy arrays, or torch tensors on one device.
-Array: TypeAlias = Any
-Weights: TypeAlias = Any
-Places: TypeAlias = Any
+Array: TypeAlias = Any  # of NumPy, or torch tensors on one device
 
 
 @dataclass(frozen=True)
@@ -51,25 +48,21 @@ class RowSum:
     # Each takes the scores and label codes of some rows, their weights (None: all 1), and the
     # positions of the labelled rows among them, if known.
 
-    def value(self, f: Array, y: Array, weight: Weights = None, labelled: Places = None) -> float:
+    def value(self, f: Array, y: Array, weight: Array = None, labelled: Array = None) -> float:
         """The sum over these rows, without the constant."""
         return self._total(self.loss.value, f, y, weight, labelled)
 
     def support_value(
-        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
+        self, f: Array, y: Array, weight: Array = None, labelled: Array = None
     ) -> float:
         """As `value`, for the lines below the loss that its rounded form touches (see `Hinges`)."""
         return self._total(self.loss.support_value, f, y, weight, labelled)
 
-    def gradient(
-        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
-    ) -> Array:
+    def gradient(self, f: Array, y: Array, weight: Array = None, labelled: Array = None) -> Array:
         """First derivative d sum / d f_i for each row."""
         return self._by_row(self.loss.derivative, f, y, weight, labelled, odd=-1.0)
 
-    def curvature(
-        self, f: Array, y: Array, weight: Weights = None, labelled: Places = None
-    ) -> Array:
+    def curvature(self, f: Array, y: Array, weight: Array = None, labelled: Array = None) -> Array:
         """Second derivative d^2 sum / d f_i^2 for each row."""
         return self._by_row(self.loss.curvature, f, y, weight, labelled, odd=1.0)
 
@@ -77,21 +70,17 @@ class RowSum:
     # if the risk does not use them. The few labelled rows are then corrected. On a device, one
     # look-up for all rows costs less than the dozen steps of that.
 
-    @property
-    def uses_unlabelled(self) -> bool:
-        """Whether unlabelled rows count."""
-        return self._bulk is not None
-
     @cached_property
-    def _bulk(self) -> tuple[float, float, float] | None:
-        bulk = float(self.A[0]), float(self.B[0]), float(self.L[0])
-        return bulk if any(bulk) else None
+    def unlabelled(self) -> tuple[float, float, float] | None:
+        """The coefficients of unlabelled rows; None if these do not count."""
+        shared = float(self.A[0]), float(self.B[0]), float(self.L[0])
+        return shared if any(shared) else None
 
     @cached_property
     def _labelled(self) -> bool:
-        return _any((self.A[1:], self.B[1:], self.L[1:]))
+        return bool(self._tables[0][:, 1:].any())
 
-    def _total(self, function: Any, f: Array, y: Array, weight: Weights, labelled: Places) -> float:
+    def _total(self, function: Any, f: Array, y: Array, weight: Array, labelled: Array) -> float:
         if not isinstance(f, np.ndarray):
             rows = _combine(function, f, *self._of(y, f), 1.0, f)
             rows = rows if weight is None else rows * weight
@@ -100,9 +89,9 @@ class RowSum:
             return float(rows.sum(dtype=namespace(f).float64))
         labelled = np.flatnonzero(y) if labelled is None else labelled
         total = 0.0
-        if self._bulk:
+        if self.unlabelled:
             # All rows as if they were unlabelled, which nearly all are.
-            rows = _combine(function, f, *self._bulk, odd=1.0, linear=f)
+            rows = _combine(function, f, *self.unlabelled, odd=1.0, linear=f)
             rows = rows if weight is None else rows * weight
             rows[labelled] = 0  # not subtracted: large scores would leave rounding errors
             total += float(rows.sum())
@@ -113,19 +102,16 @@ class RowSum:
         return total
 
     def _by_row(
-        self,
-        function: Any,
-        f: Array,
-        y: Array,
-        weight: Weights,
-        labelled: Places,
-        odd: float,
+        self, function: Any, f: Array, y: Array, weight: Array, labelled: Array, odd: float
     ) -> Array:
         linear = 1.0 if odd < 0 else 0.0  # L f has a first derivative and no second
         if not isinstance(f, np.ndarray):
             out = _combine(function, f, *self._of(y, f), odd, linear)
             return out if weight is None else out * weight
-        out = _combine(function, f, *self._bulk, odd, linear) if self._bulk else np.zeros(len(f))
+        if self.unlabelled:
+            out = _combine(function, f, *self.unlabelled, odd, linear)
+        else:
+            out = np.zeros(len(f))
         labelled = np.flatnonzero(y) if labelled is None else labelled
         if len(labelled):
             f = f[labelled]
@@ -157,13 +143,8 @@ class RowSum:
 
     def scaled(self, factor: float) -> RowSum:
         """The sum times `factor`."""
-        return replace(
-            self,
-            A=factor * self.A,
-            B=factor * self.B,
-            L=factor * self.L,
-            constant=factor * self.constant,
-        )
+        A, B, L = (factor * table for table in (self.A, self.B, self.L))
+        return RowSum(self.loss, A, B, L, factor * self.constant)
 
     def smoothed(self, gamma: float) -> RowSum:
         """The same sum with the kinks of its loss rounded over a width `gamma`."""
@@ -177,28 +158,21 @@ class RowSum:
         u, v = self.loss.dc_parts()
         positive = (np.maximum(self.A, 0), np.maximum(self.B, 0))
         negative = (np.maximum(-self.A, 0), np.maximum(-self.B, 0))
-        zero = np.zeros(3)
+        zero, has_negative = np.zeros(3), any(map(np.any, negative))
         # The linear term and the constant are convex and concave alike: they stay in g.
         g = [RowSum(u, *positive, self.L, self.constant)]
-        h = [RowSum(u, *negative, zero)] if _any(negative) else []
+        h = [RowSum(u, *negative, zero)] if has_negative else []
         if v is not None:
             h += [RowSum(v, *positive, zero)]
-            g += [RowSum(v, *negative, zero)] if _any(negative) else []
+            g += [RowSum(v, *negative, zero)] if has_negative else []
         return g, h
 
 
 class Objective:
-    """A risk over given numbers of rows of each kind: R(f) = plain(f) + max(0, guarded(f)).
+    """A risk over rows of which each kind has this number or weight, `totals`, by label code:
 
-    Parameters
-    ----------
-    risk : Risk
-        The estimator, bound to its loss, prior and mixing weight.
-    totals : array of 3
-        Number (or total weight) of rows of each kind, indexed by label code.
+    R(f) = plain(f) + max(0, guarded(f)).
 
-    Examples
-    --------
     >>> from riskad.core.risks import get_risk
     >>> f, y = np.array([2.0, -1.0, 0.5, 1.5]), np.array([1, -1, 0, 0])
     >>> objective = Objective(get_risk("rad", "logistic"), totals=np.array([2, 1, 1]))
@@ -243,25 +217,19 @@ class Objective:
         # Blocks of rows are summed before this: the maximum of a sum is no sum of maxima.
         return plain + sum(max(0.0, value) for value in guarded)
 
-    def value(self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> float:
+    def value(self, f: Array, y: Array, weight: Array = None) -> float:
         """The risk of the scores `f`."""
         return self.join(s.value(f, y, weight) + s.constant for s in self.sums)
 
-    def gradient(
-        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
-    ) -> np.ndarray:
+    def gradient(self, f: Array, y: Array, weight: Array = None) -> np.ndarray:
         """Its derivative with respect to each score; a guard at or below 0 adds nothing."""
-        rows = [s.gradient(f, y, weight) for s in self._active(f, y, weight)]
-        return np.sum(rows, axis=0)
+        return np.sum([s.gradient(f, y, weight) for s in self._active(f, y, weight)], axis=0)
 
-    def curvature(
-        self, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
-    ) -> np.ndarray:
+    def curvature(self, f: Array, y: Array, weight: Array = None) -> np.ndarray:
         """Its second derivative with respect to each score, with the guard fixed."""
-        rows = [s.curvature(f, y, weight) for s in self._active(f, y, weight)]
-        return np.sum(rows, axis=0)
+        return np.sum([s.curvature(f, y, weight) for s in self._active(f, y, weight)], axis=0)
 
-    def _active(self, f: np.ndarray, y: np.ndarray, weight: Weights) -> list[RowSum]:
+    def _active(self, f: Array, y: Array, weight: Array) -> list[RowSum]:
         """The plain sum, and the guarded one if it is positive."""
         # The sum decides for all rows at once whether the guard is active.
         guarded = [s for s in self.sums[1:] if s.value(f, y, weight) + s.constant > 0]
@@ -315,10 +283,6 @@ def _combine(
     # Coefficients by row are arrays; what is 0 for all rows is a float.
     if not (isinstance(B, float) and B == 0):
         rows += odd * B * function(-f)
-    if not ((isinstance(L, float) and L == 0) or (isinstance(linear, float) and linear == 0)):
+    if not any(isinstance(factor, float) and factor == 0 for factor in (L, linear)):
         rows += L * linear
     return rows
-
-
-def _any(arrays: Iterable[np.ndarray]) -> bool:
-    return any(bool(array.any()) for array in arrays)

@@ -56,14 +56,10 @@ class Reach:
     Each norm is given twice: the theorem's maximum over anomalies, and the mean that is sufficient.
     """
 
-    c: float
-    """max ||phi||_2."""
-    c_inf: float
-    """max ||phi||_inf."""
-    spectral: float
-    """Largest eigenvalue of mean phi phi^T (c^2 in very many dimensions): at most c^2."""
-    column_mean: float
-    """Largest column mean of |phi|: at most c_inf."""
+    c: float  # max ||phi||_2
+    c_inf: float  # max ||phi||_inf
+    spectral: float  # largest eigenvalue of mean phi phi^T (c^2 in very many dimensions)
+    column_mean: float  # largest column mean of |phi|
 
 
 def measure_reach(
@@ -157,26 +153,24 @@ def theorem_lambda(
     if not isinstance(reach, Reach):
         phi = np.atleast_2d(np.asarray(reach, dtype=float))
         reach = measure_reach([phi], intercept_scaling)
-    b1, b2, b3 = _constants_of(loss)
-    slope = (1 - a) * b2 + a * b1
-    power = 2 if penalty == "l2" else 1
-    # From lam t^2 / c^2 - slope pi_n t + (1 - a) pi_n b2 b3 >= 0 for every size t of a score: its
-    # discriminant must not be positive.
-    factor = slope**2 / (4 * (1 - a) * b2 * b3) if power == 2 else slope
-    if not tight:
-        return pi_n * factor * (reach.c**2 if power == 2 else reach.c_inf)
-    size = reach.spectral if power == 2 else reach.column_mean
-    # The ratio never exceeds the factor; the numerical search for it may, by rounding.
-    return pi_n * min(factor, _worst_ratio(loss, a, power)) * size
-
-
-def _constants_of(loss: Loss) -> tuple[float, float, float]:
     if loss.theorem_constants is None:
         raise InputError(
             f"the {loss.name} loss has no constants of Theorem 1 (theorem_constants), from which "
             "lambda would follow. Give lam as a number, or choose another loss."
         )
-    return loss.theorem_constants
+    b1, b2, b3 = loss.theorem_constants
+    slope = (1 - a) * b2 + a * b1
+    if penalty == "l2":
+        # From lam t^2 / c^2 - slope pi_n t + (1 - a) pi_n b2 b3 >= 0 for every size t of a score:
+        # its discriminant must not be positive.
+        factor = slope**2 / (4 * (1 - a) * b2 * b3)
+        power, size, tight_size = 2, reach.c**2, reach.spectral
+    else:
+        factor, power, size, tight_size = slope, 1, reach.c_inf, reach.column_mean
+    if not tight:
+        return pi_n * factor * size
+    # The ratio never exceeds the factor; the numerical search for it may, by rounding.
+    return pi_n * min(factor, _worst_ratio(loss, a, power)) * tight_size
 
 
 # All lambdas of a grid share one loss and a, and the search evaluates the loss 2,400 times.

@@ -39,7 +39,6 @@ from riskad.core.losses import Loss, get_loss
 __all__ = ["KIND_NAMES", "RISKS", "Risk", "Term", "get_risk"]
 
 Array = Any
-
 KIND_NAMES = {NORMAL: "normal", ANOMALY: "anomaly", UNLABELLED: "unlabelled"}
 
 
@@ -72,7 +71,6 @@ class Risk(ABC):
 
     Examples
     --------
-    >>> import numpy as np
     >>> scores, y = np.array([2.0, -1.0, 0.5, 1.5]), np.array([1, -1, 0, 0])
     >>> risk = RISKS["rad"]("logistic", a=0.1, prior=0.8)
     >>> round(float(risk.value(scores, y)), 4)
@@ -138,8 +136,7 @@ class Risk(ABC):
 
     def value(self, scores: Array, y: Array, sample_weight: Array | None = None) -> Array:
         """The estimated risk of `scores`, for NumPy arrays or torch tensors."""
-        plain: list[Any] = []
-        guarded: list[Any] = []
+        plain, guarded = list[Any](), list[Any]()
         for term in self._active():
             part = term.weight * self._mean(term, scores, y, sample_weight)
             (guarded if self.guarded and term.guarded else plain).append(part)
@@ -194,7 +191,7 @@ class PU(Risk):
     name = "pu"
 
     def terms(self) -> tuple[Term, ...]:
-        # The bracket is marked here, too; only the non-negative subclass applies max(0, .) to it.
+        # The bracket is marked here; only the non-negative subclass applies max(0, .) to it.
         return (
             Term(NORMAL, +1, self.pi_p),
             Term(UNLABELLED, -1, 1.0, guarded=True),
@@ -219,8 +216,7 @@ class RAD(Risk):
     """The paper's unbiased estimator R2_s: (1 - a) pn + a nu."""
 
     name = "rad"
-    # a = 0 is the pn risk and a = 1 the nu risk: between them the unlabelled rows weigh more and
-    # more.
+    # From the pn risk, a = 0, to the nu risk, a = 1, unlabelled rows weigh more and more.
     a_range = (0.0, 1.0)
 
     @property
@@ -251,8 +247,7 @@ class PNU(RAD):
     def terms(self) -> tuple[Term, ...]:
         if self.a >= 0:
             return super().terms()
-        # Sakai's mixing weight, positive where the pu risk joins.
-        eta = -self.a
+        eta = -self.a  # Sakai's mixing weight, positive where the pu risk joins
         return (
             Term(NORMAL, +1, self.pi_p),
             Term(ANOMALY, -1, (1 - eta) * self.pi_n),

@@ -111,11 +111,6 @@ def measure_rademacher(
     random_state : int, default=0
         Seed.
 
-    Returns
-    -------
-    Rademacher
-        The mean over the draws, with its standard error.
-
     Notes
     -----
     The theorems need the mean of this also over rows. By McDiarmid's inequality that is at most

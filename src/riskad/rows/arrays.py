@@ -43,10 +43,7 @@ def on_device(X: Any) -> bool:
 
 
 def check_tensor(X: Any) -> Any:
-    """A tensor of rows in single or double precision, the smallest that holds its numbers.
-
-    It stays on its device.
-    """
+    """A tensor of rows on its device, in the precision, single or double, that its numbers need."""
     if X.ndim != 2 or not len(X):
         raise InputError(f"X must have rows and columns, got a tensor of shape {tuple(X.shape)}.")
     X = X.detach()

@@ -34,28 +34,17 @@ from riskad.rows.engine import ClusterError
 from riskad.rows.partitions import PartitionedRows
 from riskad.rows.sources import RowBlocks
 
-__all__ = ["DaskEngine", "DaskRows", "dask_engine"]
-
 T = TypeVar("T")
 # M_TRIM_THRESHOLD: what may be free at the end of the heap; M_MMAP_THRESHOLD: arrays outside it.
 _KEPT_MEMORY = {-1: 1 << 26, -3: 1 << 25}
 
 
 class DaskRows(PartitionedRows):
-    """The rows of a Dask array or dataframe, whose partitions are the parts.
+    """The rows of a Dask array or dataframe of numbers, whose partitions are the parts.
 
     With a `distributed.Client` the partitions are kept on its workers; without one, threads of this
-    process make them again in each pass.
-
-    Parameters
-    ----------
-    X : dask array or dask dataframe of numbers, of shape (n_rows, n_features)
-        Rows.
-    y : array or Dask collection of n_rows codes, optional
-        +1 normal, -1 anomaly, 0 unlabelled; all unlabelled by default. If there is no -1, the
-        result of `riskad.parse_labels`.
-    sample_weight : array or Dask collection of n_rows numbers, optional
-        In totals and weighted sums a row of weight w counts as w rows.
+    process make them again in each pass. Labels and weights are arrays or Dask collections; without
+    labels all rows are unlabelled.
     """
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
@@ -73,14 +62,17 @@ class DaskRows(PartitionedRows):
             )
         ]
         # The client that is in use when the rows are made, and not another one later.
-        engine = DaskEngine(_client())
+        client = None
+        with suppress(ValueError, InputError):
+            client = _distributed().get_client()
+        engine = DaskEngine(client)
         # Kept on the workers: each step of a solver would read the files again.
-        parts = engine.keep(made)
+        parts = made if client is None else client.compute(made)
         super().__init__(parts, self.array.shape[1], engine=engine, n_rows=int(sum(chunks)))
         self.feature_names = names
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """Apply `g` to the rows: a lazy array, with the partitions of the rows."""
+        # A lazy array, with the partitions of the rows.
         return self.array.map_blocks(_apply, g, drop_axis=1, dtype=float, meta=np.empty(0))
 
 
@@ -91,12 +83,7 @@ class DaskEngine:
         self.client = client
         self.address = None if client is None else client.scheduler.address
 
-    def keep(self, made: Sequence[Any]) -> Sequence[Any]:
-        """Make and keep parts on the workers; without a cluster they are made when needed."""
-        return made if self.client is None else self.client.compute(made)
-
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
-        """function(item, its number) for each item, in their order, where the item is."""
         if self.client is None:
             call = _dask().delayed(function, pure=False)
             yield from _dask().compute(*(call(item, i) for i, item in enumerate(items)))
@@ -223,14 +210,6 @@ def _beside(values: Any, chunks: tuple[int, ...], name: str) -> Sequence[Any]:
     if values.shape != (n_rows,):
         raise InputError(f"{name} must have one entry for each of the {n_rows:,} rows of X.")
     return values.rechunk((chunks,)).to_delayed().ravel()
-
-
-def _client() -> Any:
-    """The client that is in use, if any."""
-    try:
-        return _distributed().get_client()
-    except (ValueError, InputError):
-        return None
 
 
 def _dask() -> Any:

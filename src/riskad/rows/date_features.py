@@ -54,11 +54,6 @@ def _floats(seconds: pl.Series | Floats) -> Floats:
     return np.asarray(seconds, dtype=np.float64)
 
 
-def _varies(values: Floats) -> bool:
-    filled = values[~np.isnan(values)]
-    return filled.size > 1 and bool(filled.min() < filled.max())
-
-
 # --- the calendar ---------------------------------------------------------------------------------
 
 # Days are counted from 1970-01-01, in the Gregorian calendar extended to all years. A year is taken
@@ -100,8 +95,6 @@ class MomentParts:
     The elapsed time ends where it ended in training. Time passes for normal rows, too: later rows
     count as the latest that were seen, and do not look odd for being late.
 
-    Examples
-    --------
     >>> days = pl.Series([0.0, 1.5, 16.25, None]) * 86400
     >>> parts = MomentParts.learn("datetime", days)
     >>> parts.parts
@@ -136,7 +129,11 @@ class MomentParts:
             span = (float(filled.max()) - origin) / DAY
             parts = tuple(p for p in parts if span >= _ROUNDS * PERIODS.get(p, (0, 0))[1])
         columns = cls(kind, parts, origin, span).ordered_parts(filled)
-        varying = (part for part, numbers in zip(parts, columns, strict=True) if _varies(numbers))
+        varying = (
+            part
+            for part, numbers in zip(parts, columns, strict=True)
+            if numbers.size and numbers.min() < numbers.max()
+        )
         return cls(kind, tuple(varying), origin, span)
 
     def ordered(self, seconds: pl.Series | Floats) -> Floats:
@@ -171,8 +168,7 @@ def elapsed_pairs(dates: Mapping[str, Floats]) -> list[tuple[str, str]]:
 
     Both are filled in at least half of the rows and the time between them varies. Of more than ten
     pairs those are used whose difference spreads least, relative to the spread of the columns:
-    dates that belong together, and whose difference shows what neither shows alone. `dates` are
-    seconds by name, of all rows or the same sample of them.
+    dates that belong together, and whose difference shows what neither shows alone.
 
     >>> elapsed_pairs({"sent": np.array([0.0, 1e6, 2e6]), "paid": np.array([5e5, 2e6, 2.1e6])})
     [('sent', 'paid')]
@@ -194,10 +190,6 @@ def follows(first: Floats, second: Floats) -> bool:
     The first date and the time between them then contain the information of the second, with less
     noise: its own month would repeat the other's month. Unrelated dates are farther apart than
     that, since var(b - a) = var(a) + var(b).
-
-    >>> sent, paid = np.array([0.0, 1e6, 2e6]), np.array([5e5, 2e6, 2.1e6])
-    >>> follows(sent, paid), follows(sent, paid[::-1])
-    (True, False)
     """
     a, b = _both(first, second)
     return bool(np.std(b - a) < np.std(b))
@@ -215,16 +207,13 @@ def _both(first: Floats, second: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class GapToPrevious:
-    """Seconds since the previous row of the same group, among the training rows.
+    """Seconds since the last earlier training row of the same group.
 
-    A row has the time since the last earlier training row of its group, independent of the other
-    rows that are given: so a training row has the same gap when it is scored, and rows of a table
-    in parts have those of the whole. Without an earlier row, or if group or moment is blank, it is
-    NaN. It stores the moments of the last 200,000 training rows, with 64 bits of a hash of their
-    groups' names.
+    They do not depend on the other rows that are given: so a training row has the same gap when it
+    is scored, and rows of a table in parts have those of the whole. Without an earlier row, or if
+    group or moment is blank, it is NaN. It stores the moments of the last 200,000 training rows,
+    with 64 bits of a hash of their groups' names.
 
-    Examples
-    --------
     >>> who, when = pl.Series(["a", "b", "a"]), pl.Series([10.0, 20.0, 70.0])
     >>> previous = GapToPrevious.learn(who, when)
     >>> previous.gaps(who, when).tolist()

@@ -51,7 +51,7 @@ _SPARSE = 0.25  # share of filled cells below which the result is sparse
 
 
 def _positions(size: str | None = None) -> ListOf:
-    """Return the field of some columns' positions."""
+    """The field of some columns' positions."""
     return ListOf(COUNT, size, below="n_features_in_", rising=True, different=True)
 
 
@@ -111,7 +111,6 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
         numbers, periods = state["numbers_"], state["periods_"]
         require(set(periods) <= set(numbers), "periods_: no numbers")
         require(
@@ -144,13 +143,10 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         self.marks_ = numbers[np.isnan(cells).any(axis=0)].tolist()
         if other:
             varies = np.fmin.reduce(cells, axis=0) < np.fmax.reduce(cells, axis=0)
-            # Parts of a date are blank in the same rows: one mark tells it of all of them.
-            first: dict[bytes, int] = {}
-            for j in self.marks_:
-                # Compared as bytes, so that a thousand columns need no thousand squared
-                # comparisons.
-                first.setdefault(np.isnan(values[:, j]).tobytes(), j)
-            self.marks_ = list(first.values())
+            # Parts of a date are blank in the same rows: one mark, of the first, tells it of all of
+            # them. As bytes, a thousand columns need no thousand squared comparisons.
+            first = {np.isnan(values[:, j]).tobytes(): j for j in reversed(self.marks_)}
+            self.marks_ = sorted(first.values())
             numbers = numbers[varies]  # false where all is blank
         self.numbers_ = numbers.tolist()
         self.periods_ = {j: float(periods[j]) for j in self.numbers_ if j in periods}
@@ -191,8 +187,7 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         return often[often < n_levels].astype(float), blanks, others
 
     def _names(self, X: Any) -> list[str]:
-        has_names = isinstance(X, Table)
-        titles = X.names if has_names else [f"x{j}" for j in range(self.n_features_in_)]
+        titles = X.names if isinstance(X, Table) else [f"x{j}" for j in range(X.shape[1])]
         names = []
         for j in self.numbers_:
             endings = (" (sine)", " (cosine)") if j in self.periods_ else ("",)
@@ -219,14 +214,12 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
 
     @property
     def columns_(self) -> np.ndarray:
-        """For each column of the result, the position of the column that it comes from."""
         widths = [len(codes) + blanks + others for _, codes, blanks, others in self._levels]
         levels = np.repeat(np.array(self.categories_, dtype=int), widths)
         return np.concatenate([np.array([*self._sources, *self.marks_], dtype=int), levels])
 
     @property
     def n_features_out_(self) -> int:
-        """Number of columns of the result."""
         return len(self.names_)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -290,7 +283,14 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
         if self.numbers_:
             numbers = graph.node("Gather", rows, np.array(self._sources), axis=1)
             blank = graph.node("IsNaN", numbers)
-            numbers = self._onnx_cycles(graph, numbers)
+            if self.periods_:
+                turns = np.array([2 * np.pi / self.periods_.get(j, np.inf) for j in self._sources])
+                # Of a column that comes round the sine stands first, and its cosine beside it.
+                sine = np.append(True, np.diff(self._sources) > 0)
+                angles = graph.node("Mul", numbers, turns)
+                waves = graph.node("Sin", angles), graph.node("Cos", angles)
+                circle = graph.node("Where", sine, *waves)
+                numbers = graph.node("Where", turns > 0, circle, numbers)
             blocks.append(graph.node("Where", blank, self.fills_, numbers))
         if self.marks_:
             marked = graph.node("Gather", rows, np.array(self.marks_), axis=1)
@@ -310,16 +310,6 @@ class OneHotImputer(TransformerMixin, BaseEstimator):
             blocks += yes
         return str(blocks[0] if len(blocks) == 1 else graph.node("Concat", *blocks, axis=1))
 
-    def _onnx_cycles(self, graph: Any, numbers: str) -> str:
-        if not self.periods_:
-            return numbers
-        turns = np.array([2 * np.pi / self.periods_.get(j, np.inf) for j in self._sources])
-        # Of a column that comes round the sine stands first, and its cosine beside it.
-        sine = np.append(True, np.diff(self._sources) > 0)
-        angles = graph.node("Mul", numbers, turns)
-        circle = graph.node("Where", sine, graph.node("Sin", angles), graph.node("Cos", angles))
-        return str(graph.node("Where", turns > 0, circle, numbers))
-
 
 def _dense(X: Any) -> np.ndarray:
     values = X.values if isinstance(X, Table) else X
@@ -327,11 +317,7 @@ def _dense(X: Any) -> np.ndarray:
 
 
 def level_places(column: np.ndarray, codes: np.ndarray, rest: int) -> np.ndarray:
-    """Return the position of each cell among rising codes, `rest` where it is none of them.
-
-    >>> level_places(np.array([4.0, 1.0, np.nan]), np.array([1.0, 4.0]), rest=2).tolist()
-    [1, 0, 2]
-    """
+    """The position of each cell among rising codes, `rest` where it is none of them."""
     if not len(codes):
         return np.full(len(column), rest)
     place = np.searchsorted(codes, column)
@@ -353,20 +339,16 @@ class SingularVectors:
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns of a matrix."""
         return int(self.components.shape[1])
 
     @property
     def n_features_out_(self) -> int:
-        """Number of columns of the result."""
         return len(self.components)
 
     def transform(self, X: Any) -> np.ndarray:
-        """The matrix with fewer columns."""
         return np.asarray(X @ self.components.T)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the matrix with fewer columns in an ONNX graph."""
         return str(graph.node("MatMul", rows, self.components.T))
 
 
@@ -376,7 +358,7 @@ _WIDE_SPARSE, _SINGULAR_VECTORS = 1_000, 100
 
 
 def fit_encoder(matrix: Any, levels: Levels, seed: int) -> OneHotImputer | SingularVectors:
-    """Return the encoder of a detector's rows; a sparse matrix of over 1,000 columns is reduced.
+    """The encoder of a detector's rows; a sparse matrix of over 1,000 columns is reduced.
 
     As yes/no columns the levels of a category with more than ten would outnumber all other columns,
     so they stay codes.
@@ -409,19 +391,9 @@ class AnomalyRateEncoder:
     unlabelled rows, which could see all labels without harm to themselves: otherwise labelled rows
     would have values that no unlabelled row has, and a tree would learn which rows are labelled.
 
-    Parameters
-    ----------
-    places
-        The columns that have evidence; codes are 0, 1, 2 ..., and NaN is a level of its own.
-    shares
-        f_v of each of these columns, that of NaN last.
-    priors
-        s of each column.
-    evidence
-        Evidence of the levels of each column, that of NaN last.
+    `places` are the columns that have evidence, whose codes are 0, 1, 2 ...; each has its f_v
+    (`shares`), its s (`priors`) and the evidence of its levels, that of NaN last.
 
-    Examples
-    --------
     >>> shop = np.repeat(np.arange(20.0), 10)[:, None]
     >>> codes = np.zeros(200, dtype=int)
     >>> codes[[0, 1, 2, 3, 4, 5, 30, 31]] = -1  # six of the anomalies at shop 0, two at shop 3
@@ -446,7 +418,6 @@ class AnomalyRateEncoder:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
         sizes = zip(state["shares"], state["evidence"], strict=True)
         require(all(len(f) == len(e) >= 1 for f, e in sizes), "evidence: of other levels")
 
@@ -454,42 +425,34 @@ class AnomalyRateEncoder:
     def learn(
         cls, matrix: Any, codes: np.ndarray, levels: Levels, weight: np.ndarray | None = None
     ) -> AnomalyRateEncoder:
-        """Learn the evidence of each column in which it is clear.
-
-        Parameters
-        ----------
-        matrix
-            Rows; the columns that `levels` names hold codes.
-        codes
-            +1 normal, -1 anomaly, 0 unlabelled.
-        levels
-            The texts of columns of codes, by the column's position.
-        weight
-            A row of weight w counts as w rows.
-        """
+        """Learn the evidence of each column of codes in which it is clear."""
         anomalies = codes == ANOMALY
-        columns = []
+        encoder = cls()
         # With fewer, one anomaly would decide what a whole level looks like.
-        if anomalies.sum() >= _FEWEST_ANOMALIES:
-            for place, texts in sorted(levels.items()):
-                if len(texts) <= FEW_LEVELS:
-                    continue
-                level = _level(matrix[:, place], len(texts))
-                count = _counts(level, len(texts), weight)
-                # Shares of all rows, labelled or not: they say how many anomalies a level would
-                # have by chance.
-                shares, k = count / count.sum(), _counts(level, len(texts), weight, anomalies)
-                prior = _likeliest_prior(k, k.sum() * shares)
-                if prior is not None:
-                    columns.append((place, shares, prior, _log_ratio(k, shares, prior)))
-        return cls(*map(list, zip(*columns, strict=True))) if columns else cls()
+        if anomalies.sum() < _FEWEST_ANOMALIES:
+            return encoder
+        for place, texts in sorted(levels.items()):
+            if len(texts) <= FEW_LEVELS:
+                continue
+            level = _level(matrix[:, place], len(texts))
+            count = _counts(level, len(texts) + 1, weight, np.full(len(level), True))
+            # Shares of all rows, labelled or not: they say how many anomalies a level would have by
+            # chance.
+            shares, k = count / count.sum(), _counts(level, len(count), weight, anomalies)
+            prior = _likeliest_prior(k, k.sum() * shares)
+            if prior is not None:
+                encoder.places.append(place)
+                encoder.shares.append(shares)
+                encoder.priors.append(prior)
+                encoder.evidence.append(_log_ratio(k, shares, prior))
+        return encoder
 
     def refit(self, matrix: Any, codes: np.ndarray) -> AnomalyRateEncoder:
         """Return the evidence of other labels, with the same columns, shares and priors."""
         evidence = []
         for place, shares, prior in zip(self.places, self.shares, self.priors, strict=True):
             level = _level(matrix[:, place], len(shares) - 1)
-            k = _counts(level, len(shares) - 1, None, codes == ANOMALY)
+            k = _counts(level, len(shares), None, codes == ANOMALY)
             evidence.append(_log_ratio(k, shares, prior))
         return replace(self, evidence=evidence)
 
@@ -526,7 +489,7 @@ class AnomalyRateEncoder:
             for each in range(_FOLDS):
                 # Without the labels of its own fold: a row must not see its own.
                 others = (codes == ANOMALY) & (fold != each)
-                k = _counts(level, len(shares) - 1, weight, others)
+                k = _counts(level, len(shares), weight, others)
                 members = fold == each
                 column[members] = _log_ratio(k, shares, prior)[level[members]]
             columns.append(column)
@@ -549,14 +512,11 @@ def _level(column: np.ndarray, n_levels: int) -> np.ndarray:
 
 
 def _counts(
-    level: np.ndarray,
-    n_levels: int,
-    weight: np.ndarray | None,
-    among: np.ndarray | None = None,
+    level: np.ndarray, size: int, weight: np.ndarray | None, among: np.ndarray
 ) -> np.ndarray:
-    if among is not None:
-        level, weight = level[among], None if weight is None else weight[among]
-    return np.bincount(level, weight, minlength=n_levels + 1).astype(float)
+    """Rows, or their weight, of each level."""
+    weight = None if weight is None else weight[among]
+    return np.bincount(level[among], weight, minlength=size).astype(float)
 
 
 def _log_ratio(k: np.ndarray, shares: np.ndarray, prior: float) -> np.ndarray:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
@@ -30,22 +30,11 @@ class Engine(Protocol):
     """Works on the parts of a source."""
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
-        """function(item, its number) for each item, in their order."""
+        """function(item, its number) for each item, in their order; an error ends the work."""
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use, by its affinity and by the quota of its container.
-
-    Returns
-    -------
-    int
-        At least 1.
-
-    Examples
-    --------
-    >>> 1 <= usable_cpus() <= os.cpu_count()
-    True
-    """
+    """CPUs that this process may use, by its affinity and by the quota of its container."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
     allowed = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = _container_cpus(_CGROUPS)
@@ -68,7 +57,7 @@ def _container_cpus(folder: Path) -> float | None:
 
 
 class Threads:
-    """Threads of this process, each working on one item at a time.
+    """Threads of this process, each working on one item at a time: an `Engine`.
 
     >>> list(Threads(2).map(lambda item, i: item * i, [5, 6, 7]))
     [0, 6, 14]
@@ -78,7 +67,6 @@ class Threads:
         self.n_jobs = n_jobs
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
-        """function(item, its number) for each item, in their order; an error ends the work."""
         pool = ThreadPoolExecutor(self.n_jobs or usable_cpus())
         try:
             # Threads do not inherit NumPy's error state, a context variable; they are given it.
@@ -97,38 +85,37 @@ class Threads:
 
 
 _inside = contextvars.ContextVar("one_blas_thread", default=False)
+_lock = threading.Lock()
+_n_inside = 0
+_before: list[tuple[Any, int]] = []  # the limited libraries, and their threads before
 
 
-class _SharedLimit:
-    """BLAS libraries whose number of threads is set per process: one while anybody is inside.
+@contextmanager
+def _shared_limit() -> Iterator[None]:
+    """One thread for BLAS libraries whose number is set per process, while anybody is inside.
 
     If each caller restored the previous value, overlapping calls in other threads would see each
     other's limit and leave it for good. So the first to enter sets the limit, and the last to leave
     restores the original value.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n_inside = 0
-        self._before: list[tuple[Any, int]] = []
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._n_inside:
-                threads = ((library, library.get_num_threads()) for library in _blas().shared)
-                self._before = [(library, n) for library, n in threads if n is not None and n > 1]
-                for library, _ in self._before:
-                    library.set_num_threads(1)
-            # Also if no library needs a limit: the count says who is inside.
-            self._n_inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._n_inside -= 1
-            if not self._n_inside and self._before:
+    global _n_inside
+    with _lock:
+        if not _n_inside:
+            threads = ((library, library.get_num_threads()) for library in _blas()[0])
+            _before[:] = [(library, n) for library, n in threads if n is not None and n > 1]
+            for library, _ in _before:
+                library.set_num_threads(1)
+        # Also if no library needs a limit: the count says who is inside.
+        _n_inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _n_inside -= 1
+            if not _n_inside and _before:
                 # This thread may not be the one that set the limit.
                 _release_blas()
-                for library, n in self._before:
+                for library, n in _before:
                     library.set_num_threads(n)
                 _release_blas()
 
@@ -140,28 +127,17 @@ def _release_blas() -> None:
         release(force=True)
 
 
-class _Blas(NamedTuple):
-    """The BLAS libraries of this process."""
-
-    shared: list[Any]
-    """Libraries whose number of threads is set per process."""
-    by_thread: ThreadpoolController
-    """Libraries that use OpenMP, in which every thread has its own number."""
-
-
 @functools.cache
-def _blas() -> _Blas:
+def _blas() -> tuple[list[Any], ThreadpoolController]:
+    """The BLAS libraries with one number of threads, and those with one for each thread: OpenMP."""
     libraries = ThreadpoolController().select(user_api="blas")
-    shared = [each for each in libraries.lib_controllers if not _uses_openmp(each)]
-    paths = [each.filepath for each in libraries.lib_controllers if _uses_openmp(each)]
-    return _Blas(shared, libraries.select(filepath=paths))
-
-
-def _uses_openmp(library: Any) -> bool:
-    return getattr(library, "threading_layer", None) == "openmp"
-
-
-_shared_limit = _SharedLimit()
+    shared, paths = [], []
+    for library in libraries.lib_controllers:
+        if getattr(library, "threading_layer", None) == "openmp":
+            paths.append(library.filepath)
+        else:
+            shared.append(library)
+    return shared, libraries.select(filepath=paths)
 
 
 @contextmanager
@@ -172,7 +148,7 @@ def one_blas_thread() -> Iterator[None]:
         return
     token = _inside.set(True)
     try:
-        with _shared_limit, _blas().by_thread.limit(limits=1):
+        with _shared_limit(), _blas()[1].limit(limits=1):
             yield
     finally:
         _inside.reset(token)

@@ -41,22 +41,10 @@ _MOST_CELLS = 20_000_000  # of a table in which nearly equal rows are looked for
 
 
 def number_copies(X: Any, codes: np.ndarray) -> NDArray[np.intp] | None:
-    """Number sets of copies 0, 1, 2, ... in the order in which they first occur.
+    """Number sets of copies 0, 1, 2, ... in the order in which they first occur; NaN equals NaN.
 
-    Parameters
-    ----------
-    X : array, sparse matrix, frame or Table of shape (n_rows, n_columns)
-        The rows; NaN equals NaN.
-    codes : array of shape (n_rows,)
-        Their labels: +1 normal, -1 anomaly, 0 unlabelled.
+    None if there are no copies, or if X is no table.
 
-    Returns
-    -------
-    array of shape (n_rows,) or None
-        None if there are no copies.
-
-    Examples
-    --------
     >>> unlabelled = np.zeros(4, dtype=int)
     >>> number_copies([[0.5, 1.0], [0.7, 2.0], [0.5, 1.0], [0.1, 3.0]], unlabelled)
     array([0, 1, 0, 2])
@@ -81,23 +69,10 @@ def group_equal_rows(
 ) -> NDArray[np.intp] | None:
     """Groups in which all copies of a row are in one, if some labelled row has a copy.
 
-    Parameters
-    ----------
-    X : array, sparse matrix, frame or Table of shape (n_rows, n_columns)
-        The rows.
-    codes : array of shape (n_rows,)
-        Their labels: +1 normal, -1 anomaly, 0 unlabelled.
-    groups : array of shape (n_rows,), optional
-        Numbers of other groups, such as customers. Groups that share a row become one, unless most
-        rows would then be in a single group.
+    `groups` numbers other groups, such as customers: those that share a row become one, unless most
+    rows would then be in a single group. None if there are neither groups nor copies of labelled
+    rows.
 
-    Returns
-    -------
-    array of shape (n_rows,) or None
-        None if there are neither groups nor copies of labelled rows.
-
-    Examples
-    --------
     >>> rows = [[0.1, 3.0], [0.2, 4.0], [0.3, 5.0], [0.2, 4.0], [0.4, 1.0], [0.5, 2.0], [0.6, 0.0]]
     >>> codes = np.array([0, 1, 0, 0, 0, 0, -1])
     >>> group_equal_rows(rows, codes)
@@ -126,11 +101,7 @@ def group_copies(
 
 
 def repeats_label(codes: np.ndarray, copies: NDArray[np.intp] | None) -> NDArray[np.bool_]:
-    """Whether an earlier copy of a labelled row has the same label.
-
-    >>> repeats_label(np.array([1, 1, -1, 0, 0]), np.array([0, 0, 0, 1, 1]))
-    array([False,  True, False, False, False])
-    """
+    """Whether an earlier copy of a labelled row has the same label."""
     repeated = np.zeros(len(codes), dtype=bool)
     if copies is not None:
         labelled = np.flatnonzero(codes != UNLABELLED)
@@ -182,15 +153,16 @@ def _with_nearly_equal(matrix: np.ndarray, equal: NDArray[np.intp]) -> NDArray[n
     step[~(step > 0) | ~np.isfinite(step) | whole] = 0  # whole numbers may be codes
     if not step.any():
         return equal
+
+    def number(step: np.ndarray) -> NDArray[np.intp]:
+        cells = np.floor(matrix / np.where(step > 0, step, 1))
+        return _numbered(_hashes(np.where(step > 0, cells, matrix)))
+
     # Rounding puts some near pairs into neighbouring cells: fewer are found, and none wrongly.
-    near, farther = (_numbered(_hashes(_rounded(matrix, width * step))) for width in (1, 4))
+    near, farther = number(step), number(4 * step)
     n_near, n_farther = (_pairs(numbers) - _pairs(equal) for numbers in (near, farther))
     # Neighbours in a dense table grow with the tolerance, copies do not.
     return near if n_near > _FEWEST_NEAR * len(equal) and n_farther < 2 * n_near else equal
-
-
-def _rounded(matrix: np.ndarray, step: np.ndarray) -> np.ndarray:
-    return np.where(step > 0, np.floor(matrix / np.where(step > 0, step, 1)), matrix)
 
 
 def _pairs(numbers: NDArray[np.intp]) -> int:
@@ -214,13 +186,9 @@ def _share_labels(numbers: NDArray[np.intp], codes: np.ndarray) -> bool:
     """
     numbers, normal = numbers[codes != ANOMALY], codes[codes != ANOMALY] == NORMAL
     rng = np.random.default_rng(0)
-
-    def labelled_pairs(of: np.ndarray) -> int:
-        return _pairs(numbers[of])
-
-    shuffled = [labelled_pairs(rng.permutation(normal)) for _ in range(_SHUFFLES)]
+    shuffled = [_pairs(numbers[rng.permutation(normal)]) for _ in range(_SHUFFLES)]
     # One pair more than chance in any case: with few labels the spread of shuffles may be 0.
-    return bool(labelled_pairs(normal) > np.mean(shuffled) + _SURPRISE * (np.std(shuffled) + 1))
+    return bool(_pairs(numbers[normal]) > np.mean(shuffled) + _SURPRISE * (np.std(shuffled) + 1))
 
 
 def _numbered(values: np.ndarray) -> NDArray[np.intp]:

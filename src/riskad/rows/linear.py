@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from riskad.core.labels import ANOMALY, KINDS, NORMAL
 from riskad.core.losses import namespace
 from riskad.core.objective import RowSum
-from riskad.rows.arrays import places_of, to_numpy
+from riskad.rows.arrays import to_numpy
 from riskad.rows.sources import Block, RowBlocks, RowSource
 
 _SHIFT_ROWS = 1 << 13  # of the first block, which show whether sums need a shift
@@ -30,10 +30,8 @@ class Moments:
     """Sums over the rows of each kind: enough for a risk at zero, and for squared loss anywhere."""
 
     shift: np.ndarray
-    sums: np.ndarray
-    """(3, d): sum w (x - shift), indexed by label code."""
-    products: np.ndarray | None = None
-    """(3, d, d): sum w (x - shift)(x - shift)^T, if requested."""
+    sums: np.ndarray  # (3, d): sum w (x - shift), indexed by label code
+    products: np.ndarray | None = None  # (3, d, d): sum w (x - shift)(x - shift)^T, if requested
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,13 @@ class ColumnStatistics:
     """Weighted mean and standard deviation of each column, over all rows."""
 
     mean: np.ndarray
-    scale: np.ndarray
-    """Standard deviation; infinite for a constant column, whose weight is then exactly 0."""
-    constant: np.ndarray
-    """Which columns do not vary."""
+    scale: np.ndarray  # infinite for a constant column, whose weight is then exactly 0
+    constant: np.ndarray  # which columns do not vary
     finite: bool
     moments: Moments
 
 
+@np.errstate(invalid="ignore", over="ignore")  # `finite` tells
 def column_statistics(rows: RowSource, second_moments: bool = False) -> ColumnStatistics:
     """Mean and standard deviation of each column in one pass, and the moments of each kind.
 
@@ -56,26 +53,18 @@ def column_statistics(rows: RowSource, second_moments: bool = False) -> ColumnSt
     squares; sums are then taken around the first block's mean. `second_moments` requests the full
     products of each kind (dense rows only).
     """
-    with np.errstate(invalid="ignore", over="ignore"):  # `finite` tells
-        return _column_statistics(rows, second_moments)
-
-
-def _column_statistics(rows: RowSource, second_moments: bool) -> ColumnStatistics:
     shift = _shift(rows.first())
     block_sums = _sparse_sums if rows.sparse else _products if second_moments else _squares
     x, x_p, x_n, *squares = rows.sum(functools.partial(block_sums, shift=shift))
     total = float(rows.totals().sum())
-    # Unlabelled rows, the bulk, are the remainder: only the few labelled ones are added twice.
+    # Unlabelled rows, the bulk, are the remainder: only the few labelled ones are added twice. In
+    # the order of label codes 0, 1 and -1, so that `array[code]` finds each.
     sums = np.stack([x - x_p - x_n, x_p, x_n])
+    products, total_squares = None, squares[0]
     if second_moments:
         xx, xx_p, xx_n = squares
-        # In the order of label codes 0, 1 and -1, so that `array[code]` finds each.
-        moments = Moments(shift, sums, np.stack([xx - xx_p - xx_n, xx_p, xx_n]))
-        # Products hold the squares: no further sum is needed.
+        products = np.stack([xx - xx_p - xx_n, xx_p, xx_n])
         total_squares = np.diagonal(xx)
-    else:
-        moments = Moments(shift, sums)
-        total_squares = squares[0]
     # Safe although it subtracts: columns with a large mean were shifted by it.
     variance = total_squares / total - (x / total) ** 2
     mean = shift + x / total
@@ -86,7 +75,7 @@ def _column_statistics(rows: RowSource, second_moments: bool) -> ColumnStatistic
     constant = variance <= 1_000 * eps * (mean - shift) ** 2 + (10 * eps * np.abs(mean)) ** 2
     scale = np.where(constant, np.inf, np.sqrt(np.maximum(variance, 0)))
     finite = bool(np.isfinite(variance).all())
-    return ColumnStatistics(mean, scale, constant, finite, moments)
+    return ColumnStatistics(mean, scale, constant, finite, Moments(shift, sums, products))
 
 
 def _shift(first: Any) -> np.ndarray:
@@ -106,12 +95,8 @@ def _shift(first: Any) -> np.ndarray:
     return np.where(needed, mean, 0.0) if sparse.issparse(first) else mean
 
 
-def _shifted(block: Block, shift: np.ndarray) -> Any:
-    return block.X - _like(shift, block.X) if shift.any() else block.X
-
-
 def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
-    C = _shifted(block, shift)
+    C = block.X - _like(shift, block.X) if shift.any() else block.X
     weight = _weights(block)
     operands = (C, C) if block.weight is None else (C, C, weight)
     subscripts = "ij,ij->j" if block.weight is None else "ij,ij,i->j"
@@ -120,7 +105,7 @@ def _squares(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _products(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
-    C = _shifted(block, shift)
+    C = block.X - _like(shift, block.X) if shift.any() else block.X
     weight = _weights(block)
     sums = _kind_sums(C, block.labelled, block.y, weight)
     if block.weight is not None:
@@ -159,61 +144,18 @@ def _sparse_sums(block: Block, shift: np.ndarray) -> tuple[np.ndarray, ...]:
 def _kind_sums(X: Any, labelled: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
     """Weighted sums over all rows, the normal rows and the anomalies."""
     total = _weighted_rows(X, weight)
-    return total, *_label_sums(X[labelled], y[labelled], weight[labelled])
-
-
-def _label_sums(X: Any, y: Any, weight: Any) -> tuple[np.ndarray, ...]:
-    """Weighted sums over the normal rows and the anomalies."""
+    X, y, weight = X[labelled], y[labelled], weight[labelled]
     members = [weight * (y == kind) for kind in (NORMAL, ANOMALY)]
     if isinstance(weight, np.ndarray):
-        return tuple(_weighted_rows(X, member) for member in members)
-    return tuple(to_numpy(namespace(weight).stack(members) @ X))  # a device is asked once
-
-
-@dataclass(frozen=True)
-class RowSpace:
-    r"""Rows Z of a wide table in an orthonormal basis Q of their span: Z = C Q^T.
-
-    A pivoted Cholesky factor of Z Z^T = L L^T, its rows put back in order, is C, and the pivot
-    rows P with their triangle T = P Q give w = Q v = P^T T^{-T} v, so Q itself is never formed.
-    Norms do not change, and so neither do an l2 penalty and Theorem 1; by the representer theorem
-    nothing outside the span can lower the objective.
-    """
-
-    coordinates: np.ndarray
-    pivots: np.ndarray
-    triangle: np.ndarray
-
-    @classmethod
-    def of(cls, Z: np.ndarray) -> RowSpace:
-        """The row space of Z, without directions in which no row reaches 1e-6 of the longest."""
-        # Relative to the longest row: a squared length below 1e-12 is a length below 1e-6 of it.
-        gram = np.asfortranarray(Z @ Z.T)
-        factor, order, rank, _ = linalg.lapack.dpstrf(gram, tol=1e-12 * gram.max(), lower=1)
-        # LAPACK counts from 1.
-        order = order - 1
-        lower = np.tril(factor)[:, :rank]
-        coordinates = np.empty_like(lower)
-        coordinates[order] = lower
-        return cls(coordinates, Z[order[:rank]], lower[:rank])
-
-    def weights(self, v: np.ndarray) -> np.ndarray:
-        """Weights Q v of the columns."""
-        return self.pivots.T @ linalg.solve_triangular(self.triangle, v, lower=True, trans="T")
+        return total, *(_weighted_rows(X, member) for member in members)
+    return total, *to_numpy(namespace(weight).stack(members) @ X)  # a device is asked once
 
 
 class LinearModel:
-    """Linear scores over a source of rows, in standardised coordinates.
+    """Linear scores over a source of rows, standardised by `mean` and `scale`.
 
-    Parameters
-    ----------
-    rows : RowSource
-        Where the rows come from.
-    mean, scale : arrays of n_features
-        Standardisation; zeros and ones for none.
-    constant : float
-        B, the value of a last column like any other, whose weight t makes the intercept B t; 0 for
-        none.
+    `constant` is B, the value of a last column like any other, whose weight t makes the intercept
+    B t; 0 for none.
     """
 
     def __init__(self, rows: RowSource, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
@@ -255,12 +197,16 @@ class LinearModel:
         w, b = self.raw(theta)
 
         def block_values(block: Block) -> tuple[float, ...]:
-            block = _needed(block, sums)
-            f, marks = _at_hand(_scores(block.X, w, b), block.marks)
+            f = _scores(block.X, w, b)
+            marks: tuple[Any, ...] = block.marks
+            # Few scores on the host: for these, transfer is faster than work on a device.
+            if not isinstance(f, np.ndarray) and len(f) <= _FEW_SCORES:
+                f = to_numpy(f)
+                marks = tuple(None if mark is None else mark.cpu().numpy() for mark in marks)
             functions = [s.support_value if support else s.value for s in sums]
             return tuple(function(f, *marks) for function in functions)
 
-        totals = self._needed_rows(sums).sum(block_values)
+        totals = self._sum(block_values, sums)
         return [v + s.constant for v, s in zip(totals, sums, strict=True)]
 
     def values_and_gradients(
@@ -270,7 +216,6 @@ class LinearModel:
         w, b = self.raw(theta)
 
         def block_sums(block: Block) -> tuple[Any, ...]:
-            block = _needed(block, sums)
             f, marks = _scores(block.X, w, b), block.marks
             out: list[Any] = []
             for s in sums:
@@ -278,7 +223,7 @@ class LinearModel:
                 out += [s.value(f, *marks), _weighted_rows(block.X, r), float(r.sum())]
             return tuple(out)
 
-        totals = self._needed_rows(sums).sum(block_sums)
+        totals = self._sum(block_sums, sums)
         return [
             (totals[3 * i] + s.constant, self._pull_back(totals[3 * i + 1], totals[3 * i + 2]))
             for i, s in enumerate(sums)
@@ -306,13 +251,14 @@ class LinearModel:
         (w, b), mean = self.raw(theta), self.mean
 
         def block_hessian(block: Block) -> tuple[Any, ...]:
-            block = _needed(block, sums)
             D = _curvature(sums, _scores(block.X, w, b), block)
             if sparse.issparse(block.X):
-                return _sparse_products(block.X, D)
+                # They stay uncentred, since centring would fill them: the means are subtracted.
+                weighted = block.X.multiply(D[:, None]).tocsr()
+                return (block.X.T @ weighted).toarray(), block.X.T @ D, D.sum()
             return _dense_products(block.X, D, mean)
 
-        products, column, corner = self._needed_rows(sums).sum(block_hessian)
+        products, column, corner = self._sum(block_hessian, sums)
         if self.rows.sparse:
             products = products - np.outer(self.mean, column) - np.outer(column, self.mean)
             products += corner * np.outer(self.mean, self.mean)
@@ -339,20 +285,21 @@ class LinearModel:
             w_x, b_x = self.raw(x)
 
             def block_product(block: Block) -> tuple[Any, ...]:
-                block = _needed(block, sums)
                 D = _curvature(sums, _scores(block.X, w, b), block)
                 r = D * _scores(block.X, w_x, b_x)
                 return _weighted_rows(block.X, r), float(r.sum())
 
-            return self._pull_back(*self._needed_rows(sums).sum(block_product))
+            return self._pull_back(*self._sum(block_product, sums))
 
         return product
 
-    def _needed_rows(self, sums: Sequence[RowSum]) -> RowSource:
-        """The rows, without the unlabelled ones if none of the sums counts them and this saves a
-        pass.
-        """
-        return self.rows if any(s.uses_unlabelled for s in sums) else self.rows.only_labelled()
+    def _sum(
+        self, f: Callable[[Block], tuple[Any, ...]], sums: Sequence[RowSum]
+    ) -> tuple[Any, ...]:
+        """A pass over the rows, without the unlabelled ones if none of the sums counts them."""
+        if any(s.unlabelled for s in sums):
+            return self.rows.sum(f)
+        return self.rows.only_labelled().sum(lambda block: f(block.only_labelled()))
 
     def _pull_back(self, raw: np.ndarray, total: float) -> np.ndarray:
         """Z^T r from X^T r and sum(r)."""
@@ -364,28 +311,33 @@ class LinearModel:
 
 
 class WideModel(LinearModel):
-    """A linear model over fewer rows than columns: the rows are replaced by their coordinates."""
+    r"""A linear model over fewer rows than columns: rows Z in a basis Q of their span, Z = C Q^T.
+
+    A pivoted Cholesky factor of Z Z^T = L L^T, its rows put back in order, is C, and the pivot
+    rows P with their triangle T = P Q give w = Q v = P^T T^{-T} v, so Q itself is never formed.
+    Norms do not change, and so neither do an l2 penalty and Theorem 1; by the representer theorem
+    nothing outside the span can lower the objective.
+    """
 
     def __init__(self, rows: RowBlocks, mean: np.ndarray, scale: np.ndarray, constant: float = 1.0):
-        self._space = RowSpace.of((rows.X - mean) / scale)
+        Z = (rows.X - mean) / scale
+        gram = np.asfortranarray(Z @ Z.T)
+        # Without directions in which no row reaches 1e-6 of the longest: its square is 1e-12.
+        factor, order, rank, _ = linalg.lapack.dpstrf(gram, tol=1e-12 * gram.max(), lower=1)
+        order = order - 1  # LAPACK counts from 1
+        lower = np.tril(factor)[:, :rank]
+        coordinates = np.empty_like(lower)
+        coordinates[order] = lower
+        self._pivots, self._triangle = Z[order[:rank]], lower[:rank]
         self._mean, self._scale = mean, scale
-        coordinates = RowBlocks(self._space.coordinates, rows.y, rows.sample_weight)
-        r = coordinates.n_features
-        super().__init__(coordinates, np.zeros(r), np.ones(r), constant)
+        wide = RowBlocks(coordinates, rows.y, rows.sample_weight)
+        super().__init__(wide, np.zeros(rank), np.ones(rank), constant)
 
     def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        """(w, b_0) in the units of the wide rows."""
-        # In the coordinates of the row space first, then back to columns, of which there are more.
         v, b = self.raw(theta)
-        w = self._space.weights(v) / self._scale
+        w = linalg.solve_triangular(self._triangle, v, lower=True, trans="T")
+        w = self._pivots.T @ w / self._scale
         return w, float(b - self._mean @ w)
-
-
-def _needed(block: Block, sums: Sequence[RowSum]) -> Block:
-    """The block without its unlabelled rows, where none of the sums counts them."""
-    if any(s.uses_unlabelled for s in sums):
-        return block
-    return block.only_labelled()
 
 
 def _like(w: np.ndarray, X: Any) -> Any:
@@ -397,13 +349,6 @@ def _like(w: np.ndarray, X: Any) -> Any:
 
 def _scores(X: Any, w: np.ndarray, b: float) -> Any:
     return X @ _like(w, X) + b
-
-
-def _at_hand(f: Any, marks: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Few scores on the host: for these, transfer is faster than work on a device."""
-    if isinstance(f, np.ndarray) or len(f) > _FEW_SCORES:
-        return f, marks
-    return to_numpy(f), tuple(None if mark is None else mark.cpu().numpy() for mark in marks)
 
 
 def _curvature(sums: Sequence[RowSum], f: Any, block: Block) -> Any:
@@ -421,7 +366,7 @@ def _weighted_rows(X: Any, r: Any) -> np.ndarray:
 def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
     """(X - mean)^T D (X - mean) and its margins; centred first, so that no digits cancel."""
     if isinstance(D, np.ndarray):  # to find the rows that count costs a device more than it saves
-        curved = places_of(D)
+        curved = np.flatnonzero(D)
         if len(curved) < 0.7 * len(D):
             X, D = X[curved], D[curved]
     # One symmetric product, at half the cost of X^T (D X).
@@ -429,9 +374,3 @@ def _dense_products(X: Any, D: Any, mean: np.ndarray) -> tuple[Any, ...]:
     C = X - _like(mean, X)
     C *= root[:, None]
     return to_numpy(C.T @ C), to_numpy(root @ C), float(D.sum())
-
-
-def _sparse_products(X: Any, D: np.ndarray) -> tuple[Any, ...]:
-    # Sparse rows stay uncentred, since centring would fill them; the caller subtracts the means.
-    weighted = X.multiply(D[:, None]).tocsr()
-    return (X.T @ weighted).toarray(), X.T @ D, D.sum()

@@ -1,22 +1,8 @@
-"""Rows of Parquet files, read again in each pass: for tables larger than memory.
-
->>> import polars as pl, tempfile, pathlib
->>> folder = pathlib.Path(tempfile.mkdtemp())
->>> for i in range(2):
-...     table = pl.DataFrame({"x": [0.1 * i, 0.2, 3.0 + i], "label": ["ok", None, "fraud"]})
-...     table.write_parquet(folder / f"{i}.parquet")
->>> rows = ParquetRows(folder, label="label", normal="ok", anomaly="fraud")
->>> print(rows.counts())
-2 normal, 2 anomalies, 2 unlabelled
->>> from riskad import ShallowRAD
->>> ShallowRAD(lam=0.01).fit(rows).predict(pl.DataFrame({"x": [0.2, 4.0]}))
-array([ 1, -1])
-"""
+"""Rows of Parquet files, read again in each pass: for tables larger than memory."""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +40,7 @@ _MIN_BATCH = 4096  # rows, also of tables so wide that these leave the cache
 _MOST_LABELS = 1_000  # different values; more are a column of numbers or names
 
 
-class BatchRows(PartitionedRows, ABC):
+class BatchRows(PartitionedRows):
     """Rows that come as record batches, of files or of a dataframe, with labels among them."""
 
     columns: list[str]
@@ -63,13 +49,13 @@ class BatchRows(PartitionedRows, ABC):
     def _read(self, reader: BatchReader, parts: Sequence[Any], engine: Engine | None) -> None:
         parts = [replace(part, reader=reader) for part in parts]
         # Some rows are read now: `prepare` decides how many columns there are.
-        some = self._some(reader, parts).X
+        some = self._some(parts).X
         super().__init__(parts, some.shape[1], sparse.issparse(some), engine)
         self._reader, self.columns, self.feature_names = reader, list(reader.columns), None
 
-    @abstractmethod
-    def _some(self, reader: BatchReader, parts: Sequence[Any]) -> Block:
-        """Some rows as a reader reads them."""
+    def _some(self, parts: Sequence[Any]) -> Block:
+        """Some of the rows."""
+        return next(block for part in parts for block in part.blocks())
 
     def reading(self, columns: Sequence[str], prepare: Callable[[Any], Any]) -> Self:
         """The same rows with the same labels, with other columns or another preparation."""
@@ -147,7 +133,9 @@ class ParquetRows(BatchRows):
         reader = BatchReader.of(schemas[0].types, schemas[0].path, columns, label, weight, prepare)
         check_alike(schemas, reader.read_columns)
         if not sum(sum(schema.group_rows) for schema in schemas):
-            raise InputError(f"{_files_hold(self.paths)} no rows.")
+            one = len(self.paths) == 1
+            where = f"{self.paths[0]} holds" if one else f"the {len(self.paths)} files hold"
+            raise InputError(f"{where} no rows.")
         if label is not None:
             meanings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
             # A pass over the labels alone, before any other: what they mean is asked before hours
@@ -161,9 +149,6 @@ class ParquetRows(BatchRows):
         ]
         self._read(reader, parts, engine)
         self.feature_names = self.columns if prepare is None else feature_names
-
-    def _some(self, reader: BatchReader, parts: Sequence[Any]) -> Block:
-        return next(block for part in parts for block in part.blocks())
 
 
 @dataclass(frozen=True)
@@ -217,24 +202,22 @@ class BatchReader:
             y = self._codes(batch.column(self.label), path)
         weight = None
         if self.weight is not None:
-            weight = _numbers(batch.column(self.weight))
+            weight = batch.column(self.weight).to_numpy(zero_copy_only=False)
             # NaN, which a blank cell becomes, fails the first test.
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise InputError(
                     f"{path}: weights must be numbers >= 0, and column {self.weight!r} has others."
                 )
-        return Block(self._rows(batch, place), y, weight, places_of(y))
-
-    def _rows(self, batch: Any, place: np.ndarray) -> Any:
         if self.prepare is not None:
             import polars as pl
 
-            return self.prepare(pl.from_arrow(batch.select(list(self.columns))))
-        # Column by column into columns: no transposition, and one copy that also widens.
-        X = place[: batch.num_rows]
-        for j, name in enumerate(self.columns):
-            X[:, j] = _numbers(batch.column(name))
-        return X
+            X = self.prepare(pl.from_arrow(batch.select(list(self.columns))))
+        else:
+            X = place[: batch.num_rows]
+            # Column by column into columns: no transposition, and one copy that also widens.
+            for j, name in enumerate(self.columns):
+                X[:, j] = batch.column(name).to_numpy(zero_copy_only=False)  # NaN for null
+        return Block(X, y, weight, places_of(y))
 
     def _codes(self, column: Any, path: Path | str) -> np.ndarray:
         """Codes of labels: few are distinct, so each is looked up once."""
@@ -313,12 +296,3 @@ def _check_labels(counts: Counter[Any], column: str) -> None:
             f"column {column!r} has more than {_MOST_LABELS:,} different values, too many for "
             "labels."
         )
-
-
-def _numbers(column: Any) -> np.ndarray:
-    """A column of numbers, NaN for null."""
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _files_hold(paths: Sequence[Path]) -> str:
-    return f"{paths[0]} holds" if len(paths) == 1 else f"the {len(paths)} files hold"

@@ -139,13 +139,16 @@ def check_columns_exist(names: Iterable[str], types: Mapping[str, Any], where: P
 
 
 def check_alike(schemas: Sequence[ParquetSchema], names: Collection[str]) -> None:
-    """Check that each column has one kind in all files: all number types are one, so are texts."""
+    """Check that each column has one kind in all files; a column of nulls fits all."""
+    import pyarrow.types as kinds
+
     first = schemas[0]
     for other in schemas:
         check_columns_exist(names, other.types, other.path)
         for name in names:
             type_1, type_2 = first.types[name], other.types[name]
-            if not _one_kind(type_1, type_2):
+            blank = kinds.is_null(type_1) or kinds.is_null(type_2)
+            if not blank and _kind_of(type_1) != _kind_of(type_2):
                 raise InputError(
                     f"column {name!r} is {type_1} in {address(first.path)} and {type_2} in "
                     f"{address(other.path)}. Write the files with one type for each column, or "
@@ -153,28 +156,16 @@ def check_alike(schemas: Sequence[ParquetSchema], names: Collection[str]) -> Non
                 )
 
 
-def _one_kind(type_1: Any, type_2: Any) -> bool:
-    """Whether one column can hold values of both types; a column of nulls fits all."""
+def _kind_of(type_: Any) -> Any:
+    """What a type has in common with others: writers choose the width of a number file by file."""
     import pyarrow.types as kinds
 
-    # Writers choose the width of a number, or a dictionary for texts, file by file.
-    either = (type_1, type_2)
-    return (
-        type_1 == type_2
-        or any(kinds.is_null(type_) for type_ in either)
-        or all(is_number(type_) for type_ in either)
-        or all(_is_text(type_) for type_ in either)
-        or all(kinds.is_timestamp(type_) for type_ in either)
-    )
-
-
-def _is_text(type_: Any) -> bool:
-    import pyarrow.types as kinds
-
-    if kinds.is_dictionary(type_):  # categories
-        return _is_text(type_.value_type)
-    checks = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
-    return any(check(type_) for check in checks)
+    if is_number(type_):
+        return "number"
+    text = type_.value_type if kinds.is_dictionary(type_) else type_  # dictionary: categories
+    if any(check(text) for check in (kinds.is_string, kinds.is_large_string, kinds.is_string_view)):
+        return "text"
+    return "moment" if kinds.is_timestamp(type_) else type_
 
 
 def is_number(type_: Any) -> bool:

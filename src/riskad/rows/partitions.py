@@ -24,19 +24,15 @@ from riskad.rows.sources import MIN_BLOCK_ROWS, Block, RowBlocks, RowSource, add
 
 __all__ = ["Part", "PartitionedRows"]
 
-
-# Rows of each kind that sources in parts keep in memory, in bytes.
-_RESERVOIR_BYTES = 1 << 25
-# Of the first block, for a glance at the columns: it may travel between processes.
-_FIRST_ROWS = 1 << 13
+_RESERVOIR_BYTES = 1 << 25  # of rows of each kind that stay in memory
+_FIRST_ROWS = 1 << 13  # of the first block: it may travel between processes
 
 
 class Part(Protocol):
     """Some of the rows of a source, wherever they are."""
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows."""
+    def n_rows(self) -> int: ...
 
     def blocks(self) -> Iterator[Block]:
         """Read the rows, block by block: NumPy or CSR, in double precision.
@@ -54,13 +50,9 @@ class PartitionedRows(RowSource):
     Parameters
     ----------
     parts : sequence of Part
-        The parts.
-    n_features : int
-        Columns of a block.
-    sparse : bool
-        Whether blocks are CSR.
-    engine : Engine, optional
-        Works on the parts; threads by default.
+        The parts, on which an `engine` works: threads by default.
+    n_features, sparse : int, bool
+        Columns of a block, and whether it is CSR.
     n_rows : int, optional
         Number of rows of all parts together, if the parts are elsewhere and cannot report it.
     """
@@ -84,24 +76,18 @@ class PartitionedRows(RowSource):
         self._reservoir: Reservoir | None = None
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Add up the tuples `f(block)`, entry by entry, in the order of the parts."""
-        if self._reservoir is None:
-            return self._first_pass(f)
         self.passes += 1
-        visits = self.engine.map(functools.partial(_visit, f, None), self.parts)
-        return add_up(total for total, _ in visits)
-
-    def _first_pass(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
-        self.passes += 1
+        if self._reservoir is not None:
+            visits = self.engine.map(functools.partial(_visit, f, None), self.parts)
+            return add_up(total for total, _ in visits)
         # At least a few hundred rows of each kind, however wide the table is.
         most = max(MIN_BLOCK_ROWS, _RESERVOIR_BYTES // (8 * self.n_features))
         reservoir = Reservoir(most, share=most / max(1, self.n_rows))
 
         def totals() -> Iterator[tuple[Any, ...]]:
             visit = functools.partial(_visit, f, reservoir)
+            # In the order of the parts: the sample is the same on any cluster.
             for total, part in self.engine.map(visit, self.parts):
-                # In the order of the parts, in which engines return them: the sample is the same on
-                # any cluster.
                 reservoir.join(part)
                 yield total
 
@@ -118,43 +104,44 @@ class PartitionedRows(RowSource):
     def reservoir(self) -> Reservoir:
         """The rows in memory; drawn in a separate pass if there was none yet."""
         if self._reservoir is None:
-            self._first_pass(lambda block: ())
+            self.sum(lambda block: ())
         assert self._reservoir is not None
         return self._reservoir
 
     def totals(self) -> np.ndarray:
-        """Total weight of each kind, indexed by label code."""
         return self.reservoir.totals
 
     def counts(self) -> LabelCounts:
-        """Number of rows of each kind, regardless of weight."""
         return self.reservoir.counts
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """Apply `g` to the rows of each block; results are joined in order."""
+        def results(part: Part, number: int) -> np.ndarray:
+            with one_blas_thread():
+                # A part may be empty, and concatenating nothing is an error.
+                return np.concatenate([np.empty(0), *(g(block.X) for block in part.blocks())])
+
         self.passes += 1
-        return np.concatenate(list(self.engine.map(functools.partial(_each, g), self.parts)))
+        return np.concatenate(list(self.engine.map(results, self.parts)))
 
     def first(self) -> Any:
-        """The rows of the first block."""
+        def rows(part: Part, number: int) -> Any:
+            return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
+
         for part in self.parts:
-            (X,) = self.engine.map(_first, [part])
+            (X,) = self.engine.map(rows, [part])
             if X is not None:
                 return X
         raise InputError("there are no rows.")
 
     def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
-        """About `n_rows` of the rows that were kept; see `RowSource.sample`."""
         return self.reservoir.rows.sample(n_rows, shares, rng)
 
     def only_labelled(self) -> RowSource:
-        """The labelled rows, if all of them were kept."""
         # Only if none was dropped: a sum over a sample of them would be another sum.
         complete = all(self.reservoir.complete(kind) for kind in (NORMAL, ANOMALY))
         return self.reservoir.labelled if complete else self
 
     def blocks_of(self, kind: int) -> Iterator[Block]:
-        """Blocks of the rows labelled `kind` that have weight."""
         if self.reservoir.complete(kind):
             yield from self.reservoir.rows.blocks_of(kind)
             return
@@ -180,11 +167,6 @@ class Reservoir:
         self._counts = np.zeros(3, dtype=int)
         self._blocks: list[tuple[Block, np.ndarray]] = []
         self._n_stored = 0
-
-    def empty(self, number: int) -> Reservoir:
-        """An empty reservoir with the same settings, for the part with this number."""
-        # The number of the part is its seed: parts draw differently, and the same on every machine.
-        return Reservoir(self.most, self.share, number)
 
     def add(self, block: Block) -> None:
         """Draw keys for the rows of a block."""
@@ -236,23 +218,16 @@ class Reservoir:
     @cached_property
     def labelled(self) -> RowBlocks:
         """The kept rows that have a label."""
-        rows = self.rows
-        return rows.take(np.flatnonzero(rows.y))
+        return self.rows.take(np.flatnonzero(self.rows.y))
 
     @property
     def counts(self) -> LabelCounts:
         """Number of rows of each kind that were seen."""
-        unlabelled, normal, anomaly = (int(self._counts[kind]) for kind in KINDS)
-        return LabelCounts(normal, anomaly, unlabelled)
+        return LabelCounts(*(int(self._counts[kind]) for kind in (NORMAL, ANOMALY, UNLABELLED)))
 
     def complete(self, kind: int) -> bool:
         """Whether all rows of a kind were kept."""
         return bool(self._counts[kind] <= self.most)
-
-
-def _first(part: Part, number: int) -> Any:
-    """Some rows of the first block of a part; None if it has none."""
-    return next((block.X[:_FIRST_ROWS] for block in part.blocks()), None)
 
 
 def _members(kind: int, part: Part, number: int) -> Block | None:
@@ -273,7 +248,8 @@ def _visit(
     number: int,
 ) -> tuple[tuple[Any, ...], Reservoir | None]:
     """The sum of f over the blocks of a part, and the rows to keep."""
-    reservoir = None if pattern is None else pattern.empty(number)
+    # The number of the part is its seed: parts draw differently, and the same on every machine.
+    reservoir = None if pattern is None else Reservoir(pattern.most, pattern.share, seed=number)
 
     def sums() -> Iterator[tuple[Any, ...]]:
         for block in part.blocks():
@@ -283,9 +259,3 @@ def _visit(
 
     with one_blas_thread():
         return add_up(sums()), reservoir
-
-
-def _each(g: Callable[[Any], np.ndarray], part: Part, number: int) -> np.ndarray:
-    with one_blas_thread():
-        # A part may be empty, and concatenating nothing is an error.
-        return np.concatenate([np.empty(0), *(g(block.X) for block in part.blocks())])

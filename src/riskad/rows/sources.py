@@ -1,8 +1,7 @@
 """Where rows come from: one primitive, "sum f(block) over row blocks".
 
-Solvers never see a whole table. They pass a function of one block to `RowSource.sum` and get back
-the sum over all blocks. So memory stays bounded, and the same solver runs on any source that can do
-this one thing:
+Solvers pass a function of one block to `RowSource.sum` and get back the sum over all blocks. So
+memory stays bounded, and the same solver runs on any source that can do this one thing:
 
 =================  ===============================================================================
 source             rows
@@ -59,7 +58,7 @@ class Block(NamedTuple):
 
     @property
     def marks(self) -> tuple[Any, Any, Any]:
-        """Everything but the rows themselves, in the order of `RowSum`'s arguments."""
+        """The arguments of `RowSum` after the scores."""
         return self.y, self.weight, self.labelled
 
     def take(self, places: Any) -> Block:
@@ -77,21 +76,16 @@ class Block(NamedTuple):
 
 
 class RowSource(ABC):
-    """Rows with their labels and weights, wherever they are.
-
-    Each has `n_rows`, `n_features`, `sparse` (whether blocks are CSR), and the names of columns if
-    they have any. `eps` is the rounding of a block's numbers. `costly` means that a pass over the
-    rows takes much longer than one over a sample of them, however few they are; `few` is the number
-    of rows up to which a sample saves nothing.
-    """
+    """Rows with their labels and weights, wherever they are."""
 
     n_rows: int
     n_features: int
-    sparse: bool = False
+    sparse: bool = False  # whether blocks are CSR
     feature_names: Sequence[str] | None = None
+    # Whether a pass over the rows takes much longer than one over a sample, however few they are.
     costly: bool = False
-    few: int = 0
-    eps: float = float(np.finfo(np.float64).eps)
+    few: int = 0  # rows up to which a sample saves nothing
+    eps: float = float(np.finfo(np.float64).eps)  # the rounding of a block's numbers
 
     @abstractmethod
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -132,10 +126,6 @@ class RowSource(ABC):
     def blocks_of(self, kind: int) -> Iterator[Block]:
         """Blocks of the rows labelled `kind` that have weight, small enough to be made dense."""
 
-    def behind(self, transform: Callable[[Any], Any], n_features: int) -> MappedRows:
-        """The features transform(x) of the rows, computed again in each pass."""
-        return MappedRows(self, transform, n_features)
-
 
 def joined(blocks: Sequence[Block]) -> Block:
     """The rows of all blocks in one."""
@@ -147,17 +137,10 @@ def joined(blocks: Sequence[Block]) -> Block:
     return Block(X.tocsr() if sparse.issparse(X) else X, y, weight, places_of(y))
 
 
-def split_block(block: Block, size: int) -> Iterator[Block]:
-    """The block in pieces of at most `size` rows."""
-    for start in range(0, len(block.y), size):
-        yield block.take(slice(start, start + size))
-
-
 def add_up(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Sums of the entries; the empty tuple, from what has no rows, adds nothing."""
     total: list[Any] = []
     for part in parts:
-        # The first part fixes how many entries there are.
         if not total:
             # The first part may be a view of the rows themselves: it is not added to in place.
             total = [entry.copy() if isinstance(entry, np.ndarray) else entry for entry in part]
@@ -184,22 +167,11 @@ def rows_per_block(X: Any) -> int:
 
 
 class RowBlocks(RowSource):
-    """Rows in memory with their labels and weights.
+    """Rows in memory: an array, a CSR matrix or a torch tensor, with int16 label codes.
 
-    Parameters
-    ----------
-    X : ndarray, CSR matrix or torch tensor of shape (n_rows, n_features)
-        Blocks of it are views; float32 rows of an array are widened block by block, those of a
-        tensor are unchanged.
-    y : int16 array or tensor of shape (n_rows,)
-        Codes +1 normal, -1 anomaly, 0 unlabelled.
-    sample_weight : float array or tensor of shape (n_rows,), optional
-        In totals and weighted sums a row of weight w counts as w rows.
-    block_rows : int, optional
-        Rows in a block; by default as many as fit the cache.
+    Blocks are views; float32 rows of an array are widened block by block, those of a tensor are
+    unchanged. A row of weight w counts as w rows in totals and weighted sums.
 
-    Examples
-    --------
     >>> rows = RowBlocks(np.arange(6.0).reshape(3, 2), np.array([1, 0, -1], dtype=np.int16))
     >>> rows.sum(lambda block: (block.X.sum(axis=0), float(len(block.y))))
     (array([6., 9.]), 3.0)
@@ -218,50 +190,34 @@ class RowBlocks(RowSource):
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
-        """Whether blocks are CSR."""
         return sparse.issparse(self.X)
 
     def totals(self) -> np.ndarray:
-        """Total weight of each kind, indexed by label code."""
         weights = self.sample_weight
         if weights is None:
             return np.array([self._counts[kind] for kind in KINDS], dtype=float)
         return np.array([float(weights[self.y == kind].sum()) for kind in KINDS])
 
     def counts(self) -> LabelCounts:
-        """Number of rows of each kind, regardless of weight."""
-        unlabelled, normal, anomaly = (self._counts[kind] for kind in KINDS)
-        return LabelCounts(normal, anomaly, unlabelled)
-
-    @cached_property
-    def _counts(self) -> dict[int, int]:
-        counts = {kind: len(places) for kind, places in self._places.items()}
-        return {UNLABELLED: self.n_rows - sum(counts.values()), **counts}
+        return LabelCounts(*(self._counts[kind] for kind in (NORMAL, ANOMALY, UNLABELLED)))
 
     def first(self) -> Any:
-        """The rows of the first block."""
         return next(iter(self)).X
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """Apply `g` to the rows of each block; results are joined in order."""
         parts = [g(block.X) for block in self]
         return namespace(parts[0]).concat(parts)
 
     def __iter__(self) -> Iterator[Block]:
-        return self._run(0, len(self._labelled))
+        return self.blocks(reuse=False)
 
-    def blocks(self) -> Iterator[Block]:
-        """All blocks: rows in memory may be a part of more rows."""
-        return self._run(0, len(self._labelled), reuse=True)
-
-    def _run(self, first: int, last: int, reuse: bool = False) -> Iterator[Block]:
-        """Blocks number `first` to `last`, made one at a time.
-
-        With `reuse`, widened rows use the same memory in each block.
-        """
+    def blocks(
+        self, first: int = 0, last: int | None = None, *, reuse: bool = True
+    ) -> Iterator[Block]:
+        """Blocks number `first` to `last`; with `reuse`, widened rows share the same memory."""
         widened = isinstance(self.X, np.ndarray) and self.X.dtype != np.float64
         place = np.empty((self.block_rows, self.n_features)) if reuse and widened else None
-        for i in range(first, last):
+        for i in range(len(self._labelled))[first:last]:
             rows = slice(i * self.block_rows, min((i + 1) * self.block_rows, self.n_rows))
             weight = None if self.sample_weight is None else self.sample_weight[rows]
             if place is None:
@@ -286,8 +242,10 @@ class RowBlocks(RowSource):
         kinds = self.y[places]
         return {kind: places[kinds == kind] for kind in (NORMAL, ANOMALY)}
 
-    def _places_of(self, kind: int) -> Any:
-        return places_of(self.y == kind) if kind == UNLABELLED else self._places[kind]
+    @cached_property
+    def _counts(self) -> dict[int, int]:
+        counts = {kind: len(places) for kind, places in self._places.items()}
+        return {UNLABELLED: self.n_rows - sum(counts.values()), **counts}
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Add up the tuples `f(block)`, entry by entry.
@@ -296,21 +254,22 @@ class RowBlocks(RowSource):
         this size gain nothing and wait for each other when cores are busy. The partial sums are
         added in the order of the rows, so the result does not depend on which core finishes first.
         """
+        n_blocks = len(self._labelled)
+        n_workers = n_blocks // _MIN_BLOCKS_PER_WORKER
+        # `usable_cpus` reads files to find out, which small tables need not wait for.
+        if n_workers > 1 and not is_torch_array(self.X):
+            n_workers = min(usable_cpus(), n_workers)
+        else:
+            n_workers = 1
         with one_blas_thread():
-            if self._n_workers == 1:
+            if n_workers == 1:
                 return add_up(map(f, self.blocks()))
             # Consecutive blocks for each worker: rows are read in the order in which they lie in
             # memory.
-            bounds = np.linspace(0, len(self._labelled), self._n_workers + 1).astype(int)
-            runs = [self._run(i, j, reuse=True) for i, j in itertools.pairwise(bounds)]
-            workers = Threads(self._n_workers)
-            return add_up(workers.map(lambda run, _: add_up(map(f, run)), runs))
-
-    @property
-    def _n_workers(self) -> int:
-        useful = len(self._labelled) // _MIN_BLOCKS_PER_WORKER
-        # `usable_cpus` reads files to find out, which small tables need not wait for.
-        return 1 if useful <= 1 or is_torch_array(self.X) else min(usable_cpus(), useful)
+            bounds = np.linspace(0, n_blocks, n_workers + 1).astype(int)
+            runs = [self.blocks(i, j) for i, j in itertools.pairwise(bounds)]
+            sums = Threads(n_workers).map(lambda run, _: add_up(map(f, run)), runs)
+            return add_up(sums)
 
     def take(self, rows: Any) -> RowBlocks:
         """A copy of the rows with these indices."""
@@ -318,22 +277,17 @@ class RowBlocks(RowSource):
         return RowBlocks(self.X[rows], self.y[rows], weight)
 
     def only_labelled(self) -> RowBlocks:
-        """The same rows: leaving out the unlabelled rows in each block costs almost nothing."""
-        return self
+        return self  # leaving out the unlabelled rows in each block costs almost nothing
 
     def blocks_of(self, kind: int) -> Iterator[Block]:
-        """Blocks of the rows labelled `kind` that have weight, small enough to be made dense."""
         members = self.y == kind
         if self.sample_weight is not None:
             members = members & (self.sample_weight > 0)
-        return iter(self.take(places_of(members)).dense_sized())
-
-    def dense_sized(self) -> RowBlocks:
-        """The same rows in blocks small enough to be made dense, one at a time."""
-        return RowBlocks(self.X, self.y, self.sample_weight, dense_rows(self.n_features))
+        rows = self.take(places_of(members))
+        rows.block_rows = dense_rows(self.n_features)
+        return iter(rows)
 
     def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
-        """About `n_rows` rows, divided among the kinds by `shares`; see `RowSource.sample`."""
         if is_torch_array(self.X):
             n_rows = min(n_rows, _DEVICE_SAMPLE_ROWS)
         # Kinds without a share would only take room: the risk does not use them.
@@ -346,20 +300,18 @@ class RowBlocks(RowSource):
             # At least one: a kind that the risk uses must be in the sample, however small its
             # share.
             quota = max(1, int(np.ceil(remaining * shares[kind] / open_share)))
-            pick = self._pick(kind, counts[kind], quota, rng)
-            chosen.append(pick)
-            remaining -= len(pick)
+            chosen.append(self._pick(kind, quota, rng))
+            remaining -= len(chosen[-1])
             open_share -= shares[kind]
         xp = namespace(chosen[0])
         places = xp.concat(chosen)
         # Neighbours in memory are read together; a device reads rows from anywhere.
         return self.take(places if on_device(self.X) else xp.sort(places))
 
-    def _pick(self, kind: int, count: int, quota: int, rng: np.random.Generator) -> Any:
+    def _pick(self, kind: int, quota: int, rng: np.random.Generator) -> Any:
         """Positions of all rows of a kind, or of `quota` at random."""
-        if count <= quota:
-            return self._places_of(kind)
-        if is_torch_array(self.X) and 20 * quota < count > self.n_rows // 2:
+        count = self._counts[kind]
+        if is_torch_array(self.X) and self.n_rows // 2 < count > 20 * quota:
             # A few out of most rows: positions are drawn and checked instead of listing all;
             # occasionally one is drawn twice.
             xp, device = namespace(self.X), self.X.device
@@ -367,12 +319,14 @@ class RowBlocks(RowSource):
             size = (quota * self.n_rows // count,)
             places = xp.randint(self.n_rows, size, generator=source, device=device)
             return places[self.y[places] == kind]
-        places = self._places_of(kind)
+        places = places_of(self.y == kind) if kind == UNLABELLED else self._places[kind]
+        if count <= quota:
+            return places
         return places[rng.choice(count, quota, replace=False, shuffle=False)]
 
 
 def tensor_rows(X: Any, codes: Any, weight: np.ndarray | None) -> RowBlocks:
-    """Rows, codes and weights together on the device of the rows."""
+    """Codes and weights beside rows on a device."""
     xp = array_namespace(X)
     if is_torch_array(codes):
         codes = codes.to(X.device, xp.int16)
@@ -384,10 +338,10 @@ def tensor_rows(X: Any, codes: Any, weight: np.ndarray | None) -> RowBlocks:
 
 
 class MappedRows(RowSource):
-    """The features phi(x) of rows, for too many rows to store their features.
+    """The features phi(x) of rows, computed again in each pass: too many rows to store them.
 
     >>> rows = RowBlocks(np.arange(4.0).reshape(2, 2), np.array([1, 0], dtype=np.int16))
-    >>> squares = rows.behind(lambda X: X**2, n_features=2)
+    >>> squares = MappedRows(rows, lambda X: X**2, n_features=2)
     >>> squares.sum(lambda block: (block.X.sum(axis=0),))
     (array([ 4., 10.]),)
     """
@@ -401,53 +355,46 @@ class MappedRows(RowSource):
         self.n_features = n_features
 
     def sum(self, f: Callable[[Block], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Add up the tuples `f(block)`, in blocks small enough for their features."""
+        # Without `self`, whose rows would travel to the workers of a cluster.
         transform, size = self.transform, dense_rows(self.n_features)
-        return self.rows.sum(
-            lambda block: add_up(f(_mapped(part, transform)) for part in split_block(block, size))
-        )
+        return self.rows.sum(lambda block: add_up(map(f, _mapped(block, transform, size))))
 
     def totals(self) -> np.ndarray:
-        """Total weight of each kind, indexed by label code."""
         return self.rows.totals()
 
     def counts(self) -> LabelCounts:
-        """Number of rows of each kind, regardless of weight."""
         return self.rows.counts()
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
-        """Apply `g` to the features of each block; results are joined in order."""
         transform = self.transform
         return self.rows.each(lambda X: g(to_dense(transform(X))))
 
     def first(self) -> Any:
-        """Features of some of the first rows."""
         return to_dense(self.transform(self.rows.first()[: dense_rows(self.n_features)]))
 
     def sample(self, n_rows: int, shares: np.ndarray, rng: np.random.Generator) -> RowBlocks:
-        """Features of a sample; see `RowSource.sample`."""
         return self._materialised(self.rows.sample(n_rows, shares, rng))
 
     def only_labelled(self) -> RowSource:
-        """Features of the labelled rows, if these are in memory."""
         rows = self.rows.only_labelled()
         # If nothing was left out, storing the features of all rows is what this class avoids.
         return self if rows is self.rows else self._materialised(rows)
 
     def blocks_of(self, kind: int) -> Iterator[Block]:
-        """Blocks of features of the rows labelled `kind` that have weight."""
         for block in self.rows.blocks_of(kind):
-            for part in split_block(block, dense_rows(self.n_features)):
-                yield _mapped(part, self.transform)
+            yield from _mapped(block, self.transform, dense_rows(self.n_features))
 
     def _materialised(self, rows: Any) -> RowBlocks:
         # Block by block: a feature map of a sparse block may be dense and wide.
-        parts = [self.transform(block.X) for block in rows]
-        return RowBlocks(np.concatenate([to_dense(X) for X in parts]), rows.y, rows.sample_weight)
+        X = np.concatenate([to_dense(self.transform(block.X)) for block in rows])
+        return RowBlocks(X, rows.y, rows.sample_weight)
 
 
-def _mapped(block: Block, transform: Callable[[Any], Any]) -> Block:
-    return block._replace(X=to_dense(transform(block.X)))
+def _mapped(block: Block, transform: Callable[[Any], Any], size: int) -> Iterator[Block]:
+    """The features of a block, in blocks of at most `size` rows."""
+    for start in range(0, len(block.y), size):
+        part = block.take(slice(start, start + size))
+        yield part._replace(X=to_dense(transform(part.X)))
 
 
 # --- what detectors take besides a table in memory -----------------------------------------------
@@ -516,7 +463,7 @@ def sampled(rows: RowSource, most: int, seed: int) -> RowBlocks:
 
 def refuse_non_finite_rows(rows: RowSource, names: Any) -> None:
     """Say which columns of a source hold NaN or infinity."""
-    (non_finite,) = rows.sum(lambda block: (_not_finite(block.X),))
+    (non_finite,) = rows.sum(lambda block: ((~np.isfinite(to_dense(block.X))).sum(axis=0),))
     if not non_finite.any():
         raise InputError(
             "the rows have values so large that sums overflow to infinity; rescale their columns."
@@ -528,11 +475,6 @@ def refuse_non_finite_rows(rows: RowSource, names: Any) -> None:
         f"the rows hold missing values (NaN) or infinities: {int(non_finite[column]):,} in {where}"
         f"{others}. Fill gaps first; riskad.fit_table does so by itself."
     )
-
-
-def _not_finite(X: Any) -> np.ndarray:
-    X = X.toarray() if hasattr(X, "toarray") else to_numpy(X)
-    return (~np.isfinite(X)).sum(axis=0)
 
 
 def sample_in_memory(rows: RowSource, n_rows: int, shares: np.ndarray, seed: int) -> RowBlocks:

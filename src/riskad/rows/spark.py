@@ -80,8 +80,9 @@ class SparkRows(BatchRows):
         self._read(reader, parts, engine)
         self.feature_names = self.columns if prepare is None else None
 
-    def _some(self, reader: BatchReader, parts: Sequence[Any]) -> Block:
+    def _some(self, parts: Sequence[Any]) -> Block:
         (batch,) = self.some.to_batches()
+        reader: BatchReader = parts[0].reader
         place = np.empty((batch.num_rows, len(reader.columns)), order="F")
         return reader.block(batch, "the dataframe", place)
 
@@ -96,7 +97,6 @@ class SparkEngine:
         self.session, self.frame = session, frame
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
-        """function(item, its number) for each of these items, in their order."""
         if self.frame is None:
             frame = self.session.range(0, len(items), 1, len(items))
             tasks = dict(enumerate(enumerate(items)))

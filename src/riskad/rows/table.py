@@ -31,7 +31,7 @@ from riskad.files.fields import COUNT, TEXT, DictOf, ListOf, State, Text, requir
 from riskad.rows.arrays import GraphNumbers, on_host_array
 
 Levels: TypeAlias = Mapping[int, Sequence[str]]
-"""The texts of each category, by the column's position."""
+"""The texts of each category, by the column's position, the most frequent first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,29 +41,17 @@ class Table:
     Trees and the network take it as it is. Methods that need finite numbers on comparable scales
     put an encoder on top (`riskad.rows.encoding.OneHotImputer`).
 
-    Parameters
-    ----------
-    values
-        Array or CSR matrix of shape (n_rows, n_columns). A category holds the position of its
-        level in `levels`, or NaN where it is blank or of a level that was not seen in fit.
-    names
-        Name of each column.
-    levels
-        The texts of each category, by the column's position, the most frequent first.
-    periods
-        Columns that come round, with the length of a round: 24 for an hour.
-
-    Examples
-    --------
     >>> table = Table(np.array([[31.0, 0.0], [np.nan, 1.0]]), ("age", "town"), {1: ["Ulm", "Bonn"]})
     >>> table.shape, table[[1]].values.tolist()
     ((2, 2), [[nan, 1.0]])
     """
 
     values: Any
+    """Array or CSR matrix; a category holds positions in `levels`, NaN for a level not seen."""
     names: tuple[str, ...]
     levels: Levels = field(default_factory=dict)
     periods: Mapping[int, float] = field(default_factory=dict)
+    """Columns that come round, with the length of a round: 24 for an hour."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -87,18 +75,10 @@ _RECURRING = ("hour", "weekday", "day of month", "month")
 class TableSchema:
     """What a detector remembers of the columns it was fitted on, to read other rows alike.
 
-    Parameters
-    ----------
-    levels
-        The texts of each category, by the column's position, the most frequent first; equally
-        frequent ones are in alphabetical order.
-    dates
-        The columns of dates, times and durations, and the parts of each that vary and recur
-        (`riskad.rows.date_features.MomentParts`), such as the weekday. Trees see these parts in
-        further columns.
+    `dates` has the columns of dates, times and durations, and the parts of each that vary and recur
+    (`riskad.rows.date_features.MomentParts`), such as the weekday: trees see them in further
+    columns.
 
-    Examples
-    --------
     >>> import polars as pl
     >>> days = pl.date_range(pl.date(2025, 3, 1), pl.date(2025, 3, 20), eager=True)
     >>> frame = pl.DataFrame({"town": ["Bonn"] + ["Ulm"] * 18 + [None], "paid": days})
@@ -118,7 +98,6 @@ class TableSchema:
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        """Refuse a stored state whose parts are inconsistent."""
         require(state["levels"].keys().isdisjoint(state["dates"]), "dates: columns of text")
 
     @classmethod
@@ -127,11 +106,26 @@ class TableSchema:
         if isinstance(X, Table):
             return cls({place: list(texts) for place, texts in X.levels.items()})
         schema = cls()
-        for place, column in enumerate(_series(X) if is_data_frame(X) else ()):
-            if column.dtype.is_temporal():
-                schema.dates[place] = _recurring_parts(column)
+        if not is_data_frame(X):
+            return schema
+        import polars as pl
+
+        from riskad.rows.date_features import MomentParts  # which imports polars
+
+        for place, column in enumerate(_series(X)):
+            if column.dtype in (pl.Date, pl.Datetime):
+                parts = MomentParts.learn("datetime", _seconds(column)).parts
+                # Elapsed time does not recur; it is the column itself.
+                schema.dates[place] = [part for part in parts if part != "elapsed"]
+            elif column.dtype.is_temporal():
+                schema.dates[place] = []
             elif _is_text(column):
-                schema.levels[place] = _by_count(column)
+                # A categorical counts by its texts: two frames may number the same texts
+                # differently. Equally frequent levels are in alphabetical order: codes must not
+                # depend on the order of rows.
+                counts = column.cast(str).rename("text").drop_nulls().value_counts()
+                counts = counts.sort("count", "text", descending=[True, False])
+                schema.levels[place] = counts["text"].to_list()
         return schema
 
     def read(self, frame: Any) -> Table:
@@ -147,7 +141,13 @@ class TableSchema:
                     f"now holds values of type {column.dtype}. Give it as it was."
                 )
             elif place in self.levels:
-                values[:, place] = _codes(column, self.levels[place])
+                # Floats, since a text that is no level becomes NaN.
+                codes = np.arange(len(self.levels[place]), dtype=float)
+                values[:, place] = (
+                    column.cast(str)
+                    .replace_strict(self.levels[place], codes, default=None, return_dtype=float)
+                    .to_numpy()
+                )
             else:
                 values[:, place] = _numbers(column)
         return Table(values, tuple(map(str, frame.columns)), self.levels)
@@ -199,14 +199,7 @@ def _is_polars(X: Any, kind: str) -> bool:
 
 
 def as_table(X: Any) -> Any:
-    """X if it can be a table; a lazy frame is collected, and an Arrow table is one of polars.
-
-    Column names must be unique.
-
-    >>> import polars as pl
-    >>> as_table(pl.LazyFrame({"age": [31, 47]})).shape
-    (2, 1)
-    """
+    """X if it can be a table; a lazy frame is collected, and an Arrow table is one of polars."""
     # Collected once, here: a plan that is run again could give other rows.
     if _is_polars(X, "LazyFrame"):
         return X.collect()
@@ -291,7 +284,7 @@ def check_numbers(
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         # After the names: a frame with other columns is refused as such, and not for what its cells
         # hold.
-        matrix = _to_numbers(X, who, fitted=not reset)
+        matrix = _to_numbers(X, who if reset else None)
         return check_array(matrix, dtype=dtype, input_name="X", estimator=estimator, **options)
 
 
@@ -320,15 +313,10 @@ def _is_plain(frame: Any) -> bool:
     return all(numpy) and all(kind.kind in "biuf" for kind in frame.dtypes)
 
 
-def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
+def _to_numbers(frame: Any, who: str | None) -> np.ndarray:
     """The frame as floats, NaN for blanks; refuses text, unless it spells a number.
 
     Single precision is kept if all columns have it.
-
-    >>> import polars as pl
-    >>> _to_numbers(pl.DataFrame({"age": [31, None], "paid": [True, False]}), "ShallowRAD")
-    array([[31.,  1.],
-           [nan,  0.]])
     """
     # All through polars: one reading of numbers, whoever made the frame.
     columns = _series(frame)
@@ -336,7 +324,7 @@ def _to_numbers(frame: Any, who: str, fitted: bool = False) -> np.ndarray:
     matrix = np.empty(frame.shape, dtype=np.float32 if single else np.float64)
     for place, column in enumerate(columns):
         _is_text(column)  # refuses dates
-        matrix[:, place] = _numbers(column, None if fitted else who)
+        matrix[:, place] = _numbers(column, who)
     return matrix
 
 
@@ -412,36 +400,6 @@ def _is_text(column: Any) -> bool:
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
         raise _neither(column.name, column.dtype)
     return True
-
-
-def _by_count(column: Any) -> list[str]:
-    # A categorical counts by its texts: two frames may number the same texts differently.
-    counts = column.cast(str).rename("text").drop_nulls().value_counts()
-    # Equally frequent levels in alphabetical order: the codes must not depend on the order of rows.
-    levels: list[str] = counts.sort("count", "text", descending=[True, False])["text"].to_list()
-    return levels
-
-
-def _codes(column: Any, levels: Sequence[str]) -> np.ndarray:
-    import polars as pl
-
-    # Floats, since a text that is no level becomes NaN.
-    codes = np.arange(len(levels), dtype=float)
-    texts = column.cast(pl.String)
-    return np.asarray(
-        texts.replace_strict(levels, codes, default=None, return_dtype=pl.Float64).to_numpy()
-    )
-
-
-def _recurring_parts(column: Any) -> list[str]:
-    import polars as pl
-
-    from riskad.rows.date_features import MomentParts
-
-    if column.dtype not in (pl.Date, pl.Datetime):
-        return []
-    moments = MomentParts.learn("datetime", _seconds(column))
-    return [part for part in moments.parts if part != "elapsed"]  # as the seconds are
 
 
 def _seconds(column: Any) -> np.ndarray:

@@ -27,13 +27,7 @@ from riskad.core.checks import InputError, check_choice
 from riskad.solvers._dc import dc
 from riskad.solvers._problem import Problem, SmoothTask, Solution
 from riskad.solvers._proximal import proximal
-from riskad.solvers._smooth import (
-    closed_form,
-    lbfgs,
-    minimize_rounded,
-    minimize_smooth,
-    newton,
-)
+from riskad.solvers._smooth import closed_form, lbfgs, minimize_rounded, minimize_smooth, newton
 
 __all__ = [
     "SOLVERS",
@@ -70,7 +64,7 @@ class Solver:
         """Why this solver cannot solve `problem`, in one sentence; None if it can."""
         risk, objective = problem.objective.risk, problem.objective
         what = f"the {risk.name} risk with {risk.loss.name} loss"
-        reason = None
+        n_parameters = problem.model.n_parameters
         if self.penalty != problem.penalty:
             reason = f"penalty={self.penalty!r}, got {problem.penalty!r}"
         elif self.quadratic and (not risk.loss.quadratic or objective.guarded):
@@ -81,11 +75,11 @@ class Solver:
             reason = f"a convex risk, and {what} is not convex"
         elif self.positive_lambda and problem.lam <= 0:
             reason = f"lam > 0, got {problem.lam:g}"
-        elif problem.model.n_parameters > self.max_parameters:
-            reason = (
-                f"at most {self.max_parameters:,} parameters, got {problem.model.n_parameters:,}"
-            )
-        return None if reason is None else f"solver={self.name!r} needs {reason}."
+        elif n_parameters > self.max_parameters:
+            reason = f"at most {self.max_parameters:,} parameters, got {n_parameters:,}"
+        else:
+            return None
+        return f"solver={self.name!r} needs {reason}."
 
 
 # In order of preference: "auto" chooses the first that fits. `dc` comes before `lbfgs` because it
@@ -120,13 +114,9 @@ def choose_solver(problem: Problem, name: str = "auto") -> Solver:
     remedy = "Choose a smooth convex loss (squared, modified_huber, logistic) or penalty='l2'."
     if problem.penalty == "l2":
         remedy = "Choose lam > 0."
-    raise InputError(f"{_closest_mismatch(problem)} No other solver fits. {remedy}")
-
-
-def _closest_mismatch(problem: Problem) -> str:
-    """The mismatch of the solver with the fewest needs for this penalty."""
-    name = "proximal" if problem.penalty == "l1" else "dc"
-    return str(SOLVERS[name].mismatch(problem))
+    # The mismatch of the solver with the fewest needs for this penalty.
+    fewest = SOLVERS["proximal" if problem.penalty == "l1" else "dc"]
+    raise InputError(f"{fewest.mismatch(problem)} No other solver fits. {remedy}")
 
 
 def solve(
@@ -139,26 +129,11 @@ def solve(
     seed: int = 0,
     warn: bool = True,
 ) -> Solution:
-    """Minimise the problem; warn with a remedy if the stopping test was not met.
+    """Minimise the problem from `theta`, or zero; `warn` if the stopping test was not met.
 
-    Parameters
-    ----------
-    problem : Problem
-        Model, objective, penalty and lambda.
-    solver : str
-        A name of `SOLVERS`, or "auto".
-    theta : array, optional
-        Starting point; zero by default.
-    tol : float
-        Tolerance of the solver's stopping test, reported as `Solution.optimality`. If rounding does
-        not allow such a small value, the smallest possible one is enough, and `Solution.criterion`
-        reports it.
-    max_iter : int
-        Maximum number of iterations.
-    seed : int
-        For the random starts of non-convex problems.
-    warn : bool
-        Whether to issue a `ConvergenceWarning` if the test is not met; see `Solution.converged`.
+    `tol` is that of the solver's stopping test, reported as `Solution.optimality`. If rounding does
+    not allow such a small value, the smallest possible one is enough, and `Solution.criterion`
+    reports it. `seed` is for the random starts of non-convex problems.
     """
     chosen = choose_solver(problem, solver)
     start = np.zeros(problem.model.n_parameters) if theta is None else theta

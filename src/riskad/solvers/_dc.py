@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from riskad.core.objective import Objective, RowSum, merge
+from riskad.core.objective import RowSum, merge
 from riskad.rows.linear import LinearModel
 from riskad.solvers._problem import AT_ROUNDING, Problem, SmoothTask, Solution
 from riskad.solvers._smooth import minimize_smooth
@@ -176,7 +176,15 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     # Under a large lambda even the whole decrease, at most ||F'(0)||^2 / (4 lam), is a small share
     # of F(0): measured by that alone, zero would pass for a solution.
     scale = min(scale, 100 * problem.reference**2 / (4 * problem.lam))
-    splits = _split(problem.objective)
+    # Convex sums (g, h) of the plain and the guarded part, each g - h.
+    if problem.objective.convex:
+        # In a convex guarded risk the guarded part need not be convex by itself: each mixture with
+        # the plain one is, so it is left whole, and nothing is concave. As hinges, which can be
+        # rounded; a loss of its own class cannot.
+        pieces = problem.objective.risk.loss.dc_parts()[0]
+        splits = [([replace(s, loss=pieces)], list[RowSum]()) for s in problem.objective.sums]
+    else:
+        splits = [s.dc_split() for s in problem.objective.sums]
     concave = [s for _, h in splits for s in h]
     starts = [theta]
     # A convex loss leaves little to choose, since only its share a of the anomalies is concave; and
@@ -196,19 +204,6 @@ def dc(problem: Problem, theta: np.ndarray, tol: float, max_iter: int, seed: int
     return Solution(theta, value, gain / scale, criterion, n_iter, finished or at_rounding, history)
 
 
-def _split(objective: Objective) -> list[tuple[list[RowSum], list[RowSum]]]:
-    """Convex sums (g, h) of the plain and the guarded part, each g - h.
-
-    In a convex guarded risk the guarded part need not be convex by itself: each mixture with the
-    plain one is, so it is left whole, and nothing is concave.
-    """
-    if not objective.convex:
-        return [s.dc_split() for s in objective.sums]
-    # As hinges, which can be rounded; a loss of its own class cannot.
-    pieces = objective.risk.loss.dc_parts()[0]
-    return [([replace(s, loss=pieces)], []) for s in objective.sums]
-
-
 def _descend(
     problem: Problem,
     splits: Sequence[tuple[list[RowSum], list[RowSum]]],
@@ -224,12 +219,14 @@ def _descend(
     gain = np.inf
     for iteration in range(1, max_iter + 1):
         # A pass over the rows for each step; with nothing concave there is one step and no pass.
-        tangent, h = _tangent(problem, concave, theta)
+        tangent, h = np.zeros_like(theta), 0.0
+        for part, slope in problem.model.values_and_gradients(theta, concave) if concave else ():
+            tangent, h = tangent + slope, h + part
         majorant = _Majorant(problem.model, convex, first, second, problem.lam, -tangent)
-        # Early steps need not be exact: a tenth of what the last one could gain is enough.
-        step_gap = (
-            gap / 4 if not concave or gain <= gap else max(gap / 4, min(gain, 1e3 * gap) / 10)
-        )
+        step_gap = gap / 4
+        if concave and gain > gap:
+            # Early steps need not be exact: a tenth of what the last one could gain is enough.
+            step_gap = max(step_gap, min(gain, 1e3 * gap) / 10)
         new, value, lower = majorant.minimise(warm, step_gap, max_iter)
         if not concave:
             return new, [*history, value], max(value - lower, 0.0), iteration
@@ -250,13 +247,3 @@ def _descend(
 def _closest(value: float) -> float:
     """The smallest gap to a bound that floating point can certify."""
     return _CLOSEST * (1 + abs(value))
-
-
-def _tangent(
-    problem: Problem, concave: Sequence[RowSum], theta: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """Gradient and value of h at theta."""
-    if not concave:
-        return np.zeros_like(theta), 0.0
-    parts = problem.model.values_and_gradients(theta, concave)
-    return sum((g for _, g in parts), start=np.zeros_like(theta)), sum(v for v, _ in parts)

@@ -37,8 +37,7 @@ class Problem:
     objective: Objective
     lam: float
     penalty: str = "l2"
-    moments: Moments | None = None
-    """Moments of the rows, if a pass has already collected them."""
+    moments: Moments | None = None  # of the rows, if a pass has already collected them
 
     @cached_property
     def gradient_at_zero(self) -> np.ndarray:
@@ -104,17 +103,12 @@ class Solution:
     """Where a solver stopped, and why."""
 
     theta: np.ndarray
-    value: float
-    """The true objective at theta."""
-    optimality: float
-    """What the stopping test measured."""
-    criterion: str
-    """What `optimality` is, in words."""
+    value: float  # the true objective at theta
+    optimality: float  # what the stopping test measured
+    criterion: str  # what `optimality` is, in words
     n_iter: int
-    converged: bool
-    """Whether `optimality` is at most the tolerance, or as small as rounding allows."""
-    history: list[float] = field(default_factory=list)
-    """Objective after each iteration, if the solver keeps it."""
+    converged: bool  # whether `optimality` meets the tolerance, or is as small as rounding allows
+    history: list[float] = field(default_factory=list)  # objectives, if the solver keeps them
     solver: str = ""
 
 

@@ -27,8 +27,8 @@ def proximal(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> 
     when a Hessian fits, and searches the line towards that minimiser.
     """
     lam = problem.lam
-    risk = SmoothTask(problem.model, problem.objective.sums, lam=0.0)
     # The risk alone: the penalty has kinks and is treated apart in every step.
+    risk = SmoothTask(problem.model, problem.objective.sums, lam=0.0)
     value, gradient = risk.value_and_gradient(theta)
     value += lam * np.abs(theta).sum()
     target = tol * problem.reference
@@ -39,7 +39,10 @@ def proximal(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> 
     at_rounding = False
     while norm > target and step < max_iter and value >= bottom:
         # An inexact Newton step: ten times closer to the model's minimum than theta is enough.
-        goal = _minimise_model(risk, theta, gradient, lam, residual=0.1 * norm)
+        if len(theta) <= MAX_DENSE:
+            goal = _as_lasso(risk.hessian(theta), theta, gradient, lam, 0.1 * norm)
+        else:
+            goal = _fista(risk.hessian_product(theta), theta, gradient, lam, 0.1 * norm)
         trial = _line_search(risk, theta, value, gradient, goal - theta, lam)
         new_norm = norm if trial is None else _subgradient_norm(trial[0], trial[2], lam)
         if new_norm >= norm:
@@ -78,22 +81,13 @@ def _at_rounding(
     return remaining <= max(0.5 * _subgradient_norm(theta, gradient, lam), noise)
 
 
-def _minimise_model(
-    risk: SmoothTask, theta: np.ndarray, gradient: np.ndarray, lam: float, residual: float
-) -> np.ndarray:
-    """Minimise g.(x - theta) + (x - theta).H (x - theta) / 2 + lam ||x||_1."""
-    if len(theta) <= MAX_DENSE:
-        return _as_lasso(risk.hessian(theta), theta, gradient, lam, residual)
-    return _fista(risk.hessian_product(theta), theta, gradient, lam, residual)
-
-
 def _as_lasso(
     H: np.ndarray, theta: np.ndarray, gradient: np.ndarray, lam: float, residual: float
 ) -> np.ndarray:
-    """The model is a lasso with design S and target t, S^T S = H and S^T t = H theta - g.
+    """Minimise g.(x - theta) + (x - theta).H (x - theta) / 2 + lam ||x||_1: a lasso.
 
-    So scikit-learn's coordinate descent solves it. Directions in which R is flat get a trace of
-    curvature; the line search corrects for this.
+    With design S and target t, S^T S = H and S^T t = H theta - g. Directions in which R is flat get
+    a trace of curvature; the line search corrects for this.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Lasso
@@ -125,7 +119,8 @@ def _fista(
     momentum = 1.0
     for iteration in range(1000):
         slope = gradient + hessian(point - theta)
-        new = _soft(point - slope / size, lam / size)
+        new = point - slope / size
+        new = np.sign(new) * np.maximum(np.abs(new) - lam / size, 0)
         # Momentum that points uphill is dropped (adaptive restart).
         restart = float((point - new) @ (new - x)) > 0
         new_momentum = 1.0 if restart else (1 + (1 + 4 * momentum**2) ** 0.5) / 2
@@ -142,10 +137,6 @@ def _subgradient_norm(theta: np.ndarray, gradient: np.ndarray, lam: float) -> fl
     """Norm of the smallest element of gradient + lam d||theta||_1; 0 exactly at a minimum."""
     at_zero = np.sign(gradient) * np.maximum(np.abs(gradient) - lam, 0)
     return float(np.linalg.norm(np.where(theta == 0, at_zero, gradient + lam * np.sign(theta))))
-
-
-def _soft(x: np.ndarray, threshold: float) -> np.ndarray:
-    return np.sign(x) * np.maximum(np.abs(x) - threshold, 0)
 
 
 def _largest_eigenvalue(hessian: Operator, n: int) -> float:
@@ -180,7 +171,9 @@ def _line_search(
     size = 1.0
     for _ in range(40):
         # At size 1 the goal itself, so that its exact zeros survive.
-        trial = theta + size * direction if size < 1 else _exact_zeros(theta, direction)
+        trial = theta + size * direction
+        if size == 1:
+            trial[direction == -theta] = 0.0
         # Value and gradient in one pass: the gradient of the accepted trial starts the next step.
         risk_value, trial_gradient = risk.value_and_gradient(trial)
         trial_value = risk_value + lam * np.abs(trial).sum()
@@ -189,7 +182,3 @@ def _line_search(
             return trial, trial_value, trial_gradient
         size *= 0.5
     return None
-
-
-def _exact_zeros(theta: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    return np.where(direction == -theta, 0.0, theta + direction)

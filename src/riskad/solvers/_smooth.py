@@ -28,36 +28,29 @@ _SAMPLE_TOL = 1e-3
 
 def closed_form(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
     """Quadratic loss: the minimiser solves a linear system, from one pass over the rows."""
-    gradient = problem.gradient_at_zero
-    if problem.moments is None or problem.moments.products is None:
-        H = problem.model.hessian(np.zeros_like(gradient), problem.objective.sums)
+    gradient, model, moments = problem.gradient_at_zero, problem.model, problem.moments
+    if moments is None or moments.products is None:
+        H = model.hessian(np.zeros_like(gradient), problem.objective.sums)
     else:
-        H = _hessian_from_moments(problem, problem.moments.products)
+        # The kinds' second moments, standardised by algebra. They are kept by kind, so that each
+        # risk and prior costs only this sum.
+        A = problem.objective.plain.A * problem.objective.risk.loss.curvature(np.zeros(1))
+        move = moments.shift - model.mean  # x - mean = (x - shift) + offset
+        column, corner = A @ moments.sums, float(A @ model.rows.totals())
+        products = np.tensordot(A, moments.products, axes=1)
+        products += np.outer(move, column) + np.outer(column, move) + corner * np.outer(move, move)
+        H = model.assemble(products, column + corner * move, corner)
     H[np.diag_indices_from(H)] += 2 * problem.lam
     theta = _solve_symmetric(H, -gradient)
     residual = float(np.linalg.norm(H @ theta + gradient)) / problem.reference
     # R is quadratic: its value at theta follows from that at zero without another pass.
     zero_loss = float(problem.objective.risk.loss.value(np.zeros(1))[0])
     # For an unguarded risk of a linear-odd loss B is 0 and all weight is in A.
-    at_zero = float(problem.objective.plain.A @ problem.model.rows.totals()) * zero_loss
+    at_zero = float(problem.objective.plain.A @ model.rows.totals()) * zero_loss
     value = at_zero + float(gradient @ theta + 0.5 * theta @ (H @ theta))
     # A singular system (no penalty, redundant columns) is solved in the least-squares sense.
     converged = residual <= max(tol, 1e-8)
     return Solution(theta, value, residual, RELATIVE_GRADIENT, n_iter=1, converged=converged)
-
-
-def _hessian_from_moments(problem: Problem, kind_products: np.ndarray) -> np.ndarray:
-    """Hessian of a quadratic loss from the kinds' second moments, standardised by algebra."""
-    model, moments = problem.model, problem.moments
-    assert moments is not None
-    A = problem.objective.plain.A * problem.objective.risk.loss.curvature(np.zeros(1))
-    move = moments.shift - model.mean  # x - mean = (x - shift) + offset
-    column = A @ moments.sums
-    corner = float(A @ model.rows.totals())
-    # The three second moments are kept by kind, so that each risk and prior costs only this sum.
-    products = np.tensordot(A, kind_products, axes=1)
-    products += np.outer(move, column) + np.outer(column, move) + corner * np.outer(move, move)
-    return model.assemble(products, column + corner * move, corner)
 
 
 def newton(problem: Problem, theta: np.ndarray, tol: float, max_iter: int) -> Solution:
@@ -101,11 +94,9 @@ class Minimum(NamedTuple):
 
     theta: np.ndarray
     value: float
-    norm: float
-    """||gradient||"""
+    norm: float  # of the gradient
     steps: int
-    at_rounding: bool = False
-    """Whether the predicted gain of Newton's method was less than the rounding of F."""
+    at_rounding: bool = False  # whether Newton's predicted gain was less than the rounding of F
 
     def as_solution(self, reference: float, tol: float) -> Solution:
         """The same, its gradient measured in units of `reference`."""
@@ -132,10 +123,16 @@ def minimize_smooth(
     for step in range(max_iter):
         if norm <= gradient_tol:
             return Minimum(theta, value, norm, step)
-        if inverse is None:
-            direction = _newton_direction(task, theta, gradient, norm)
-        else:
+        if inverse is not None:
             direction = -(inverse @ gradient)
+        elif len(theta) <= MAX_DENSE:
+            direction = _solve_symmetric(task.hessian(theta), -gradient)
+        else:
+            # Far from the minimum a rough direction is enough; the root of the norm keeps
+            # convergence superlinear near it.
+            forcing = min(0.1, norm**0.5)
+            product = task.hessian_product(theta)
+            direction = conjugate_gradients(product, -gradient, forcing * norm)
         trial = _line_search(task, theta, value, gradient, direction)
         if trial is None and inverse is not None:  # a poor direction, perhaps
             inverse = None
@@ -155,17 +152,6 @@ def minimize_smooth(
     return Minimum(theta, value, norm, max_iter)
 
 
-def _newton_direction(
-    task: SmoothTask, theta: np.ndarray, gradient: np.ndarray, norm: float
-) -> np.ndarray:
-    if len(theta) <= MAX_DENSE:
-        return _solve_symmetric(task.hessian(theta), -gradient)
-    # Far from the minimum a rough direction is enough; the root of the norm keeps convergence
-    # superlinear near it.
-    forcing = min(0.1, norm**0.5)
-    return conjugate_gradients(task.hessian_product(theta), -gradient, forcing * norm)
-
-
 def _at_rounding(
     task: SmoothTask, theta: np.ndarray, value: float, gradient: np.ndarray, direction: np.ndarray
 ) -> bool:
@@ -182,11 +168,7 @@ def _at_rounding(
 
 
 def _line_search(
-    task: SmoothTask,
-    theta: np.ndarray,
-    value: float,
-    gradient: np.ndarray,
-    direction: np.ndarray,
+    task: SmoothTask, theta: np.ndarray, value: float, gradient: np.ndarray, direction: np.ndarray
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
     """Shorten the step until F falls by a share of what its slope predicts.
 

@@ -33,7 +33,14 @@ from riskad.detectors.linear.feature_maps import (
 from riskad.files import fields
 from riskad.files.fields import State, require
 from riskad.rows.arrays import on_host_array, to_dense
-from riskad.rows.sources import RowBlocks, RowSource, at_most, on_host, refuse_non_finite_rows
+from riskad.rows.sources import (
+    RowBlocks,
+    RowSource,
+    at_most,
+    dense_rows,
+    on_host,
+    refuse_non_finite_rows,
+)
 from riskad.solvers import Problem, Solution
 
 _LAMBDA_SOURCES = {
@@ -225,7 +232,8 @@ class LinearDetector(RiskMinimizer, Detector):
         """
         check_is_fitted(self)
         X = self._check_rows(X, reset=False)
-        rows = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int16)).dense_sized()
+        codes = np.zeros(X.shape[0], dtype=np.int16)
+        rows = RowBlocks(X, codes, block_rows=dense_rows(X.shape[1]))
         squared = max(float((self._features(block.X) ** 2).sum(axis=1).max()) for block in rows)
         if not np.isfinite(squared):
             refuse_non_finite(X, self._names)

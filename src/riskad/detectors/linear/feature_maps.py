@@ -15,7 +15,7 @@ from riskad.detectors.features.maps import beside, kernels
 from riskad.files.fields import POSITIVE, SIZE, Array, Record
 from riskad.rows.arrays import GraphNumbers, places_of, to_dense
 from riskad.rows.linear import ColumnStatistics
-from riskad.rows.sources import RowBlocks, RowSource
+from riskad.rows.sources import MappedRows, RowBlocks, RowSource
 
 # Features of "rbf" and "nystroem": more come closer to the kernel, at a cost that grows with them.
 _N_COMPONENTS = 300
@@ -160,7 +160,7 @@ class Features:
         """The mapped features of all rows, standardised block by block."""
         # Features of rows in memory are kept, others are computed again in each pass.
         if not isinstance(rows, RowBlocks):
-            return rows.behind(self, self(rows.first()[:1]).shape[1])
+            return MappedRows(rows, self, self(rows.first()[:1]).shape[1])
         parts = [self.transform(block.X) for block in rows]
         if sparse.issparse(parts[0]):
             X = sparse.vstack(parts, format="csr")

@@ -13,17 +13,15 @@ from typing import Any
 
 from riskad.app.report.charts import Chart
 
-EVERYWHERE = ("page", "brief", "verbose", "card")
 TERMINAL = ("brief", "verbose")
 AT_LENGTH = ("page", "verbose", "card")
-PAGE = ("page",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """A part of a section; `name` stands beside it on a terminal, by default the section's."""
 
-    on: tuple[str, ...] = EVERYWHERE
+    on: tuple[str, ...] = ("page", "brief", "verbose", "card")
     name: str = ""
 
 
@@ -37,12 +35,14 @@ class Lines(Block):
 
 @dataclass(frozen=True)
 class Table(Block):
-    """Rows of text below a head, and at the end of each a bar, a share of the full length."""
+    """Rows of text below a head; `right` are columns that are aligned to the right.
+
+    At the end of each row there may be a bar, a share of the full length.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Collection[int] = field(default=(), kw_only=True)
-    """Columns that are aligned to the right."""
     bars: Sequence[float] = field(default=(), kw_only=True)
     title: str = field(default="", kw_only=True)
 
@@ -69,7 +69,7 @@ class Details(Block):
 class PageBlock(Block):
     """A block that only a page can draw."""
 
-    on: tuple[str, ...] = PAGE
+    on: tuple[str, ...] = ("page",)
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,6 @@ class Cards(PageBlock):
     """Cards beside each other, made when they are drawn."""
 
     cards: Callable[[], Sequence[Card]]
-
-
-# --- sections -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -127,40 +127,42 @@ def _named_rows(frame: pl.DataFrame, id: str | None, values: Sequence[str]) -> l
     else:
         names = to_text(frame[id]).str.strip_chars()
     rows: list[int] = []
-    for value in values:
-        places = (names == value.strip()).arg_true()
+    for value in map(str.strip, values):
+        places = (names == value).arg_true()
+        if places.is_empty() and id is None:
+            raise InputError(
+                f"There is no row {quoted(value)}: rows are numbered from 1 to {len(names):,}. To "
+                "name rows by a column, say which one: id='COLUMN'."
+            )
         if places.is_empty():
-            raise _no_such_row(names, id, value.strip())
+            guess = _close_values(names, value)
+            raise InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
         rows += (places + 1).to_list()
     return rows
 
 
-def _no_such_row(names: pl.Series, id: str | None, value: str) -> InputError:
-    if id is None:
-        return InputError(
-            f"There is no row {quoted(value)}: rows are numbered from 1 to {len(names):,}. To name "
-            "rows by a column, say which one: id='COLUMN'."
-        )
+def _close_values(names: pl.Series, value: str) -> str:
+    """What may be meant, or some values."""
     distinct, half = names.unique(maintain_order=True).drop_nulls(), len(value) // 2
     close = distinct.filter(distinct.str.contains(value, literal=True)).head(3).to_list()
     # get_close_matches takes long for many values: only those that begin or end alike are compared.
     if not close:
         alike = distinct.str.starts_with(value[:half]) | distinct.str.ends_with(value[-half:])
         close = difflib.get_close_matches(value, distinct.filter(alike).head(_COMPARED))
-    guess = f"Its values are {enumerate_names(distinct, 3)}."
     if close:
-        guess = f"Did you mean {' or '.join(map(quoted, close))}?"
-    return InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
+        return f"Did you mean {' or '.join(map(quoted, close))}?"
+    return f"Its values are {enumerate_names(distinct, 3)}."
 
 
 def with_reasons(suspects: Sequence[Suspect], reasons: Reasons | None, n: int) -> list[Suspect]:
     """Return rows with their n first reasons; `reasons`, in the same order, may be of fewer."""
     rows = list(suspects)
-    for i in range(0 if reasons is None else min(len(rows), len(reasons))):
-        assert reasons is not None
+    if reasons is None:
+        return rows
+    for i, row in enumerate(rows[: len(reasons)]):
         first = reasons.top(i, n)
         others = float(reasons.contributions[i].sum()) - sum(each.adds for each in first)
-        rows[i] = replace(rows[i], reasons=first, others=others)
+        rows[i] = replace(row, reasons=first, others=others)
     return rows
 
 
@@ -250,7 +252,10 @@ def suspicious_value(reasons: Reasons, j: int) -> str:
     if part := _suspicious_part(reasons, j):
         return part
     filled = ~np.array([value is None or value != value for value in values.tolist()], dtype=bool)
-    ends = reasons.ends(j)
+    column = reasons.described_by.get(reasons.columns[j])
+    ends = None if isinstance(usual, str) else ("low", "high")
+    if column is not None:
+        ends = column.extremes
     if ends is None:
         # Texts have no order: the one whose rows it moves up most is named.
         means = {value: adds[values == value].mean() for value in set(values[filled])}

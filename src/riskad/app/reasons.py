@@ -97,27 +97,22 @@ class Reasons:
     def __len__(self) -> int:
         return len(self.anomaly_score)
 
-    def of(self, row: int) -> list[Reason]:
-        """All columns of a row, counted from 0, the largest contribution first."""
-        order = np.argsort(-self.contributions[row], kind="stable")
-        return [self._reason(row, j) for j in order]
+    def of(self, row: int, n: int | None = None) -> list[Reason]:
+        """All columns of a row, or n of them; rows count from 0, the largest contribution first."""
+        reasons = []
+        for j in np.argsort(-self.contributions[row], kind="stable")[:n]:
+            name, value, usual = self.columns[j], plain_value(self.values[row, j]), self.usual[j]
+            column = self.described_by.get(name)
+            words = (value, usual) if column is None else (column.show(value), column.show(usual))
+            if part := self.part_in_words(row, j, value):
+                words = f"{words[0]}, {part}", self.part_in_words(row, j, usual) or words[1]
+            adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
+            reasons.append(Reason(name, *words, adds, error))
+        return reasons
 
     def top(self, row: int, n: int = 3) -> list[Reason]:
         """The n columns that make a row most anomalous; fewer if fewer add to its score."""
-        order = np.argsort(-self.contributions[row], kind="stable")[:n]
-        return [self._reason(row, j) for j in order if self.contributions[row, j] > 0]
-
-    def _reason(self, row: int, j: int) -> Reason:
-        value, usual = plain_value(self.values[row, j]), self.usual[j]
-        column = self.described_by.get(self.columns[j])
-        value_in_words, usual_in_words = value, usual
-        if column is not None:
-            value_in_words, usual_in_words = column.show(value), column.show(usual)
-        if part := self.part_in_words(row, j, value):
-            value_in_words = f"{value_in_words}, {part}"
-            usual_in_words = self.part_in_words(row, j, usual) or usual_in_words
-        adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-        return Reason(self.columns[j], value_in_words, usual_in_words, adds, error)
+        return [reason for reason in self.of(row, n) if reason.adds > 0]
 
     def part_in_words(self, row: int, j: int, value: Value) -> str:
         """Name the part of a date that counts most in a row: Saturday, if the value is one."""
@@ -125,13 +120,6 @@ class Reasons:
         if not isinstance(column, MomentColumn) or not isinstance(value, float):
             return ""
         return column.show_part(value, self.parts[column.name][row])
-
-    def ends(self, j: int) -> tuple[str, str] | None:
-        """Words for small and large values of a column; None if they have no order."""
-        column = self.described_by.get(self.columns[j])
-        if column is not None:
-            return column.extremes
-        return None if isinstance(self.usual[j], str) else ("low", "high")
 
     def first(self, n: int) -> Reasons:
         """The reasons of the first n rows."""
@@ -252,9 +240,8 @@ def _exact_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | N
     d = len(rows.owners)
     # Features of one column are added up by one product, sparse or not.
     by_column = sparse.csr_matrix((np.ones(d), (range(d), rows.owners)), (d, len(rows.columns)))
-    phi, phi_r = (_dense(features @ by_column) for features, _ in (terms, usual))
     # Scores are high for normal rows: what raises them lowers the anomaly score.
-    contributions: Floats = phi_r - phi
+    contributions: Floats = _dense(usual[0] @ by_column) - _dense(terms[0] @ by_column)
     # Terms that almost cancel, for instance those of a column with values around 1e9 that differ in
     # their last digits, leave a sum that is mostly rounding.
     size = max(float(abs(features).sum(axis=1).max()) for features, _ in (terms, usual))

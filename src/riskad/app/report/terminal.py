@@ -55,20 +55,19 @@ _BLANK_LINE = Lines([Command("")])
 def show(console: Console, title: str, blocks: Iterable[Block], most: int | None = None) -> None:
     """Print lines and tables below a title; of more than `most` lines only some of each block."""
     console.print(Text(_clean(title), "bold"), "", sep="\n", soft_wrap=True)
-    drawn, shown, fewest = [], [], []
+    drawn = []  # the lines of each block, and how many of them are its head
     for block in blocks:
         if lines := _draw(block, console.width):
-            drawn.append(lines)
-            shown.append(len(lines))
-            fewest.append(isinstance(block, Table))  # whose head says nothing without a row
+            drawn.append((lines, isinstance(block, Table)))
+    shown = [len(lines) for lines, _ in drawn]
     if most is not None:
         # The end is nearest to the prompt and matters most: what stands above it is cut first.
         half, every = len(drawn) // 2, len(drawn)
         steps = ((4, half), (6, every), (3, half), (2, half), (4, every), (2, every), (1, every))
         for least, end in steps:
             for i, n in enumerate(shown[:end]):
-                shown[i] = min(n, max(least + fewest[i], n - max(sum(shown) - most, 0)))
-    for lines, n in zip(drawn, shown, strict=True):
+                shown[i] = min(n, max(least + drawn[i][1], n - max(sum(shown) - most, 0)))
+    for (lines, _), n in zip(drawn, shown, strict=True):
         if n < len(lines):
             more = f"... {len(lines) - n + 1:,} more lines (--verbose)"
             lines[n - 1 :] = [Text(" " * _INDENT + more, "dim")]
@@ -78,44 +77,38 @@ def show(console: Console, title: str, blocks: Iterable[Block], most: int | None
 
 def _draw(block: Block, width: int) -> list[Text]:
     """The lines of a block, its name beside the first."""
+    pieces: list[str] = []
     if isinstance(block, Table):
-        pieces, style = _align(block), "cyan"
-    else:
-        assert isinstance(block, Lines)
-        pieces, style = [], ""
+        pieces = _align(block)
+    elif isinstance(block, Lines):
         room = min(width, _WIDEST) - _INDENT
         wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
         for line in block.lines:
             if isinstance(line, Command):
                 pieces.append(_clean(line))
-                continue
-            for part in line.splitlines():
-                pieces += wrapper.wrap(_clean(part))
+            else:
+                pieces += [w for part in line.splitlines() for w in wrapper.wrap(_clean(part))]
     lines = []
     for i, piece in enumerate(pieces):
-        name = "" if i else block.name
-        drawn = Text.assemble((f"{name:<{_INDENT}}", "cyan"), (piece, "" if i else style))
-        drawn.rstrip()
-        lines.append(drawn)
+        name, style = ("", "") if i else (block.name, "cyan" if isinstance(block, Table) else "")
+        line = Text.assemble((f"{name:<{_INDENT}}", "cyan"), (piece, style))
+        line.rstrip()
+        lines.append(line)
     return lines
 
 
 def _align(block: Table) -> list[str]:
     """The lines of a table, whose cells are on one line and not too long."""
-    widths = [0] * len(block.head)
-    rows = []
-    for row in (block.head, *block.rows):
-        cells = list(map(_clean, row))
-        for i, cell in enumerate(cells):
-            cells[i] = shorten(cell, _LONGEST_CELL)
-            widths[i] = max(widths[i], cell_len(cells[i]))
-        rows.append(cells)
+    rows = [
+        [shorten(_clean(cell), _LONGEST_CELL) for cell in row] for row in (block.head, *block.rows)
+    ]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = [f"{block.title}:"] if block.title else []
-    for cells in rows:
-        for i, (cell, size) in enumerate(zip(cells, widths, strict=True)):
+    for row in rows:
+        for i, (cell, size) in enumerate(zip(row, widths, strict=True)):
             pad = " " * (size - cell_len(cell))
-            cells[i] = pad + cell if i in block.right else set_cell_size(cell, size)
-        lines.append("  ".join(cells).rstrip())
+            row[i] = pad + cell if i in block.right else set_cell_size(cell, size)
+        lines.append("  ".join(row).rstrip())
     return lines
 
 

@@ -58,12 +58,6 @@ def make_tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     """Return a table with few labels, a table with none, and the truth about the second.
 
     It uses all 357 benign samples and 60 of the malignant ones; 40 % are set aside as new.
-
-    >>> table, new, truth = make_tables()
-    >>> table.shape, new.shape, int((truth == "malignant").sum())
-    ((250, 32), (167, 31), 24)
-    >>> table["label"].value_counts().sort("count").rows()
-    [('malignant', 6), ('benign', 20), ('', 224)]
     """
     rng = np.random.default_rng(seed)
     bunch = load_breast_cancer()

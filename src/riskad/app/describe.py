@@ -50,31 +50,13 @@ _FEW = 60  # rows that a chart can show one by one
 
 
 def describe_model(model: Any, header: ModelHeader) -> FitReport:
-    """Describe a model and what the header of its file tells of its fit.
-
-    For a model that was saved without a report, this is what the model itself tells.
-    """
+    """Describe a model, and what the header of its file tells of its fit, if anything."""
     report = header.report or FitReport()
     return replace(report, created=header.created, versions=header.versions).of_model(model)
 
 
 def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
-    """Complete the report of a fit, for `riskad.app.report.documents.write_report`.
-
-    Examples
-    --------
-    >>> import numpy as np, polars as pl
-    >>> from riskad import fit_table
-    >>> rng = np.random.default_rng(0)
-    >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
-    >>> table = pl.DataFrame({"amount": amount, "label": ["ok"] * 30 + [""] * 160 + ["fraud"] * 10})
-    >>> fit = fit_table(table, label="label", normal="ok", anomaly="fraud", model="shallow")
-    >>> report = describe_fit(fit)
-    >>> print(report.labels, "->", report.flagged, "of", report.flagged_of)
-    30 normal, 10 anomalies, 160 unlabelled -> 10 of 160
-    >>> report.top[0].reasons[0].column
-    'amount'
-    """
+    """Complete the report of a fit, for `riskad.app.report.documents.write_report`."""
     report = describe_model(fit.model, make_header(fit.model, fit.report))
     top = fit.report.top
     return _with_rows(report, fit.model, top, fit.reasons, command, fit.ranked.head(len(top)))

@@ -72,12 +72,10 @@ def explain_table(
     """Explain the most suspicious rows of a table, or those that have one of the values `only`.
 
     These are values of the column `id`; without such a column, numbers of rows, counted from 1.
-    Scores that the table already holds are computed again. `rows` and `reasons` are how many rows
-    to explain, and how many columns of each to report.
+    `rows` and `reasons` are how many rows to explain, and how many columns of each to report.
 
-    Returns a table with a line for each of these rows and each column the model uses: its value,
-    the usual value, and what it adds to the anomaly score. And a report with the first reasons, and
-    the importance of all columns over a sample of the table.
+    Returns a table with a line for each row and each column the model uses, and a report with the
+    first reasons and the importance of all columns over a sample of the table.
     """
     if not frame.height:
         raise NoRows
@@ -100,10 +98,9 @@ def explain_table(
     progress("Finding reasons")
     with quietly():
         explanation = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
-        # The importance of columns is a mean over rows: a hundred of them show the order.
+        # Importance is a mean over rows: a hundred show the order, and those for which there is
+        # time are a sample, too.
         most = min(parsed.height, _ROWS_IF_SLOW if detector_tags(detector).slow_to_score else _ROWS)
-        # A sample with a time limit: importance is a mean, and the first rows of a sample are one,
-        # too.
         usual = explain_rows(model, parsed.sample(most, seed=0), seconds=_SECONDS)
     report = ExplainReport(
         source=source,
@@ -172,16 +169,13 @@ def _reason_table(
     """One line for each row and column; values as text, since columns have several types."""
     kinds = {"row": pl.Int64, "id": pl.String, "anomaly_score": pl.Float64, "column": pl.String}
     kinds |= {"value": pl.String, "usual": pl.String, "adds": pl.Float64}
-    lines = [
-        (
-            *(s.row, s.id, s.anomaly_score, r.column),
-            *(None if value is None else str(value) for value in (r.value, r.usual)),
-            *(r.adds, r.error),
-        )
-        for i, s in enumerate(suspects)
-        for r in explanation.of(i)
-    ]
-    table = pl.DataFrame(lines, schema=kinds | {"standard_error": pl.Float64}, orient="row")
+    kinds["standard_error"] = pl.Float64
+    lines = []
+    for i, s in enumerate(suspects):
+        for r in explanation.of(i):
+            values = (None if value is None else str(value) for value in (r.value, r.usual))
+            lines.append((s.row, s.id, s.anomaly_score, r.column, *values, r.adds, r.error))
+    table = pl.DataFrame(lines, schema=kinds, orient="row")
     return table if id is not None else table.drop("id")
 
 
@@ -202,11 +196,7 @@ class ColumnEffect:
 
 
 def explain_fit(
-    model: Pipeline,
-    training: TrainingSample,
-    ranked: pl.DataFrame,
-    top: int,
-    start: float,
+    model: Pipeline, training: TrainingSample, ranked: pl.DataFrame, top: int, start: float
 ) -> tuple[list[ColumnEffect], str, Reasons | None]:
     """Return the effects of columns, on which rows, and reasons of the `top` suspicious rows.
 

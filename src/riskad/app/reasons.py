@@ -256,10 +256,7 @@ def _exact_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | N
 
 
 def _parts_that_count(rows: _Rows, scores: Floats) -> dict[str, list[str]]:
-    """The part of each date whose usual value would lower the score of its row most, if any would.
-
-    Other columns stay as they are, and so do other parts of the date.
-    """
+    """The part of each date whose usual value alone would lower the score of its row most, if any."""
     parts = {}
     for j, column in enumerate(map(rows.described_by.get, rows.columns)):
         if not isinstance(column, MomentColumn):
@@ -285,10 +282,9 @@ def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> N
     """Set the row that reasons compare with, so that it is not suspicious itself.
 
     Medians and most frequent texts can make a row like no other: one between two groups of rows, or
-    a payment on a Sunday. If it is more suspicious than half of the rows, it is replaced. Of the
-    less suspicious half, take the row in the middle and the rows most like it, 25 in all: their
-    medians and most frequent texts are then the usual row. No row itself is kept. `parsed` are the
-    training rows; the preparer of the model is changed.
+    a payment on a Sunday. If it is more suspicious than half of the rows, those of 25 rows replace
+    it: of the row in the middle of the less suspicious half, and of the rows most like it. `parsed`
+    are the training rows; the preparer of the model is changed, and keeps no row itself.
     """
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler

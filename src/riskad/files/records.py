@@ -23,14 +23,7 @@ _JSON = {str: "string", bool: "boolean", int: "integer", float: "number", NoneTy
 
 
 def to_plain(value: Any) -> Any:
-    """Return a record as dicts, lists and plain values.
-
-    Examples
-    --------
-    >>> from riskad.core.labels import LabelCounts
-    >>> to_plain(LabelCounts(normal=2, anomaly=1, unlabelled=7))
-    {'normal': 2, 'anomaly': 1, 'unlabelled': 7}
-    """
+    """Return a record as dicts, lists and plain values."""
     if is_dataclass(value):
         stored = [each.name for each in fields(value) if each.metadata.get("stored", True)]
         return {name: to_plain(getattr(value, name)) for name in stored}

@@ -90,10 +90,6 @@ def _label_tiles(labels: LabelCounts | None) -> list[tuple[str, str, str]]:
     return [("Labelled: normal + anomalies", number, f"and {rest} rows")]
 
 
-def _warnings(report: FitReport) -> list[Block]:
-    return [Lines(report.warnings)]
-
-
 def _doubtful_labels(report: FitReport) -> list[Block]:
     doubtful, id = report.doubtful, report.spec.id
     if doubtful is None or doubtful.expected is None:
@@ -550,7 +546,7 @@ def _origin(report: FitReport) -> list[Block]:
 
 SECTIONS = [
     Section("In short", "Flagged", _in_short, style="headline"),
-    Section("Warnings", "Notes", _warnings, style="warnings"),
+    Section("Warnings", "Notes", lambda report: [Lines(report.warnings)], style="warnings"),
     Section("Labels that look wrong", "Doubtful", _doubtful_labels),
     Section("Compared with the model before", "Before", model_before),
     Section("Most suspicious rows", "Top", _suspicious_rows),

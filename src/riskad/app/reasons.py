@@ -256,7 +256,7 @@ def _exact_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | N
 
 
 def _parts_that_count(rows: _Rows, scores: Floats) -> dict[str, list[str]]:
-    """The part of each date whose usual value alone would lower the score of its row most, if any."""
+    """The part of each date whose usual value alone would lower the score of its row most."""
     parts = {}
     for j, column in enumerate(map(rows.described_by.get, rows.columns)):
         if not isinstance(column, MomentColumn):

@@ -497,10 +497,12 @@ def test_reasons_say_true_and_false_as_the_table_does(words):
     assert str(reason).startswith(f"online {words[1]} (usual {words[0]})")
 
 
-@each("make", [lambda i: timedelta(seconds=i), lambda i: bytes([i]), lambda i: {"a": i}])
-def test_rows_may_be_named_by_values_of_any_type(make):
+@each(
+    "of", [lambda i: timedelta(seconds=i), lambda i: bytes([i]), lambda i: [i], lambda i: {"a": i}]
+)
+def test_rows_may_be_named_by_values_of_any_type(of):
     table, _ = make_cards(200)
-    values = [make(i) for i in range(200)]
+    values = [of(i) for i in range(200)]
     table = table.with_columns(name=pl.Series(values)).drop("card")
     fit = fit_table(table, LABELS, id="name")
     first = fit.report.top[0]

@@ -103,11 +103,14 @@ class Reasons:
         for j in np.argsort(-self.contributions[row], kind="stable")[:n]:
             name, value, usual = self.columns[j], plain_value(self.values[row, j]), self.usual[j]
             column = self.described_by.get(name)
-            words = (value, usual) if column is None else (column.show(value), column.show(usual))
+            shown, usual_shown = value, usual
+            if column is not None:
+                shown, usual_shown = column.show(value), column.show(usual)
             if part := self.part_in_words(row, j, value):
-                words = f"{words[0]}, {part}", self.part_in_words(row, j, usual) or words[1]
+                shown = f"{shown}, {part}"
+                usual_shown = self.part_in_words(row, j, usual) or usual_shown
             adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-            reasons.append(Reason(name, *words, adds, error))
+            reasons.append(Reason(name, shown, usual_shown, adds, error))
         return reasons
 
     def top(self, row: int, n: int = 3) -> list[Reason]:

@@ -27,9 +27,11 @@ _MOST_ROWS = 10**9  # beyond this a number of rows is a slip of the keyboard
 def _option(default: Any, help: str, *, heading: str, **more: Any) -> Any:
     """A field that is also an option of `riskad fit`, under a heading of its help.
 
-    `flags`, `metavar` and `shown_default` are for the command line. `most` is the largest number
-    allowed, and `check` a function that raises an `InputError` for a value that cannot be.
+    `flags`, `metavar` and `shown_default`, if it is not the value, are for the command line. `most`
+    is the largest number allowed, and `check` raises an `InputError` for a value that cannot be.
     """
+    if isinstance(default, str | float) or type(default) is int:
+        more.setdefault("shown_default", str(default))
     metadata = {"help": help, "heading": heading, **more}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
@@ -135,7 +137,6 @@ class FitSpec:
         "by a rule or by `riskad suggest`; or a column that says so for each row. The estimated "
         "anomaly rate depends on it.",
         metavar="random|chosen|unknown|COLUMN",
-        shown_default="unknown",
     )
     id: str | None = _column(None, "Column that names the rows.")
     drop: tuple[str, ...] = _column((), "Column to ignore (may repeat).")
@@ -156,7 +157,6 @@ class FitSpec:
         "skip",
         "Pictures that cannot be read count as blank (skip) or stop the fit (refuse).",
         metavar="skip|refuse",
-        shown_default="skip",
         check=partial(check_choice, "broken_pictures", choices=("skip", "refuse")),
     )
     group: str | None = _column(
@@ -184,7 +184,6 @@ class FitSpec:
         0.5,
         "Share of an incident, or of a window, from which a window is an anomaly.",
         metavar="SHARE",
-        shown_default="0.5",
     )
     threshold: str | None = _decision(
         None,
@@ -215,7 +214,6 @@ class FitSpec:
         "auto",
         "auto needs no settings; the others have the settings below, with their own defaults.",
         metavar="NAME",
-        shown_default="auto",
     )
     settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
     quick: bool = _model(
@@ -224,14 +222,8 @@ class FitSpec:
     forget_rows: bool = _model(
         False, "Write a model that contains no row of DATA; not possible with auto and pretrained."
     )
-    seed: int = _model(0, "Same seed, same answer.", most=_LARGEST_SEED, shown_default="0")
-    top: int = _option(
-        10,
-        "How many suspicious rows to print.",
-        heading="Output",
-        most=_MOST_ROWS,
-        shown_default="10",
-    )
+    seed: int = _model(0, "Same seed, same answer.", most=_LARGEST_SEED)
+    top: int = _option(10, "How many suspicious rows to print.", heading="Output", most=_MOST_ROWS)
 
     def __post_init__(self) -> None:
         # Imported here, so that the options of a command are known without NumPy.

@@ -48,18 +48,11 @@ class Table(Block):
 
 
 @dataclass(frozen=True)
-class Beside(Block):
-    """Blocks that a page shows beside each other, if it is wide enough."""
+class Group(Block):
+    """Blocks that a page shows beside each other, or folds away below a summary."""
 
     blocks: Sequence[Block]
-
-
-@dataclass(frozen=True)
-class Details(Block):
-    """Blocks that a page folds away."""
-
-    summary: str
-    blocks: Sequence[Block]
+    summary: str = ""
 
 
 # --- on pages alone -----------------------------------------------------------------------
@@ -147,12 +140,12 @@ def blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
     for block in blocks:
         if medium not in block.on or (isinstance(block, Lines) and not block.lines):
             continue
-        if not isinstance(block, Beside | Details):
+        if not isinstance(block, Group):
             shown.append(block)
         elif inner := blocks_on(medium, block.blocks):
             if medium == "page":
                 inner = [replace(block, blocks=inner)]
-            elif isinstance(block, Details) and isinstance(inner[0], Table):
+            elif block.summary and isinstance(inner[0], Table):
                 inner[0] = replace(inner[0], title=block.summary)
             shown += inner
     return shown

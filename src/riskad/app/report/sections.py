@@ -18,12 +18,11 @@ from riskad.app.report import charts, wording
 from riskad.app.report.blocks import (
     AT_LENGTH,
     TERMINAL,
-    Beside,
     Block,
     Card,
     Cards,
-    Details,
     Figure,
+    Group,
     Lines,
     Note,
     Pictures,
@@ -243,7 +242,7 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
         "threshold; the dotted line is a random choice of rows."
     )
     figure = Figure(partial(charts.found_chart, review), caption)
-    return [Note(about), Beside([Table(head, cells, right=range(5)), figure]), expectation]
+    return [Note(about), Group([Table(head, cells, right=range(5)), figure]), expectation]
 
 
 def _rule(report: FitReport) -> str:
@@ -368,7 +367,7 @@ def _quality(report: FitReport) -> list[Block]:
             "anomalies, at the estimated anomaly rate. On the dotted line predictions are right."
         )
         figures.append(Figure(partial(charts.reliability_chart, curves.reliability), caption))
-    return [*blocks, Beside(figures)]
+    return [*blocks, Group(figures)]
 
 
 def _over_time(report: FitReport) -> list[Block]:
@@ -492,8 +491,8 @@ def _model(report: FitReport) -> list[Block]:
     most = f"columns that move the score most{where}, with suspicious values: {', '.join(brief)}"
     return [
         Lines(report.summary),
-        Beside([table for table in tables if table.rows], on=AT_LENGTH),
-        Details(f"All settings of {report.model}", [settings]),
+        Group([table for table in tables if table.rows], on=AT_LENGTH),
+        Group([settings], f"All settings of {report.model}"),
         Lines([most] if effects else [], on=("brief",), name="Effects"),
     ]
 
@@ -505,7 +504,7 @@ def _columns(report: FitReport) -> list[Block]:
     rows = [[name, kind, report.column_uses.get(name, "")] for name, kind in report.columns.items()]
     return [
         *([Table(["column", "kind", "how it is used"], rows, on=_WRITTEN)] if rows else []),
-        Details("How they were read", [Lines(report.preparation)]),
+        Group([Lines(report.preparation)], "How they were read"),
     ]
 
 
@@ -527,7 +526,7 @@ def _data(report: FitReport) -> list[Block]:
         Lines([rows, labels], on=_WRITTEN),
         Lines([labels], on=TERMINAL),
         Lines(report.reading, name="Read"),
-        Details("Options of the fit", [Table(["option", "value"], options)], on=_WRITTEN),
+        Group([Table(["option", "value"], options)], "Options of the fit", on=_WRITTEN),
     ]
 
 

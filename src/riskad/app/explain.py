@@ -239,8 +239,15 @@ def _seconds_for(detector: Detector, start: float) -> float:
 def suspicious_value(reasons: Reasons, j: int) -> str:
     """Return which values of a column go with high scores: a text, or a range of numbers."""
     values, adds, usual = reasons.values[:, j], reasons.contributions[:, j], reasons.usual[j]
-    if part := _suspicious_part(reasons, j):
-        return part
+    if reasons.columns[j] in reasons.parts:
+        # The weekday, month, day or hour that adds most, where such a part of a date counts most.
+        sums: dict[str, float] = {}
+        for row in np.flatnonzero(adds > 0).tolist():
+            part = reasons.part_in_words(row, j, plain_value(values[row]))
+            sums[part] = sums.get(part, 0.0) + float(adds[row])
+        largest = max(sums, key=lambda part: sums[part], default="")
+        if largest and 2 * sums.get("", 0.0) < sum(sums.values()):
+            return largest
     filled = ~np.array([value is None or value != value for value in values.tolist()], dtype=bool)
     column = reasons.described_by.get(reasons.columns[j])
     ends = None if isinstance(usual, str) else ("low", "high")
@@ -271,15 +278,3 @@ def suspicious_value(reasons: Reasons, j: int) -> str:
     if usual is not None:
         return f"{high} or {low}"
     return "not blank" if changes.sum() > 0 else BLANK
-
-
-def _suspicious_part(reasons: Reasons, j: int) -> str:
-    """The weekday, month, day or hour that adds most, where such a part of a date counts most."""
-    if reasons.columns[j] not in reasons.parts:
-        return ""
-    adds: dict[str, float] = {}
-    for row in np.flatnonzero(reasons.contributions[:, j] > 0).tolist():
-        part = reasons.part_in_words(row, j, plain_value(reasons.values[row, j]))
-        adds[part] = adds.get(part, 0.0) + float(reasons.contributions[row, j])
-    largest = max(adds, key=lambda part: adds[part], default="")
-    return largest if 2 * adds.get("", 0.0) < sum(adds.values()) else ""

@@ -247,17 +247,16 @@ def fit_table(
 
 
 def make_detector_of(spec: FitSpec) -> Any:
-    """The detector with its settings, for a known anomaly rate if there is one."""
-    settings = {"random_state": spec.seed} | spec.settings
-    if spec.quick and "quick" in DETECTORS[spec.model].load()._get_param_names():
+    """Make the detector of a specification, for a known anomaly rate if there is one."""
+    settings, rate = {"random_state": spec.seed} | spec.settings, spec.anomaly_rate
+    entry = DETECTORS[spec.model]
+    names = entry.load()._get_param_names()
+    if spec.quick and "quick" in names:
         settings["quick"] = True  # scores of the others are quick
-    rate = spec.anomaly_rate
-    if rate is not None:
-        entry = DETECTORS[spec.model]
-        if "contamination" in entry.load()._get_param_names():
-            settings.setdefault("contamination", rate)
-        if 0 < rate < 1 and any(setting.name == "prior" for setting in entry.settings):
-            settings.setdefault("prior", 1 - rate)
+    if rate is not None and "contamination" in names:
+        settings.setdefault("contamination", rate)
+    if rate is not None and 0 < rate < 1 and "prior" in (each.name for each in entry.settings):
+        settings.setdefault("prior", 1 - rate)
     detector = make_detector(spec.model, settings)
     return detector._forget_rows() if spec.forget_rows else detector  # refused before any work
 
@@ -300,14 +299,17 @@ def _read_labels(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTa
         paths = find_tables([table])
         in_batches = labels is not None and is_larger_than_memory(paths)
         table = paths if in_batches else read_table(paths[0])
-    if labels is None and is_spark(table):
-        raise InputError(
-            "Rows of Spark are ranked without labels in two steps: take a sample to this machine "
-            "(frame.sample(0.01).toPandas()), fit to it, and score all rows by riskad.spark.score."
-        )
-    if labels is not None and (is_spark(table) or not is_frame(table)):
-        return open_table(table, labels, engine)
-    frame = table if isinstance(table, pl.DataFrame) else as_polars(table)
+    if not isinstance(table, pl.DataFrame):
+        if labels is None and is_spark(table):
+            raise InputError(
+                "Rows of Spark are ranked without labels in two steps: take a sample to this "
+                "machine (frame.sample(0.01).toPandas()), fit to it, and score all rows by "
+                "riskad.spark.score."
+            )
+        if labels is not None and (is_spark(table) or not is_frame(table)):
+            return open_table(table, labels, engine)
+        table = as_polars(table)
+    frame: pl.DataFrame = table
     if labels is None:
         # Labels whose column was not named would be learned from as any other column.
         for name in frame.columns if spec.model == "auto" else []:

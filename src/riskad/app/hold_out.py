@@ -172,15 +172,12 @@ def hold_out(
 
 def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None, auc: Any) -> str:
     """Describe which fits scored the held-out rows."""
+    fits: str = detector._evidence_in_words()
+    together = f"rows of one {group!r} were held out together, and intervals count each as one"
     if rows.time is not None and auc is not None:
-        by_time = f"scored by a fit to rows that are earlier by {rows.time!r}"
-        return by_time if group is None else f"{by_time}; the interval counts each {group!r} as one"
-    by_fold: str = detector._evidence_in_words()
-    if group is None:
-        return by_fold
-    return (
-        f"{by_fold}; rows of one {group!r} were held out together, and intervals count each as one"
-    )
+        fits = f"scored by a fit to rows that are earlier by {rows.time!r}"
+        together = f"the interval counts each {group!r} as one"
+    return fits if group is None else f"{fits}; {together}"
 
 
 # --- random folds -------------------------------------------------------------------------

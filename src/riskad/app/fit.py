@@ -190,8 +190,9 @@ def fit_table(
     if labelled.in_memory and not in_windows and evidence.held_out is not None:
         progress("Checking the labels")
         single = np.where(rows.repeats, np.nan, evidence.held_out)
-        has_ids = isinstance(labelled, FrameTable) and spec.id is not None
-        ids = labelled.frame[spec.id] if has_ids else None
+        ids = None
+        if isinstance(labelled, FrameTable) and spec.id is not None:
+            ids = labelled.frame[spec.id]
         doubtful = check_labels_of_fit(model, rows.codes, single, rows.parsed, ids)
 
     detector.set_threshold(rule)

@@ -242,9 +242,9 @@ def found_chart(review: ReviewReport) -> Chart:
         f"{flagged.rows:,} that are flagged"
     )
     chart = _square("rows looked at", "anomalies found", label, (across, up))
-    lines = ([y / up for y in heights] for heights in (curve.found, curve.low, curve.high))
+    y, low, high = ([v / up for v in values] for values in (curve.found, curve.low, curve.high))
     chance = review.anomalies.value / review.rows * across / up
-    _draw_curve(chart, [k / across for k in curve.rows], *lines, chance=(0.0, chance))
+    _draw_curve(chart, [k / across for k in curve.rows], y, low, high, (0.0, chance))
     if 0 < flagged.rows <= across:
         ends = (flagged.found.value / up, flagged.found.low / up, flagged.found.high / up)
         _whisker(chart, flagged.rows / across, *ends)

@@ -88,13 +88,12 @@ def _draw(block: Block, width: int) -> list[Text]:
                 pieces.append(_clean(line))
             else:
                 pieces += [w for part in line.splitlines() for w in wrapper.wrap(_clean(part))]
-    lines = []
+    drawn = []
     for i, piece in enumerate(pieces):
         name, style = ("", "") if i else (block.name, "cyan" if isinstance(block, Table) else "")
-        line = Text.assemble((f"{name:<{_INDENT}}", "cyan"), (piece, style))
-        line.rstrip()
-        lines.append(line)
-    return lines
+        drawn.append(Text.assemble((f"{name:<{_INDENT}}", "cyan"), (piece, style)))
+        drawn[-1].rstrip()
+    return drawn
 
 
 def _align(block: Table) -> list[str]:
@@ -269,7 +268,7 @@ def print_suggest(console: Console, report: SuggestReport, path: str | None) -> 
 
 def print_drift(console: Console, report: TableDrift) -> None:
     """Print whether rows have moved, and the columns that have moved most."""
-    drift, rates, alarm = report.drift, [], []
+    drift, rates, alarm = report.drift, list[str](), list[str]()
     if drift.rate is not None and drift.rate_before is not None:
         shares = {"these rows": drift.rate, "the unlabelled rows of the fit": drift.rate_before}
         for rows, (value, low, high) in shares.items():

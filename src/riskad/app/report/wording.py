@@ -163,7 +163,7 @@ def top_lines(review: ReviewReport | None) -> list[str]:
             f"average precision {precision.value:.3f} ({interval(precision, '.3f')}); a random "
             f"order has {rate:.3f}"
         )
-    tops = []
+    tops = list[str]()
     for top in review.tops:
         if top_is_vague(top):
             continue

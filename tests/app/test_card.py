@@ -29,6 +29,10 @@ def model(tmp_path_factory):
     return path
 
 
+def described(path):
+    return describe_model(riskad.load(path), read_header(path))
+
+
 def test_a_card_says_data_quality_decisions_and_limits(model, tmp_path):
     card = tmp_path / "card.md"
     run("inspect", model, "--card", card)
@@ -44,13 +48,13 @@ def test_a_card_says_data_quality_decisions_and_limits(model, tmp_path):
 
 
 def test_an_auc_that_says_nothing_is_said_in_words(model):
-    report = describe_model(riskad.load(model), read_header(model))
+    report = described(model)
     card = make_card(replace(report, auc=replace(report.auc, low=0.3)), "cards.riskad")
     assert "- Too few labels to tell whether the order of the rows is better than chance" in card
 
 
 def test_names_of_the_data_are_no_markup(model):
-    card = make_card(describe_model(riskad.load(model), read_header(model)), "a|b.riskad")
+    card = make_card(described(model), "a|b.riskad")
     assert "<script>" not in card
     assert r"\<script\>alert(1)\</script\> \| \*x\*" in card
     assert card.startswith("# a\\|b.riskad\n")
@@ -59,7 +63,7 @@ def test_names_of_the_data_are_no_markup(model):
 def test_a_model_saved_from_python_says_what_is_not_known(tmp_path):
     X, y = np.array([[0.0], [1.0], [8.0], [0.5]]), np.array([1, 1, -1, 0])
     riskad.save(riskad.ShallowRAD().fit(X, y), tmp_path / "m.riskad")
-    path = tmp_path / "m.riskad"
-    card = make_card(describe_model(riskad.load(path), read_header(path)), "m.riskad")
+    card = make_card(described(tmp_path / "m.riskad"), "m.riskad")
+    assert card.startswith("# m.riskad\n\nA ShallowRAD.\n")
     assert "Not known: the model was saved from Python" in card
     assert "## Anomaly rate\n\n- Not known: an estimate takes labelled rows of both kinds" in card

@@ -50,11 +50,9 @@ def findings(fit):
 def few():
     """A fit with too few anomalies for curves, a rate or probabilities."""
     cards = make_cards()
-    fraud = np.flatnonzero(cards["label"] == "fraud")
-    labels = cards["label"].to_list()
-    for i in fraud[1:]:
-        labels[i] = ""
-    return fit_table(cards.with_columns(pl.Series("label", labels)), LABELS, id="card")
+    is_later = (cards["label"] == "fraud") & ((cards["label"] == "fraud").cum_sum() > 1)
+    label = pl.when(is_later).then(pl.lit("")).otherwise("label")
+    return fit_table(cards.with_columns(label=label), LABELS, id="card")
 
 
 class Reader(HTMLParser):
@@ -63,24 +61,19 @@ class Reader(HTMLParser):
     def __init__(self, page):
         super().__init__()
         self.tags, self.words = [], []
+        self.handle_data = self.words.append
         self.feed(page)
+        self.text = " ".join("".join(self.words).split())
+        self.charts = [attrs for tag, attrs in self.tags if tag == "svg"]
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
-    def handle_data(self, data):
-        self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join("".join(self.words).split())
-
 
 @pytest.fixture(scope="module")
 def schema():
-    found = report_schema()
-    jsonschema.Draft202012Validator.check_schema(found)
-    return jsonschema.Draft202012Validator(found)
+    jsonschema.Draft202012Validator.check_schema(report_schema())
+    return jsonschema.Draft202012Validator(report_schema())
 
 
 # --- what is found -----------------------------------------------------------------------
@@ -103,16 +96,13 @@ def test_every_score_is_in_the_distribution(fit, findings):
     assert findings.distribution.edges[0] < findings.threshold < findings.distribution.edges[-1]
 
 
-def test_extreme_scores_do_not_squeeze_all_others(fit):
-    detector = fit.model[-1]
-    before = detector.calibration_
+def test_extreme_scores_do_not_squeeze_all_others(fit, monkeypatch):
+    before = fit.model[-1].calibration_
     unlabelled = before.unlabelled.copy()
     unlabelled[-1] = 1e9
-    try:
-        detector.calibration_ = replace(before, unlabelled=unlabelled)
-        distribution = describe_fit(fit).distribution
-    finally:
-        detector.calibration_ = before
+    calibration = replace(before, unlabelled=unlabelled)
+    monkeypatch.setattr(fit.model[-1], "calibration_", calibration)
+    distribution = describe_fit(fit).distribution
     assert distribution.edges[-1] < 100
     assert sum(distribution.kinds[-1].counts) == len(unlabelled)
 
@@ -123,23 +113,20 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     assert found.quality is None
     assert found.review is None
     page = Reader(render_page(found))
-    why = "The labels cannot say how good the model is: it takes 3 labelled rows of each kind"
-    assert why in page.text
-    assert (
-        "How many of these rows are anomalies is not known: too few rows are labelled" in page.text
-    )
-    assert "1 labelled anomaly is few" in page.text
-    charts = [attrs for tag, attrs in page.tags if tag == "svg"]
-    assert len(charts) == 1  # the scores
+    for words in (
+        "The labels cannot say how good the model is: it takes 3 labelled rows of each kind",
+        "How many of these rows are anomalies is not known: too few rows are labelled",
+        "1 labelled anomaly is few",
+    ):
+        assert words in page.text
+    assert len(page.charts) == 1  # the scores
     assert found.rate.high - found.rate.low > 0.05
 
 
 def test_quality_says_what_was_held_out_and_from_what():
     auc, labels = Auc(0.9, 0.8, 0.95, 100, 20), LabelCounts(500, 100, 3000)
     [line] = quality_lines(auc, "", ShallowRAD()._evidence_in_words(), LabelCounts(100, 20, 3000))
-    assert line.endswith(
-        "on the 120 labelled rows, each scored by a model fitted without its label"
-    )
+    assert line.endswith("the 120 labelled rows, each scored by a model fitted without its label")
     [line] = quality_lines(auc, "", AutoRAD()._evidence_in_words(), labels)
     assert " on 120 of the 600 labelled rows, each scored by members that were fitted, " in line
     assert line.endswith("tuned and weighted without its label")
@@ -200,8 +187,7 @@ def test_the_area_under_the_roc_curve_is_the_auc():
     scores[::7] = 0.5  # ties
     curve = roc_with_interval(y, scores)
     assert_allclose(np.trapezoid(curve.y, curve.x), auc_with_interval(y, scores).value)
-    assert (curve.low <= curve.y).all()
-    assert (curve.y <= curve.high).all()
+    assert ((curve.low <= curve.y) & (curve.y <= curve.high)).all()
     assert (np.diff(curve.x) >= 0).all()
     assert curve.x[-1] == curve.y[-1] == 1
 
@@ -288,7 +274,7 @@ def test_the_page_needs_nothing_else(findings):
 
 
 def test_charts_have_names_for_those_who_cannot_see_them(findings):
-    charts = [attrs for tag, attrs in Reader(render_page(findings)).tags if tag == "svg"]
+    charts = Reader(render_page(findings)).charts
     assert len(charts) == 5
     assert all(chart["role"] == "img" and len(chart["aria-label"]) > 20 for chart in charts)
 
@@ -311,20 +297,15 @@ def test_no_text_of_any_field_becomes_an_element_or_an_attribute(findings, train
 
 
 def test_a_section_from_outside_is_escaped(findings, monkeypatch):
-    monkeypatch.setattr(
-        "riskad.app.report.documents.SECTIONS", [*SECTIONS, Section("Own", "Own", own)]
-    )
+    blocks = [Lines(["a line"]), Note(HOSTILE[0]), Table(["a head"], [[HOSTILE[1]]]), Lines([])]
+    own = Section("Own", "Own", lambda report: blocks)
+    monkeypatch.setattr("riskad.app.report.documents.SECTIONS", [*SECTIONS, own])
     reader = Reader(render_page(findings))
     assert ("section", {"id": "own"}) in reader.tags
     assert "script" not in {tag for tag, _ in reader.tags}
     assert reader.text.endswith(f"Own a line {HOSTILE[0]} a head {HOSTILE[1]}")
     with pytest.raises(InputError, match="There is a section 'Quality' already"):
-        add_section(Section("Quality", "Own", own))
-
-
-def own(report):
-    """Blocks of every kind that a section from outside would use."""
-    return [Lines(["a line"]), Note(HOSTILE[0]), Table(["a head"], [[HOSTILE[1]]]), Lines([])]
+        add_section(replace(own, title="Quality"))
 
 
 # --- JSON --------------------------------------------------------------------------------

@@ -121,12 +121,6 @@ def test_the_page_is_readable(browser, which, width, scheme, request):
     assert [each for each in words if each["size"] < 11] == []
     cut = [each for each in words if each["svg"] and not 0 <= each["left"] < each["right"] <= width]
     assert cut == []
-    page.context.close()
-
-
-@pytest.mark.parametrize(("width", "scheme"), SCREENS)
-def test_charts_are_drawn(browser, page_path, width, scheme):
-    page, _ = look_at(browser, page_path, width, scheme)
     charts = page.evaluate(CHARTS)
     assert len(charts) == 5
     for chart in charts:

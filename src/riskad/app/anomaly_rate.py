@@ -69,18 +69,15 @@ def estimate_prior(
             f"the anomaly rate is that of the unlabelled rows, and there are too few: got {labels}."
             " Mark the rows that nobody checked with 0."
         )
-    held_out = scores = np.full(len(codes), np.nan)
+    held_out = scores = np.full(len(codes), np.nan)  # with too few labels, they are only counted
     labels_used = codes
-    if min(labels.normal, labels.anomaly) >= FEWEST:
-        estimator = estimator or ShallowRAD(lam="tight", tol=1e-3)
-    elif labels.anomaly >= FEWEST:
+    scorer = ShallowRAD(lam="tight", tol=1e-3)
+    if labels.normal < FEWEST:
         # Separates anomalies from all other rows; Theorem 1 gives no lambda here.
-        estimator = estimator or ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
+        scorer = ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
         labels_used = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int16)
-    else:
-        estimator = None  # labels are only counted
-    if estimator is not None:
-        held_out, scores = _cross_fit(estimator, X, labels_used, groups, random_state)
+    if labels.anomaly >= FEWEST:
+        held_out, scores = _cross_fit(estimator or scorer, X, labels_used, groups, random_state)
     calibration = Calibration.of(
         held_out, codes, scores, 0.0, random_state=random_state, label_source=label_source
     )

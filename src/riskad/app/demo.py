@@ -17,6 +17,7 @@ from riskad.app.fit import fit_table
 from riskad.app.fit_report import FitReport
 from riskad.app.model_files import load, save
 from riskad.app.score import Progress, ScoreReport, score_table
+from riskad.app.spec import FitSpec
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.metrics.ranking import Auc, auc_with_interval
 from riskad.tables.reading import read_table
@@ -57,12 +58,6 @@ def make_tables(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     """Return a table with few labels, a table with none, and the truth about the second.
 
     It uses all 357 benign samples and 60 of the malignant ones; 40 % are set aside as new.
-
-    >>> table, new, truth = make_tables()
-    >>> table.shape, new.shape, int((truth == "malignant").sum())
-    ((250, 32), (167, 31), 24)
-    >>> table["label"].value_counts().sort("count").rows()
-    [('malignant', 6), ('benign', 20), ('', 224)]
     """
     rng = np.random.default_rng(seed)
     bunch = load_breast_cancer()
@@ -91,31 +86,37 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
     table, new, truth = make_tables(seed)
     write_table(table, folder / "samples.csv")
     write_table(new, folder / "new.csv")
-    fit = fit_table(
-        read_table(folder / "samples.csv"),
-        label="label",
-        normal="benign",
-        anomaly="malignant",
-        id="sample",
-        seed=seed,
-        source="samples.csv",
-        progress=progress,
-    )
+    labels = FitSpec(label="label", normal=("benign",), anomaly=("malignant",), id="sample")
+    samples = read_table(folder / "samples.csv")
+    fit = fit_table(samples, labels, seed=seed, source="samples.csv", progress=progress)
     save(fit.model, folder / "model.riskad", report=fit.report)
     model = load(folder / "model.riskad")
     scored, score = score_table(
         model, read_table(folder / "new.csv"), id="sample", source="new.csv", progress=progress
     )
     write_table(scored, folder / "scored.csv")
-    codes = np.where(truth.to_numpy() == "malignant", ANOMALY, NORMAL).astype(np.int16)
     progress("Comparing with an isolation forest")
     preparer = model[0]
     rows, new_rows = (preparer.matrix(preparer.parse(each)) for each in (table, new))
     forest = IsolationForest(random_state=seed).fit(rows)
+    anomalous = truth.to_numpy() == "malignant"
+    codes = np.where(anomalous, ANOMALY, NORMAL).astype(np.int16)
+
+    def judge(scores: NDArray[np.float64], flagged: NDArray[np.bool_]) -> Quality:
+        top = np.argsort(-scores, kind="stable")[:_TOP]
+        return Quality(
+            auc=auc_with_interval(codes, scores),
+            average_precision=float(average_precision_score(anomalous, scores)),
+            top=_TOP,
+            top_right=int(anomalous[top].sum()),
+            flagged=int(flagged.sum()),
+            flagged_right=int((anomalous & flagged).sum()),
+        )
+
     return DemoReport(
         rows=table.height,
         new_rows=new.height,
-        new_anomalies=int((codes == ANOMALY).sum()),
+        new_anomalies=int(anomalous.sum()),
         commands=[
             "riskad fit samples.csv --label label --normal benign --anomaly malignant "
             "--id sample -o model.riskad",
@@ -123,23 +124,6 @@ def run_demo(folder: Path, *, seed: int = 0, progress: Progress = lambda _: None
         ],
         fit=fit.report,
         score=score,
-        riskad=_judge(codes, scored["anomaly_score"].to_numpy(), scored["is_anomaly"].to_numpy()),
-        isolation_forest=_judge(
-            codes, -forest.score_samples(new_rows), forest.predict(new_rows) == -1
-        ),
-    )
-
-
-def _judge(
-    codes: NDArray[np.int16], scores: NDArray[np.float64], flagged: NDArray[np.bool_]
-) -> Quality:
-    anomalous = codes == ANOMALY
-    top = np.argsort(-scores, kind="stable")[:_TOP]
-    return Quality(
-        auc=auc_with_interval(codes, scores),
-        average_precision=float(average_precision_score(anomalous, scores)),
-        top=_TOP,
-        top_right=int(anomalous[top].sum()),
-        flagged=int(flagged.sum()),
-        flagged_right=int((anomalous & flagged).sum()),
+        riskad=judge(scored["anomaly_score"].to_numpy(), scored["is_anomaly"].to_numpy()),
+        isolation_forest=judge(-forest.score_samples(new_rows), forest.predict(new_rows) == -1),
     )

@@ -39,16 +39,10 @@ from riskad.app.score import (
 from riskad.app.series import SeriesPicture, plain_model, scores_of_points
 from riskad.decisions.calibration import Calibration, quietly
 from riskad.decisions.capacity import review_rows, review_table
-from riskad.metrics.ranking import (
-    precision_recall_with_interval,
-    reliability,
-    roc_with_interval,
-)
-from riskad.tables.preparation import TablePreparer
+from riskad.metrics.ranking import precision_recall_with_interval, reliability, roc_with_interval
 
 _REASONS = 4  # of each suspicious row
 _REASONS_OF_ALARM = 2
-_UNNAMED = "an unnamed table"
 _FEWEST_FOR_RELIABILITY = 5
 _RELIABILITY_BINS = 5  # more would be nearly empty: labels are few
 _BINS = 40
@@ -56,31 +50,13 @@ _FEW = 60  # rows that a chart can show one by one
 
 
 def describe_model(model: Any, header: ModelHeader) -> FitReport:
-    """Describe a model and what the header of its file tells of its fit.
-
-    For a model that was saved without a report, this is what the model itself tells.
-    """
+    """Describe a model, and what the header of its file tells of its fit, if anything."""
     report = header.report or FitReport()
     return replace(report, created=header.created, versions=header.versions).of_model(model)
 
 
 def describe_fit(fit: Fit, *, command: str = "") -> FitReport:
-    """Complete the report of a fit, for `riskad.app.report.documents.write_report`.
-
-    Examples
-    --------
-    >>> import numpy as np, polars as pl
-    >>> from riskad import fit_table
-    >>> rng = np.random.default_rng(0)
-    >>> amount = np.concatenate([rng.normal(20, 5, 180), rng.normal(60, 5, 20)])
-    >>> table = pl.DataFrame({"amount": amount, "label": ["ok"] * 30 + [""] * 160 + ["fraud"] * 10})
-    >>> fit = fit_table(table, label="label", normal="ok", anomaly="fraud", model="shallow")
-    >>> report = describe_fit(fit)
-    >>> print(report.labels, "->", report.flagged, "of", report.flagged_of)
-    30 normal, 10 anomalies, 160 unlabelled -> 10 of 160
-    >>> report.top[0].reasons[0].column
-    'amount'
-    """
+    """Complete the report of a fit, for `riskad.app.report.documents.write_report`."""
     report = describe_model(fit.model, make_header(fit.model, fit.report))
     top = fit.report.top
     return _with_rows(report, fit.model, top, fit.reasons, command, fit.ranked.head(len(top)))
@@ -120,10 +96,9 @@ def describe_table(
         scored=scored,
     )
     progress("Finding reasons")
-    reasons, shown = None, scored_frame[[suspect.row - 1 for suspect in summary.top]]
-    if summary.top:
-        with quietly():
-            reasons = explain_rows(model, shown)
+    shown = scored_frame[[suspect.row - 1 for suspect in summary.top]]
+    with quietly():
+        reasons = explain_rows(model, shown) if summary.top else None
     scores = scored_frame["anomaly_score"].to_numpy()
     calibration = getattr(model[-1], "calibration_", None)
     review, alarms, series = None, list[str](), list[SeriesPicture]()
@@ -137,7 +112,7 @@ def describe_table(
     report = replace(
         fit,
         source=source,
-        trained_on=fit.source or _UNNAMED,
+        trained_on=fit.source or "an unnamed table",
         rows=summary.rows,
         flagged=summary.flagged,
         flagged_of=summary.rows,
@@ -145,8 +120,11 @@ def describe_table(
         segments=[],
         alarms=alarms,
         series=series,
-        warnings=[*map(str, notes), *summary.warnings]
-        + [f"When fitted: {note}" for note in fit.warnings],
+        warnings=[
+            *map(str, notes),
+            *summary.warnings,
+            *(f"When fitted: {note}" for note in fit.warnings),
+        ],
     )
     return _with_rows(report, model, summary.top, reasons, command, shown, scores)
 
@@ -162,17 +140,14 @@ def _with_rows(
 ) -> FitReport:
     """Add the suspicious rows with reasons and maps, and the curves of a page."""
     calibration: Calibration | None = getattr(model[-1], "calibration_", None)
-    top = with_reasons(suspects, reasons, _REASONS)
-    maps: list[dict[str, str]] = []
-    if isinstance(model, Pipeline) and isinstance(model[0], TablePreparer):
-        maps = picture_maps(model[0], rows)
+    maps = zip(suspects, picture_maps(model[0], rows), strict=False)
     return replace(
         report,
-        top=top,
-        maps={str(each.row): map_ for each, map_ in zip(top, maps, strict=False) if map_},
+        top=with_reasons(suspects, reasons, _REASONS),
+        maps={str(suspect.row): each for suspect, each in maps if each},
         usual_score=None if reasons is None else reasons.base,
-        quality=measure_quality(calibration),
-        distribution=count_scores(calibration, report.threshold, scores),
+        quality=_measure_quality(calibration),
+        distribution=_count_scores(calibration, report.threshold, scores),
         command=command,
         reported=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -181,8 +156,8 @@ def _with_rows(
 # --- what held-out scores show ------------------------------------------------------------
 
 
-def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
-    """Measure quality by held-out scores; None with fewer than 3 labelled rows of a kind."""
+def _measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
+    """The curves; None with fewer than 3 labelled rows of a kind."""
     if calibration is None:
         return None
     n, m = len(calibration.normals), len(calibration.anomalies)
@@ -210,17 +185,17 @@ def measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
     )
 
 
-def count_scores(
+def _count_scores(
     calibration: Calibration | None, threshold: float, scores: NDArray[np.float64] | None
 ) -> ScoreDistribution:
     """Count the scores of a fit, and those of a table that was scored later, in common bins.
 
     They reach from the 1% to the 99% quantile of the kinds, and to the threshold.
     """
-    kinds: dict[str, tuple[NDArray[Any], int]] = {}
+    kinds: dict[str, tuple[NDArray[Any], int]] = {}  # scores, and of how many rows they are
     if calibration is not None:
-        labelled = {"normal": calibration.normals, "anomaly": calibration.anomalies}
-        kinds = {kind: (each, len(each)) for kind, each in labelled.items()}
+        normals, anomalies = calibration.normals, calibration.anomalies
+        kinds = {"normal": (normals, len(normals)), "anomaly": (anomalies, len(anomalies))}
         kinds["unlabelled"] = (calibration.unlabelled, calibration.n_unlabelled)
     if scores is not None:
         kinds["table"] = (scores, len(scores))

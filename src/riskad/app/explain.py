@@ -72,12 +72,10 @@ def explain_table(
     """Explain the most suspicious rows of a table, or those that have one of the values `only`.
 
     These are values of the column `id`; without such a column, numbers of rows, counted from 1.
-    Scores that the table already holds are computed again. `rows` and `reasons` are how many rows
-    to explain, and how many columns of each to report.
+    `rows` and `reasons` are how many rows to explain, and how many columns of each to report.
 
-    Returns a table with a line for each of these rows and each column the model uses: its value,
-    the usual value, and what it adds to the anomaly score. And a report with the first reasons, and
-    the importance of all columns over a sample of the table.
+    Returns a table with a line for each row and each column the model uses, and a report with the
+    first reasons and the importance of all columns over a sample of the table.
     """
     if not frame.height:
         raise NoRows
@@ -100,10 +98,9 @@ def explain_table(
     progress("Finding reasons")
     with quietly():
         explanation = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
-        # The importance of columns is a mean over rows: a hundred of them show the order.
+        # Importance is a mean over rows: a hundred show the order, and those for which there is
+        # time are a sample, too.
         most = min(parsed.height, _ROWS_IF_SLOW if detector_tags(detector).slow_to_score else _ROWS)
-        # A sample with a time limit: importance is a mean, and the first rows of a sample are one,
-        # too.
         usual = explain_rows(model, parsed.sample(most, seed=0), seconds=_SECONDS)
     report = ExplainReport(
         source=source,
@@ -127,40 +124,42 @@ def _named_rows(frame: pl.DataFrame, id: str | None, values: Sequence[str]) -> l
     else:
         names = to_text(frame[id]).str.strip_chars()
     rows: list[int] = []
-    for value in values:
-        places = (names == value.strip()).arg_true()
+    for value in map(str.strip, values):
+        places = (names == value).arg_true()
+        if places.is_empty() and id is None:
+            raise InputError(
+                f"There is no row {quoted(value)}: rows are numbered from 1 to {len(names):,}. To "
+                "name rows by a column, say which one: id='COLUMN'."
+            )
         if places.is_empty():
-            raise _no_such_row(names, id, value.strip())
+            guess = _close_values(names, value)
+            raise InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
         rows += (places + 1).to_list()
     return rows
 
 
-def _no_such_row(names: pl.Series, id: str | None, value: str) -> InputError:
-    if id is None:
-        return InputError(
-            f"There is no row {quoted(value)}: rows are numbered from 1 to {len(names):,}. To name "
-            "rows by a column, say which one: id='COLUMN'."
-        )
+def _close_values(names: pl.Series, value: str) -> str:
+    """What may be meant, or some values."""
     distinct, half = names.unique(maintain_order=True).drop_nulls(), len(value) // 2
     close = distinct.filter(distinct.str.contains(value, literal=True)).head(3).to_list()
     # get_close_matches takes long for many values: only those that begin or end alike are compared.
     if not close:
         alike = distinct.str.starts_with(value[:half]) | distinct.str.ends_with(value[-half:])
         close = difflib.get_close_matches(value, distinct.filter(alike).head(_COMPARED))
-    guess = f"Its values are {enumerate_names(distinct, 3)}."
     if close:
-        guess = f"Did you mean {' or '.join(map(quoted, close))}?"
-    return InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
+        return f"Did you mean {' or '.join(map(quoted, close))}?"
+    return f"Its values are {enumerate_names(distinct, 3)}."
 
 
 def with_reasons(suspects: Sequence[Suspect], reasons: Reasons | None, n: int) -> list[Suspect]:
     """Return rows with their n first reasons; `reasons`, in the same order, may be of fewer."""
     rows = list(suspects)
-    for i in range(0 if reasons is None else min(len(rows), len(reasons))):
-        assert reasons is not None
+    if reasons is None:
+        return rows
+    for i, row in enumerate(rows[: len(reasons)]):
         first = reasons.top(i, n)
         others = float(reasons.contributions[i].sum()) - sum(each.adds for each in first)
-        rows[i] = replace(rows[i], reasons=first, others=others)
+        rows[i] = replace(row, reasons=first, others=others)
     return rows
 
 
@@ -170,16 +169,13 @@ def _reason_table(
     """One line for each row and column; values as text, since columns have several types."""
     kinds = {"row": pl.Int64, "id": pl.String, "anomaly_score": pl.Float64, "column": pl.String}
     kinds |= {"value": pl.String, "usual": pl.String, "adds": pl.Float64}
-    lines = [
-        (
-            *(s.row, s.id, s.anomaly_score, r.column),
-            *(None if value is None else str(value) for value in (r.value, r.usual)),
-            *(r.adds, r.error),
-        )
-        for i, s in enumerate(suspects)
-        for r in explanation.of(i)
-    ]
-    table = pl.DataFrame(lines, schema=kinds | {"standard_error": pl.Float64}, orient="row")
+    kinds["standard_error"] = pl.Float64
+    lines = []
+    for i, s in enumerate(suspects):
+        for r in explanation.of(i):
+            values = (None if value is None else str(value) for value in (r.value, r.usual))
+            lines.append((s.row, s.id, s.anomaly_score, r.column, *values, r.adds, r.error))
+    table = pl.DataFrame(lines, schema=kinds, orient="row")
     return table if id is not None else table.drop("id")
 
 
@@ -200,11 +196,7 @@ class ColumnEffect:
 
 
 def explain_fit(
-    model: Pipeline,
-    training: TrainingSample,
-    ranked: pl.DataFrame,
-    top: int,
-    start: float,
+    model: Pipeline, training: TrainingSample, ranked: pl.DataFrame, top: int, start: float
 ) -> tuple[list[ColumnEffect], str, Reasons | None]:
     """Return the effects of columns, on which rows, and reasons of the `top` suspicious rows.
 
@@ -247,10 +239,20 @@ def _seconds_for(detector: Detector, start: float) -> float:
 def suspicious_value(reasons: Reasons, j: int) -> str:
     """Return which values of a column go with high scores: a text, or a range of numbers."""
     values, adds, usual = reasons.values[:, j], reasons.contributions[:, j], reasons.usual[j]
-    if part := _suspicious_part(reasons, j):
-        return part
+    if reasons.columns[j] in reasons.parts:
+        # The weekday, month, day or hour that adds most, where such a part of a date counts most.
+        sums: dict[str, float] = {}
+        for row in np.flatnonzero(adds > 0).tolist():
+            part = reasons.part_in_words(row, j, plain_value(values[row]))
+            sums[part] = sums.get(part, 0.0) + float(adds[row])
+        largest = max(sums, key=lambda part: sums[part], default="")
+        if largest and 2 * sums.get("", 0.0) < sum(sums.values()):
+            return largest
     filled = ~np.array([value is None or value != value for value in values.tolist()], dtype=bool)
-    ends = reasons.ends(j)
+    column = reasons.described_by.get(reasons.columns[j])
+    ends = None if isinstance(usual, str) else ("low", "high")
+    if column is not None:
+        ends = column.extremes
     if ends is None:
         # Texts have no order: the one whose rows it moves up most is named.
         means = {value: adds[values == value].mean() for value in set(values[filled])}
@@ -276,15 +278,3 @@ def suspicious_value(reasons: Reasons, j: int) -> str:
     if usual is not None:
         return f"{high} or {low}"
     return "not blank" if changes.sum() > 0 else BLANK
-
-
-def _suspicious_part(reasons: Reasons, j: int) -> str:
-    """The weekday, month, day or hour that adds most, where such a part of a date counts most."""
-    if reasons.columns[j] not in reasons.parts:
-        return ""
-    adds: dict[str, float] = {}
-    for row in np.flatnonzero(reasons.contributions[:, j] > 0).tolist():
-        part = reasons.part_in_words(row, j, plain_value(reasons.values[row, j]))
-        adds[part] = adds.get(part, 0.0) + float(reasons.contributions[row, j])
-    largest = max(adds, key=lambda part: adds[part], default="")
-    return largest if 2 * adds.get("", 0.0) < sum(adds.values()) else ""

@@ -42,7 +42,7 @@ from riskad.app.spec import LABEL_SAMPLING, FitSpec
 from riskad.core.checks import DataWarning, InputError, enumerate_names
 from riskad.core.labels import UNLABELLED, Codes
 from riskad.decisions.anomaly_rate import check_label_source
-from riskad.decisions.capacity import CapacityPlan, plan_capacity
+from riskad.decisions.capacity import plan_capacity
 from riskad.decisions.drift import remember_unlabelled
 from riskad.decisions.segments import SegmentResult, describe_segments, learn_segments
 from riskad.decisions.thresholds import Threshold, parse_threshold
@@ -159,10 +159,18 @@ def fit_table(
     counts, in_windows = labelled.counts, isinstance(labelled, WindowTable)
 
     progress("Preparing the columns")
-    preparer, sample, rows, preparation_notes = _prepare(labelled, spec, detector)
+    # Rows that were scored and then labelled hold old scores, which would be learned from.
+    earlier = earlier_results(labelled.columns)
+    preparer, sample, rows, preparation_notes = _prepare(labelled, spec, detector, earlier)
     sampling = spec.label_sampling if sampling is None else sampling
     label_source = _label_source(labelled, sample, sampling)
-    rule, plan = _rule(spec, detector, labelled, rows)
+    rule, plan = detector_tags(detector).threshold, None
+    if spec.capacity is not None:
+        n, u = labelled.n_rows, counts.unlabelled
+        plan = plan_capacity(spec.capacity, n, u, rows.time, rows.moments)
+        rule = plan.rule
+    elif spec.threshold is not None:
+        rule = parse_threshold(spec.threshold)
 
     progress("Fitting the model")
     with catch_notes() as fit_notes:
@@ -192,7 +200,7 @@ def fit_table(
     if spec.threshold_by is not None:
         progress("Finding thresholds by segment")
         segments = _set_segments(detector, spec.threshold_by, labelled, rows, scores, evidence)
-    flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty)
+    flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty, earlier)
     # `riskad drift` compares with this summary; linear models have made theirs in `fit`.
     if not hasattr(detector, "unlabelled_"):
         remember_unlabelled(detector, rows.features, rows.codes)
@@ -221,7 +229,7 @@ def fit_table(
         ),
         top=suspects_of(ranked.head(spec.top), spec.row_names),
     ).of_model(model)
-    if earlier := earlier_results(labelled.columns):
+    if earlier:
         left_out = f"left out {', '.join(earlier)}: results of an earlier run"
         report = replace(report, preparation=[*report.preparation, left_out])
     if isinstance(labelled, WindowTable):
@@ -240,17 +248,16 @@ def fit_table(
 
 
 def make_detector_of(spec: FitSpec) -> Any:
-    """The detector with its settings, for a known anomaly rate if there is one."""
-    settings = {"random_state": spec.seed} | spec.settings
-    if spec.quick and "quick" in DETECTORS[spec.model].load()._get_param_names():
+    """Make the detector of a specification, for a known anomaly rate if there is one."""
+    settings, rate = {"random_state": spec.seed} | spec.settings, spec.anomaly_rate
+    entry = DETECTORS[spec.model]
+    names = entry.load()._get_param_names()
+    if spec.quick and "quick" in names:
         settings["quick"] = True  # scores of the others are quick
-    rate = spec.anomaly_rate
-    if rate is not None:
-        entry = DETECTORS[spec.model]
-        if "contamination" in entry.load()._get_param_names():
-            settings.setdefault("contamination", rate)
-        if 0 < rate < 1 and any(setting.name == "prior" for setting in entry.settings):
-            settings.setdefault("prior", 1 - rate)
+    if rate is not None and "contamination" in names:
+        settings.setdefault("contamination", rate)
+    if rate is not None and 0 < rate < 1 and "prior" in (each.name for each in entry.settings):
+        settings.setdefault("prior", 1 - rate)
     detector = make_detector(spec.model, settings)
     return detector._forget_rows() if spec.forget_rows else detector  # refused before any work
 
@@ -293,14 +300,17 @@ def _read_labels(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTa
         paths = find_tables([table])
         in_batches = labels is not None and is_larger_than_memory(paths)
         table = paths if in_batches else read_table(paths[0])
-    if labels is None and is_spark(table):
-        raise InputError(
-            "Rows of Spark are ranked without labels in two steps: take a sample to this machine "
-            "(frame.sample(0.01).toPandas()), fit to it, and score all rows by riskad.spark.score."
-        )
-    if labels is not None and (is_spark(table) or not is_frame(table)):
-        return open_table(table, labels, engine)
-    frame = table if isinstance(table, pl.DataFrame) else as_polars(table)
+    if not isinstance(table, pl.DataFrame):
+        if labels is None and is_spark(table):
+            raise InputError(
+                "Rows of Spark are ranked without labels in two steps: take a sample to this "
+                "machine (frame.sample(0.01).toPandas()), fit to it, and score all rows by "
+                "riskad.spark.score."
+            )
+        if labels is not None and (is_spark(table) or not is_frame(table)):
+            return open_table(table, labels, engine)
+        table = as_polars(table)
+    frame: pl.DataFrame = table
     if labels is None:
         # Labels whose column was not named would be learned from as any other column.
         for name in frame.columns if spec.model == "auto" else []:
@@ -323,11 +333,9 @@ def _read_labels(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTa
 
 
 def _prepare(
-    labelled: LabelledTable, spec: FitSpec, detector: Detector
+    labelled: LabelledTable, spec: FitSpec, detector: Detector, earlier: list[str]
 ) -> tuple[TablePreparer, TrainingSample, TrainingRows, list[Warning]]:
     """Learn how to prepare the columns, and prepare the rows in memory."""
-    # Rows that were scored and then labelled hold old scores, which would be learned from.
-    earlier = earlier_results(labelled.columns)
     check_not_scored([each for each in labelled.columns if each not in earlier], RESULT_COLUMNS[:3])
     notes, kinds = list[Warning](), spec.kinds
     if isinstance(labelled, WindowTable):  # which has read its columns to cut windows
@@ -366,19 +374,6 @@ def _label_source(labelled: LabelledTable, kept: TrainingSample, sampling: Any) 
     return check_label_source(list(sampling), len(kept.codes))
 
 
-def _rule(
-    spec: FitSpec, detector: Detector, labelled: LabelledTable, rows: TrainingRows
-) -> tuple[Threshold, CapacityPlan | None]:
-    """The threshold rule: as named, by how many rows can be reviewed, or the detector's own."""
-    if spec.capacity is not None:
-        n, u = labelled.n_rows, labelled.counts.unlabelled
-        plan = plan_capacity(spec.capacity, n, u, rows.time, rows.moments)
-        return plan.rule, plan
-    if spec.threshold is not None:
-        return parse_threshold(spec.threshold), None
-    return detector_tags(detector).threshold, None
-
-
 def _fit_detector(
     detector: Detector, labelled: LabelledTable, rows: TrainingRows, source: Any, progress: Progress
 ) -> None:
@@ -415,13 +410,14 @@ def _rank(
     top: int,
     scores: NDArray[np.float64],
     novelty: NDArray[np.float64] | None,
+    earlier: list[str],
 ) -> tuple[int, pl.DataFrame]:
     """Count the flagged unlabelled rows, and rank the unlabelled rows.
 
     The top k depend on all rows: the threshold is then set again.
     """
     preparer, detector = model[0], model[1]
-    in_memory, earlier = labelled.in_memory, earlier_results(labelled.columns)
+    in_memory = labelled.in_memory
     shown_rows = labelled.n_rows if in_memory else max(_RANKED_ROWS, top)
     most = max(shown_rows, rule.top_rows)
     row = free_name([*(c for c in labelled.columns if c not in earlier), labelled.label])

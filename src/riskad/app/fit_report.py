@@ -201,35 +201,25 @@ class FitReport:
         if hasattr(detector, "offset_"):
             facts["rule"] = str(getattr(detector, "threshold_", "risk"))
             facts["threshold"] = -float(detector.offset_) + 0.0
-        report, calibration = replace(self, **facts), getattr(detector, "calibration_", None)
+        calibration: Calibration | None = getattr(detector, "calibration_", None)
         if calibration is None:
             why = "the model has no scores of held-out labelled rows (riskad.calibrate)"
-            return replace(report, why_no_auc=self.why_no_auc or why)
-        return report._of_calibration(calibration)
-
-    def _of_calibration(self, calibration: Calibration) -> FitReport:
-        """Fill in what held-out scores of labelled rows tell, which the model stores."""
+            return replace(self, **facts, why_no_auc=self.why_no_auc or why)
         n, m = len(calibration.normals), len(calibration.anomalies)
-        auc, why_no_auc, review = self.auc, self.why_no_auc, self.review
-        if auc is None and not why_no_auc:  # calibrated in Python
+        facts["rate"], facts["labels_random_p"] = calibration.rate, calibration.random_p_value
+        facts["calibrated_on"] = LabelCounts(n, m, calibration.n_unlabelled)
+        if self.auc is None and not self.why_no_auc:  # calibrated in Python
             if min(n, m) >= FEWEST_FOR_AUC:
-                auc = auc_with_interval(calibration.codes, calibration.scores)
+                facts["auc"] = auc_with_interval(calibration.codes, calibration.scores)
             else:
-                why_no_auc = (
+                facts["why_no_auc"] = (
                     f"it takes {FEWEST_FOR_AUC} held-out labelled rows of each kind, and there "
                     f"are {n} normal and {m} anomalies"
                 )
-        if review is None and self.flagged_of and calibration.segments is None:
-            review = review_table(review_rows(calibration), self.flagged, self.rule)
-        return replace(
-            self,
-            auc=auc,
-            why_no_auc=why_no_auc,
-            rate=calibration.rate,
-            labels_random_p=calibration.random_p_value,
-            calibrated_on=LabelCounts(n, m, calibration.n_unlabelled),
-            review=review,
-        )
+        if self.review is None and self.flagged_of and calibration.segments is None:
+            rule = facts.get("rule", self.rule)
+            facts["review"] = review_table(review_rows(calibration), self.flagged, rule)
+        return replace(self, **facts)
 
 
 def few_anomalies(n: int, few: str = "few") -> str:

@@ -22,11 +22,7 @@ from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, count_labels
 from riskad.decisions.anomaly_rate import FEWEST, GIVEN, SURPRISE
 from riskad.decisions.calibration import Calibration, count_groups, cross_scores, quietly
-from riskad.decisions.label_check import (
-    FEWEST_COMPARED,
-    auc_with_weights,
-    weigh_labelled,
-)
+from riskad.decisions.label_check import FEWEST_COMPARED, auc_with_weights, weigh_labelled
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
 from riskad.metrics.folds import (
@@ -76,12 +72,9 @@ class TrainingRows:
         if groups is None and preparer.group is not None:
             # A row with a blank cell is a group of its own.
             groups = as_groups(parsed[preparer.group].rank("dense").to_numpy(), len(codes))
-        moments, periods = sample.moments, None
-        if moments is None and time is not None:
-            moments = _moments(time, preparer, parsed)
-        if moments is not None:
-            assert time is not None
-            periods = _periods(time, moments, codes, sample.stretches)
+        moments, periods = None, None
+        if time is not None:
+            moments, periods = _order_by_time(time, preparer, sample)
         return cls(
             parsed=parsed,
             codes=codes,
@@ -93,6 +86,35 @@ class TrainingRows:
             moments=moments,
             periods=periods,
         )
+
+
+def _order_by_time(
+    time: str, preparer: TablePreparer, sample: TrainingSample
+) -> tuple[pl.Series, NDArray[np.intp]]:
+    """The column of dates, and the period of each row."""
+    moments, stretches = sample.moments, sample.stretches
+    if moments is None:  # windows bring theirs
+        check_columns([time], list(preparer.columns_))
+        kind = preparer.kinds_[time]
+        if kind not in ("date", "datetime") or time not in sample.parsed.columns:
+            raise InputError(
+                f"time={time!r} must be a column of dates that is learned from, and it is "
+                f"{kind!r}. Name another, or say how its dates are written: "
+                f"kinds={{{time!r}: 'date:%d.%m.%Y'}} (--kind {time}=date:%d.%m.%Y)."
+            )
+        moments = sample.parsed[time]
+    periods = periods_of(sample.codes, to_seconds(moments).fill_null(np.nan).to_numpy())
+    if stretches is not None:
+        # A stretch that spans a border must not be on both sides: it is where it begins.
+        first = np.full(int(stretches.max(initial=0)) + 1, len(periods))
+        np.minimum.at(first, stretches, periods)
+        periods = first[stretches]
+    if not periods.any():
+        raise InputError(
+            f"time={time!r} does not order the labelled rows: all have the same date, or none. "
+            "Label rows of several dates, or leave time out."
+        )
+    return moments, periods
 
 
 @dataclass(frozen=True)
@@ -126,27 +148,22 @@ def hold_out(
     unlabelled rows, if it is known, and `sampling` how rows were chosen for labelling: a word, or
     one for each row. `n_unlabelled` rows are in the whole table.
     """
+    detector = model[1]
 
     def calibrate(held_out: NDArray[np.float64]) -> Calibration:
-        """The calibration by held-out scores, of which those of copies count once."""
-        detector = model[1]
         existing = getattr(detector, "calibration_", None)
-        zero = detector._anomaly_threshold if existing is None else existing.zero
-        counted, seed = np.where(rows.repeats, np.nan, held_out), detector.random_state
         return Calibration.of(
-            counted,
+            np.where(rows.repeats, np.nan, held_out),  # copies count once
             rows.codes,
             scores,
-            zero=zero,
+            zero=detector._anomaly_threshold if existing is None else existing.zero,
             pi_n=anomaly_rate,
-            random_state=seed,
+            random_state=detector.random_state,
             label_source=sampling,
         )
 
-    if rows.periods is None:
-        evidence = _by_folds(model, rows, scores, calibrate)
-    else:
-        evidence = _by_time(model, rows, scores, calibrate)
+    judge = _by_folds if rows.periods is None else _by_time
+    evidence = judge(model, rows, scores, calibrate)
     # Intervals count groups, and copies of a labelled row count once.
     groups = None if rows.groups is None else rows.groups[~rows.repeats]
     calibration = count_groups(evidence.calibration, rows.codes[~rows.repeats], groups)
@@ -155,15 +172,12 @@ def hold_out(
 
 def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None, auc: Any) -> str:
     """Describe which fits scored the held-out rows."""
+    fits: str = detector._evidence_in_words()
+    together = f"rows of one {group!r} were held out together, and intervals count each as one"
     if rows.time is not None and auc is not None:
-        by_time = f"scored by a fit to rows that are earlier by {rows.time!r}"
-        return by_time if group is None else f"{by_time}; the interval counts each {group!r} as one"
-    by_fold: str = detector._evidence_in_words()
-    if group is None:
-        return by_fold
-    return (
-        f"{by_fold}; rows of one {group!r} were held out together, and intervals count each as one"
-    )
+        fits = f"scored by a fit to rows that are earlier by {rows.time!r}"
+        together = f"the interval counts each {group!r} as one"
+    return fits if group is None else f"{fits}; {together}"
 
 
 # --- random folds -------------------------------------------------------------------------
@@ -199,13 +213,12 @@ def _by_folds(
             why_no_auc = _NOTHING_LEFT
         auc = None if why_no_auc else _auc(calibration, rows, held_out)
     evidence = Evidence(calibration, None if why_no_auc else auc, why_no_auc, held_out=held_out)
-    if evidence.auc is None or not calibration.seems_chosen:
-        return evidence
-    # Widen the interval of the AUC to that of rows weighted towards the unlabelled ones.
     labelled = codes != UNLABELLED
     counts = ~rows.repeats[labelled]
-    if not np.array_equal(calibration.codes, codes[labelled][counts]):  # not all were held out
+    all_held_out = np.array_equal(calibration.codes, codes[labelled][counts])
+    if evidence.auc is None or not calibration.seems_chosen or not all_held_out:
         return evidence
+    # Widen the interval of the AUC to that of rows weighted towards the unlabelled ones.
     weighed = weigh_labelled(preparer.matrix(rows.parsed), codes, detector._seed)
     if weighed is None or not weighed.clear:
         return evidence
@@ -256,37 +269,6 @@ def _why_no_auc(codes: Codes, groups: NDArray[np.intp] | None, column: str | Non
 # --- earlier fits judge later rows --------------------------------------------------------
 
 
-def _moments(time: str, preparer: TablePreparer, parsed: pl.DataFrame) -> pl.Series:
-    """The column of dates, if it is one."""
-    check_columns([time], list(preparer.columns_))
-    kind = preparer.kinds_[time]
-    if kind not in ("date", "datetime") or time not in parsed.columns:
-        raise InputError(
-            f"time={time!r} must be a column of dates that is learned from, and it is {kind!r}. "
-            "Name another, or say how its dates are written: "
-            f"kinds={{{time!r}: 'date:%d.%m.%Y'}} (--kind {time}=date:%d.%m.%Y)."
-        )
-    return parsed[time]
-
-
-def _periods(
-    time: str, moments: pl.Series, codes: Codes, stretches: NDArray[np.intp] | None
-) -> NDArray[np.intp]:
-    """The period of each row; that of a stretch of windows is the one in which it begins."""
-    periods = periods_of(codes, to_seconds(moments).fill_null(np.nan).to_numpy())
-    if stretches is not None:
-        first = np.full(int(stretches.max(initial=0)) + 1, len(codes))
-        # A stretch that spans a border must not be on both sides of it.
-        np.minimum.at(first, stretches, periods)
-        periods = first[stretches]
-    if not periods.any():
-        raise InputError(
-            f"time={time!r} does not order the labelled rows: all have the same date, or none. "
-            "Label rows of several dates, or leave time out."
-        )
-    return periods
-
-
 def _by_time(
     model: Pipeline,
     rows: TrainingRows,
@@ -311,10 +293,9 @@ def _by_time(
 def _score_later_rows(
     model: Pipeline, rows: TrainingRows, scores: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return anomaly scores by fits to all earlier periods, on the scale of `scores`.
+    """Anomaly scores by fits to all earlier periods, on the scale of `scores`.
 
-    Rows of the first period have none (NaN), nor those of a period with too few earlier rows to
-    learn from. A detector with a budget spends it once more on all periods together.
+    Rows of the first period have none (NaN), nor those with too few earlier rows to learn from.
     """
     assert rows.periods is not None
     detector = clone(model[1])
@@ -340,20 +321,13 @@ def _describe_periods(rows: TrainingRows, later: NDArray[np.float64]) -> list[Pe
     described = []
     for number in range(int(rows.periods.max()) + 1):
         inside = rows.periods == number
-        codes, scores = rows.codes[inside], later[inside]
+        codes, scores, moments = rows.codes[inside], later[inside], rows.moments.filter(inside)
         judged = (codes != UNLABELLED) & ~np.isnan(scores)
-        both = {NORMAL, ANOMALY} <= set(codes[judged].tolist())
-        moments, counts = rows.moments.filter(inside), count_labels(codes)
-        described.append(
-            Period(
-                start=str(moments.min()),
-                end=str(moments.max()),
-                rows=len(codes),
-                normal=counts.normal,
-                anomaly=counts.anomaly,
-                auc=auc_with_interval(codes[judged], scores[judged]) if both else None,
-            )
-        )
+        auc, counts = None, count_labels(codes)
+        if {NORMAL, ANOMALY} <= set(codes[judged].tolist()):
+            auc = auc_with_interval(codes[judged], scores[judged])
+        first, last = str(moments.min()), str(moments.max())
+        described.append(Period(first, last, len(codes), counts.normal, counts.anomaly, auc))
     return described
 
 
@@ -377,10 +351,8 @@ def list_warnings(
     """
     preparer, detector = model[0], model[1]
     warnings, used = [], detector._used_kinds()  # labels are too expensive to waste unnoticed
-    for kind, count, name in (
-        (NORMAL, counts.normal, "normal rows"),
-        (ANOMALY, counts.anomaly, "anomalies"),
-    ):
+    labels = ((NORMAL, counts.normal, "normal rows"), (ANOMALY, counts.anomaly, "anomalies"))
+    for kind, count, name in labels:
         if count and kind not in used:
             warnings.append(
                 f"the {detector.risk} risk does not use the {count:,} labelled {name}; rad uses "
@@ -445,19 +417,18 @@ def _unlike_the_unlabelled(
     """Report if labelled rows are clearly not like unlabelled ones of their kind."""
     if count_labels(sample.codes).normal < FEWEST_COMPARED:
         return []
-    scores, rate = evidence.held_out, evidence.calibration.rate
-    matrix, names = preparer.matrix(sample.parsed), list(preparer.encoder_.get_feature_names_out())
+    scores = evidence.held_out
     if scores is not None:
         held = count_labels(sample.codes[~np.isnan(scores)])
         if min(held.normal, held.unlabelled) < FEWEST_COMPARED or held.anomaly < FEWEST:
             scores = None  # other fits are made, and score the rows
     with quietly():
         check = check_labels(
-            matrix,
+            preparer.matrix(sample.parsed),
             sample.codes,
-            estimate=rate,
+            estimate=evidence.calibration.rate,
             scores=scores,
-            names=names,
+            names=list(preparer.encoder_.get_feature_names_out()),
             significance=SURPRISE,
             random_state=seed,
         )

@@ -97,12 +97,8 @@ def look_table(
         if spec.window is not None:
             frame = table if isinstance(table, pl.DataFrame) else pl.concat(table)
             series = WindowTable(FrameTable(frame, spec.labels), spec)
-            cut = series.describe_cut()
-            notes += [DataWarning(cut), *series.notes]
-        if isinstance(table, pl.DataFrame):
-            raw, n_rows = table, table.height
-        else:
-            raw, n_rows = _sample(table)
+            notes += [DataWarning(series.describe_cut()), *series.notes]
+        raw, n_rows = (table, table.height) if isinstance(table, pl.DataFrame) else _sample(table)
         if not raw.height:
             raise NoRows
         labelled = None if spec.label is None else FrameTable(raw, spec.labels)
@@ -185,14 +181,14 @@ def _values_by_label(column: Column, cells: pl.Series, codes: Codes | None) -> l
     kinds = {"rows": np.ones(len(plain), dtype=bool)}
     if codes is not None:
         kinds = {kind: np.asarray(codes == code) for kind, code in _KINDS.items()}
-    bins = _levels(plain) if column.extremes is None else _bins(plain)
-    return [
-        KindValues(
-            kind, int(rows.sum()), _values_in_words(column, plain[rows]), _count(plain[rows], bins)
-        )
-        for kind, rows in kinds.items()
-        if rows.any()
-    ]
+    bins = _bins(plain, has_order=column.extremes is not None)
+    values = []
+    for kind, rows in kinds.items():
+        if rows.any():
+            inside = plain[rows]
+            words = _values_in_words(column, inside)
+            values.append(KindValues(kind, int(rows.sum()), words, _count(inside, bins)))
+    return values
 
 
 def _values_in_words(column: Column, plain: NDArray[Any]) -> str:
@@ -214,8 +210,11 @@ def _values_in_words(column: Column, plain: NDArray[Any]) -> str:
     return low if low == high else f"{middle} (half of them {low} to {high})"
 
 
-def _bins(plain: NDArray[Any]) -> list[Any] | NDArray[np.float64]:
-    """The values of a column of numbers, or edges from the 1 % to the 99 % quantile if many."""
+def _bins(plain: NDArray[Any], has_order: bool) -> list[Any] | NDArray[np.float64]:
+    """The most frequent levels, the different numbers, or edges from the 1% to the 99% quantile."""
+    if not has_order:
+        levels = pl.Series("level", [None if v is None else str(v) for v in plain], dtype=pl.String)
+        return levels.drop_nulls().value_counts(sort=True)["level"].head(_BINS).to_list()
     numbers = plain[~np.isnan(plain)]
     different = np.unique(numbers)
     if len(different) <= _BINS:
@@ -224,12 +223,6 @@ def _bins(plain: NDArray[Any]) -> list[Any] | NDArray[np.float64]:
     if not low < high:
         low, high = low - 0.5, high + 0.5
     return np.linspace(low, high, _BINS + 1)
-
-
-def _levels(plain: NDArray[Any]) -> list[Any]:
-    """The most frequent levels of a column."""
-    levels = pl.Series("level", [None if v is None else str(v) for v in plain], dtype=pl.String)
-    return levels.drop_nulls().value_counts(sort=True)["level"].head(_BINS).to_list()
 
 
 def _count(plain: NDArray[Any], bins: list[Any] | NDArray[np.float64]) -> list[int]:

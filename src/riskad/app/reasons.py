@@ -97,27 +97,25 @@ class Reasons:
     def __len__(self) -> int:
         return len(self.anomaly_score)
 
-    def of(self, row: int) -> list[Reason]:
-        """All columns of a row, counted from 0, the largest contribution first."""
-        order = np.argsort(-self.contributions[row], kind="stable")
-        return [self._reason(row, j) for j in order]
+    def of(self, row: int, n: int | None = None) -> list[Reason]:
+        """All columns of a row, or n of them; rows count from 0, the largest contribution first."""
+        reasons = []
+        for j in np.argsort(-self.contributions[row], kind="stable")[:n]:
+            name, value, usual = self.columns[j], plain_value(self.values[row, j]), self.usual[j]
+            column = self.described_by.get(name)
+            shown, usual_shown = value, usual
+            if column is not None:
+                shown, usual_shown = column.show(value), column.show(usual)
+            if part := self.part_in_words(row, j, value):
+                shown = f"{shown}, {part}"
+                usual_shown = self.part_in_words(row, j, usual) or usual_shown
+            adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
+            reasons.append(Reason(name, shown, usual_shown, adds, error))
+        return reasons
 
     def top(self, row: int, n: int = 3) -> list[Reason]:
         """The n columns that make a row most anomalous; fewer if fewer add to its score."""
-        order = np.argsort(-self.contributions[row], kind="stable")[:n]
-        return [self._reason(row, j) for j in order if self.contributions[row, j] > 0]
-
-    def _reason(self, row: int, j: int) -> Reason:
-        value, usual = plain_value(self.values[row, j]), self.usual[j]
-        column = self.described_by.get(self.columns[j])
-        value_in_words, usual_in_words = value, usual
-        if column is not None:
-            value_in_words, usual_in_words = column.show(value), column.show(usual)
-        if part := self.part_in_words(row, j, value):
-            value_in_words = f"{value_in_words}, {part}"
-            usual_in_words = self.part_in_words(row, j, usual) or usual_in_words
-        adds, error = float(self.contributions[row, j]), float(self.errors[row, j])
-        return Reason(self.columns[j], value_in_words, usual_in_words, adds, error)
+        return [reason for reason in self.of(row, n) if reason.adds > 0]
 
     def part_in_words(self, row: int, j: int, value: Value) -> str:
         """Name the part of a date that counts most in a row: Saturday, if the value is one."""
@@ -125,13 +123,6 @@ class Reasons:
         if not isinstance(column, MomentColumn) or not isinstance(value, float):
             return ""
         return column.show_part(value, self.parts[column.name][row])
-
-    def ends(self, j: int) -> tuple[str, str] | None:
-        """Words for small and large values of a column; None if they have no order."""
-        column = self.described_by.get(self.columns[j])
-        if column is not None:
-            return column.extremes
-        return None if isinstance(self.usual[j], str) else ("low", "high")
 
     def first(self, n: int) -> Reasons:
         """The reasons of the first n rows."""
@@ -252,9 +243,8 @@ def _exact_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | N
     d = len(rows.owners)
     # Features of one column are added up by one product, sparse or not.
     by_column = sparse.csr_matrix((np.ones(d), (range(d), rows.owners)), (d, len(rows.columns)))
-    phi, phi_r = (_dense(features @ by_column) for features, _ in (terms, usual))
     # Scores are high for normal rows: what raises them lowers the anomaly score.
-    contributions: Floats = phi_r - phi
+    contributions: Floats = _dense(usual[0] @ by_column) - _dense(terms[0] @ by_column)
     # Terms that almost cancel, for instance those of a column with values around 1e9 that differ in
     # their last digits, leave a sum that is mostly rounding.
     size = max(float(abs(features).sum(axis=1).max()) for features, _ in (terms, usual))
@@ -269,10 +259,7 @@ def _exact_contributions(rows: _Rows, scores: Floats, base: float) -> Floats | N
 
 
 def _parts_that_count(rows: _Rows, scores: Floats) -> dict[str, list[str]]:
-    """The part of each date whose usual value would lower the score of its row most, if any would.
-
-    Other columns stay as they are, and so do other parts of the date.
-    """
+    """The part of each date whose usual value alone would lower the score of its row most."""
     parts = {}
     for j, column in enumerate(map(rows.described_by.get, rows.columns)):
         if not isinstance(column, MomentColumn):
@@ -298,10 +285,9 @@ def choose_usual_row(model: Pipeline, parsed: pl.DataFrame, scores: Floats) -> N
     """Set the row that reasons compare with, so that it is not suspicious itself.
 
     Medians and most frequent texts can make a row like no other: one between two groups of rows, or
-    a payment on a Sunday. If it is more suspicious than half of the rows, it is replaced. Of the
-    less suspicious half, take the row in the middle and the rows most like it, 25 in all: their
-    medians and most frequent texts are then the usual row. No row itself is kept. `parsed` are the
-    training rows; the preparer of the model is changed.
+    a payment on a Sunday. If it is more suspicious than half of the rows, those of 25 rows replace
+    it: of the row in the middle of the less suspicious half, and of the rows most like it. `parsed`
+    are the training rows; the preparer of the model is changed, and keeps no row itself.
     """
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler

@@ -27,9 +27,11 @@ _MOST_ROWS = 10**9  # beyond this a number of rows is a slip of the keyboard
 def _option(default: Any, help: str, *, heading: str, **more: Any) -> Any:
     """A field that is also an option of `riskad fit`, under a heading of its help.
 
-    `flags`, `metavar` and `shown_default` are for the command line. `most` is the largest number
-    allowed, and `check` a function that raises an `InputError` for a value that cannot be.
+    `flags`, `metavar` and `shown_default`, if it is not the value, are for the command line. `most`
+    is the largest number allowed, and `check` raises an `InputError` for a value that cannot be.
     """
+    if isinstance(default, str | float) or type(default) is int:
+        more.setdefault("shown_default", str(default))
     metadata = {"help": help, "heading": heading, **more}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
@@ -69,24 +71,23 @@ class FitSpec:
         "skip": pictures that cannot be read count as blank, and are named; or "refuse".
     group
         A column that names the group of each row, a customer for instance. The model then also
-        learns how unusual a value is within its group. Rows of one group are held out together, so
-        that quality, thresholds and probabilities are those for new groups, and intervals count
-        groups. A row with a blank cell is a group of its own.
+        learns how unusual a value is within its group. Rows of one group are held out together:
+        quality, thresholds and probabilities are those for new groups. A blank cell is a group of
+        its own.
     threshold_by
         A column of segments, such as shops: each then has its own rate, probabilities and
         threshold, as far as its labels tell (`riskad.decisions.segments`).
     time
-        A column of dates, to train on the past and judge on later rows. Rows are split into five
-        periods with equally many labelled rows, and each period but the first is scored by a fit to
-        all earlier ones. Quality, probabilities and all thresholds use these scores, except "risk",
-        which is the model's own. `FitReport.over_time` shows how quality and the share of anomalies
-        change. The model itself is fitted to all rows. Rows with a blank cell count as the
-        earliest. These fits take about as long as the model itself, or longer.
+        A column of dates, to train on the past and judge on later rows. Of five periods with
+        equally many labelled rows, each but the first is scored by a fit to all earlier ones.
+        Quality, probabilities and all thresholds use these scores, except "risk", which is the
+        model's own; `FitReport.over_time` shows how they change. The model itself is fitted to all
+        rows. Blank cells count as the earliest. These fits take as long as the model, or longer.
     window, step
         Lengths of time, "1h" and "10m": the rows are points of a time series, or of one for each
         `group`, and become windows of this length, one every step (by default a sixth). The model
-        learns from features of windows (`riskad.windows`), and knows how to cut new rows. Needs
-        `time`. Windows of one marked incident are held out together, and `group` only names series.
+        learns from features of windows (`riskad.windows`). Needs `time`. Windows of one marked
+        incident are held out together, and `group` only names series.
     enough
         A window is an anomaly if it holds this share of an incident, or if this share of it is
         anomalies, and normal if it holds no anomaly and this share of it is labelled normal.
@@ -96,24 +97,21 @@ class FitSpec:
     settings
         Parameters of that detector. For "shallow" the default of `lam` is "cv" here.
     threshold
-        Rule of `riskad.decisions.thresholds`, or its spelling. By default the detector's own:
-        "likely" for "auto" and "risk" for the others.
+        Rule of `riskad.decisions.thresholds`, or its spelling; by default the detector's own.
     capacity
         How many rows people can review, instead of a threshold: 50, "50/day", "50/week" or
-        "200/month". The column `time` shows how many rows arrive in that time; without it the
-        unlabelled rows count as one batch. Later rows are flagged in the same proportion.
+        "200/month". The column `time` shows how many rows arrive; without it the unlabelled rows
+        count as one batch. Later rows are flagged in the same proportion.
     anomaly_rate
         Share of anomalies among the unlabelled rows, if you know it; by default estimated. A
         detector with a `prior` uses 1 minus this rate, unless `settings` contain it.
     label_sampling
-        How rows were chosen for labelling, which decides how the anomaly rate is estimated
-        (`riskad.decisions.anomaly_rate`): "random", "chosen" or "unknown". Or the name of a column
-        with one of these words for each row, in which any other word means chosen.
+        How rows were chosen for labelling, on which the estimated anomaly rate depends: "random",
+        "chosen" or "unknown"; or a column with a word for each row, where any other means chosen.
     quick
         Whether trees also learn the scores of "auto" (`AutoRAD.compress`); other models are quick.
     forget_rows
-        Whether the model must contain no training row. Detectors that need some, such as "auto",
-        are refused before any work.
+        Whether the model must hold no training row; "auto" and others that need some are refused.
     seed
         Same seed, same answer.
     top
@@ -139,7 +137,6 @@ class FitSpec:
         "by a rule or by `riskad suggest`; or a column that says so for each row. The estimated "
         "anomaly rate depends on it.",
         metavar="random|chosen|unknown|COLUMN",
-        shown_default="unknown",
     )
     id: str | None = _column(None, "Column that names the rows.")
     drop: tuple[str, ...] = _column((), "Column to ignore (may repeat).")
@@ -160,7 +157,6 @@ class FitSpec:
         "skip",
         "Pictures that cannot be read count as blank (skip) or stop the fit (refuse).",
         metavar="skip|refuse",
-        shown_default="skip",
         check=partial(check_choice, "broken_pictures", choices=("skip", "refuse")),
     )
     group: str | None = _column(
@@ -188,7 +184,6 @@ class FitSpec:
         0.5,
         "Share of an incident, or of a window, from which a window is an anomaly.",
         metavar="SHARE",
-        shown_default="0.5",
     )
     threshold: str | None = _decision(
         None,
@@ -219,7 +214,6 @@ class FitSpec:
         "auto",
         "auto needs no settings; the others have the settings below, with their own defaults.",
         metavar="NAME",
-        shown_default="auto",
     )
     settings: dict[str, Any] = _option({}, "Settings of single models.", heading="")
     quick: bool = _model(
@@ -228,14 +222,8 @@ class FitSpec:
     forget_rows: bool = _model(
         False, "Write a model that contains no row of DATA; not possible with auto and pretrained."
     )
-    seed: int = _model(0, "Same seed, same answer.", most=_LARGEST_SEED, shown_default="0")
-    top: int = _option(
-        10,
-        "How many suspicious rows to print.",
-        heading="Output",
-        most=_MOST_ROWS,
-        shown_default="10",
-    )
+    seed: int = _model(0, "Same seed, same answer.", most=_LARGEST_SEED)
+    top: int = _option(10, "How many suspicious rows to print.", heading="Output", most=_MOST_ROWS)
 
     def __post_init__(self) -> None:
         # Imported here, so that the options of a command are known without NumPy.
@@ -244,23 +232,18 @@ class FitSpec:
         from riskad.decisions.thresholds import parse_threshold
         from riskad.detectors.registry import DETECTORS
 
-        for name in (each.name for each in fields(self) if isinstance(each.default, tuple)):
-            values = getattr(self, name)
-            if isinstance(values, str) or not isinstance(values, Sequence):
-                values = [values]
-            object.__setattr__(self, name, tuple(map(str, values)))
-        if self.backbone is not None:
-            object.__setattr__(self, "backbone", str(self.backbone))
-        for name in ("threshold", "capacity"):  # a rule object or a number stands for its spelling
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else str(value))
         for each in fields(self):
-            value, check = getattr(self, each.name), each.metadata.get("check")
-            most = each.metadata.get("most")
+            name, value, most = each.name, getattr(self, each.name), each.metadata.get("most")
+            if isinstance(each.default, tuple):
+                is_one = isinstance(value, str) or not isinstance(value, Sequence)
+                value = tuple(map(str, [value] if is_one else value))
+            elif name in ("backbone", "threshold", "capacity") and value is not None:
+                value = str(value)  # a path, a rule object or a number stands for its spelling
+            object.__setattr__(self, name, value)
             if most is not None and not 0 <= value <= most:
-                raise InputError(f"{each.name}={value} must be between 0 and {most:,}.")
-            if check is not None and value is not None:
-                check(value)
+                raise InputError(f"{name}={value} must be between 0 and {most:,}.")
+            if value is not None and "check" in each.metadata:
+                each.metadata["check"](value)
         if self.window is None and self.step is not None:
             raise InputError(f"step={quoted(self.step)} is that of windows: say window, too.")
         if not 0 < self.enough <= 1:
@@ -289,9 +272,8 @@ class FitSpec:
 
     def updated(self, **options: Any) -> FitSpec:
         """Return a copy with some fields replaced; an error suggests names for unknown ones."""
-        names = [each.name for each in fields(self)]
         for option in options:
-            check_choice("option", option, names)
+            check_choice("option", option, [each.name for each in fields(self)])
         return replace(self, **options)
 
     @property

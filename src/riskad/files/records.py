@@ -15,23 +15,15 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from typing import get_type_hints as type_hints
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.files.fields import COUNT, SHARE, TEXT, Number, Text, check, field_of, split_annotation
+from riskad.files.fields import COUNT, TEXT, Number, Text, check, field_of, split_annotation
 
 T = TypeVar("T")
 Count = Annotated[int, COUNT]
-Share = Annotated[float, SHARE]
 _JSON = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 
 
 def to_plain(value: Any) -> Any:
-    """Return a record as dicts, lists and plain values.
-
-    Examples
-    --------
-    >>> from riskad.core.labels import LabelCounts
-    >>> to_plain(LabelCounts(normal=2, anomaly=1, unlabelled=7))
-    {'normal': 2, 'anomaly': 1, 'unlabelled': 7}
-    """
+    """Return a record as dicts, lists and plain values."""
     if is_dataclass(value):
         stored = [each.name for each in fields(value) if each.metadata.get("stored", True)]
         return {name: to_plain(getattr(value, name)) for name in stored}
@@ -40,11 +32,6 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_plain(each) for each in value]
     return value.item() if hasattr(value, "item") else value
-
-
-def from_plain(kind: type[T], value: Any) -> T:
-    """Return the record that `to_plain` wrote; an `InputError` says what does not fit."""
-    return cast(T, _read(kind, value, ""))
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
@@ -81,18 +68,18 @@ def json_schema(kind: Any) -> dict[str, Any]:
     return schema
 
 
-def _has_default(each: DataclassField[Any]) -> bool:
-    return each.default is not MISSING or each.default_factory is not MISSING
+def from_plain(kind: type[T], value: Any, where: str = "") -> T:
+    """Return the record that `to_plain` wrote; an `InputError` says what does not fit.
 
-
-def _read(annotation: Any, value: Any, where: str) -> Any:
-    """The value of an annotation from plain values, each of which is checked."""
-    bare, _ = split_annotation(annotation)
+    `kind` may be any annotation, and `where` is the name of its field in messages.
+    """
+    bare, _ = split_annotation(kind)
     origin, inner = get_origin(bare), get_args(bare)
+    record: Any
     if origin in (Union, UnionType):  # `T | None` is the only one that can be stored
-        kind = next(each for each in inner if each is not NoneType)
-        return None if value is None else _read(kind, value, where)
-    if is_dataclass(bare):
+        present = next(each for each in inner if each is not NoneType)
+        record = None if value is None else from_plain(present, value, where)
+    elif is_dataclass(bare):
         stored = {e.name: e for e in fields(bare) if e.metadata.get("stored", True)}
         if type(value) is not dict:
             raise InputError(f"{where}: expected a dict of {enumerate_names(stored, len(stored))}")
@@ -102,24 +89,29 @@ def _read(annotation: Any, value: Any, where: str) -> Any:
             extra = min(value.keys() - stored.keys(), default="")
             what = f"there is no {extra!a}" if extra else f"{min(needed - set(value))!r} is missing"
             raise InputError(f"{where}{': ' * bool(where)}{what}; expected {', '.join(stored)}")
-        hints = type_hints(bare, include_extras=True)
-        before = f"{where}." if where else ""
-        inside = {name: _read(hints[name], each, before + name) for name, each in value.items()}
-        return cast(Any, bare)(**inside)
-    if origin in (list, tuple):
+        hints, before = type_hints(bare, include_extras=True), f"{where}." if where else ""
+        inside = {n: from_plain(hints[n], each, before + n) for n, each in value.items()}
+        record = cast(Any, bare)(**inside)
+    elif origin in (list, tuple):
         n = len(inner) if origin is tuple and Ellipsis not in inner else None
         if type(value) is not list or n not in (None, len(value)):
             raise InputError(f"{where}: expected a list{'' if n is None else f' of {n}'}")
-        return origin(_read(inner[0], each, where) for each in value)
-    if origin is dict:
+        record = origin(from_plain(inner[0], each, where) for each in value)
+    elif origin is dict:
         if type(value) is not dict:
             raise InputError(f"{where}: expected a dict")
         for key in value:
             check(key, TEXT, {}, where)
-        return {key: _read(inner[1], each, f"{where}.{key}") for key, each in value.items()}
-    check(value, field_of(annotation), {}, where)
-    # JSON writes 1.0 as 1 in some languages; the record holds a float.
-    return float(value) if bare is float else value
+        record = {key: from_plain(inner[1], each, f"{where}.{key}") for key, each in value.items()}
+    else:
+        check(value, field_of(kind), {}, where)
+        # JSON writes 1.0 as 1 in some languages; the record holds a float.
+        record = float(value) if bare is float else value
+    return cast(T, record)
+
+
+def _has_default(each: DataclassField[Any]) -> bool:
+    return each.default is not MISSING or each.default_factory is not MISSING
 
 
 def about(text: str, default: Any = MISSING, *, stored: bool = True) -> Any:

@@ -13,17 +13,15 @@ from typing import Any
 
 from riskad.app.report.charts import Chart
 
-EVERYWHERE = ("page", "brief", "verbose", "card")
 TERMINAL = ("brief", "verbose")
 AT_LENGTH = ("page", "verbose", "card")
-PAGE = ("page",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """A part of a section; `name` stands beside it on a terminal, by default the section's."""
 
-    on: tuple[str, ...] = EVERYWHERE
+    on: tuple[str, ...] = ("page", "brief", "verbose", "card")
     name: str = ""
 
 
@@ -37,29 +35,24 @@ class Lines(Block):
 
 @dataclass(frozen=True)
 class Table(Block):
-    """Rows of text below a head, and at the end of each a bar, a share of the full length."""
+    """Rows of text below a head; `right` are columns that are aligned to the right.
+
+    At the end of each row there may be a bar, a share of the full length.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Collection[int] = field(default=(), kw_only=True)
-    """Columns that are aligned to the right."""
     bars: Sequence[float] = field(default=(), kw_only=True)
     title: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Beside(Block):
-    """Blocks that a page shows beside each other, if it is wide enough."""
+class Group(Block):
+    """Blocks that a page shows beside each other, or folds away below a summary."""
 
     blocks: Sequence[Block]
-
-
-@dataclass(frozen=True)
-class Details(Block):
-    """Blocks that a page folds away."""
-
-    summary: str
-    blocks: Sequence[Block]
+    summary: str = ""
 
 
 # --- on pages alone -----------------------------------------------------------------------
@@ -69,7 +62,7 @@ class Details(Block):
 class PageBlock(Block):
     """A block that only a page can draw."""
 
-    on: tuple[str, ...] = PAGE
+    on: tuple[str, ...] = ("page",)
 
 
 @dataclass(frozen=True)
@@ -119,9 +112,6 @@ class Cards(PageBlock):
     cards: Callable[[], Sequence[Card]]
 
 
-# --- sections -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Section:
     """A part of a report.
@@ -150,12 +140,12 @@ def blocks_on(medium: str, blocks: Iterable[Block]) -> list[Block]:
     for block in blocks:
         if medium not in block.on or (isinstance(block, Lines) and not block.lines):
             continue
-        if not isinstance(block, Beside | Details):
+        if not isinstance(block, Group):
             shown.append(block)
         elif inner := blocks_on(medium, block.blocks):
             if medium == "page":
                 inner = [replace(block, blocks=inner)]
-            elif isinstance(block, Details) and isinstance(inner[0], Table):
+            elif block.summary and isinstance(inner[0], Table):
                 inner[0] = replace(inner[0], title=block.summary)
             shown += inner
     return shown

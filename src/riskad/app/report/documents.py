@@ -26,6 +26,7 @@ from riskad.app.report.sections import LOOK_SECTIONS, SECTIONS
 from riskad.app.report.wording import minute, sentence
 from riskad.core.checks import InputError, shorten, with_article
 from riskad.files.atomic import atomic_path
+from riskad.files.records import json_schema
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -85,8 +86,6 @@ def _finite(value: Any) -> Any:
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema of reports, which follows from the annotations of `FitReport`."""
-    from riskad.files.records import json_schema
-
     schema = json_schema(FitReport)
     written = {"type": "object", "additionalProperties": {"type": "string"}}
     return {
@@ -116,7 +115,7 @@ def render_look(look: TableLook) -> str:
 
 
 def _render(title: str, subtitle: str, sections: Sequence[Section], record: Any) -> str:
-    drawn = [(each, blocks_on("page", each.blocks(record))) for each in sections]
+    drawn = ((each, blocks_on("page", each.blocks(record))) for each in sections)
     shown = [(section, blocks) for section, blocks in drawn if blocks]
     template = _environment().get_template("page.html")
     return template.render(title=title, subtitle=subtitle, sections=shown) + "\n"
@@ -134,8 +133,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    kind = {"kind": lambda block: type(block).__name__}
-    environment.filters |= {**kind, "sentence": sentence, "short": shorten}
+    environment.filters |= {"sentence": sentence, "short": shorten}
+    environment.filters["kind"] = lambda block: type(block).__name__
     return environment
 
 
@@ -143,10 +142,9 @@ def _visible(value: object) -> object:
     """Spell out the control characters of a text that a template prints."""
     if hasattr(value, "__html__"):  # made by a template: its texts have been here
         return value
-    text = str(value)
+    text, hidden = str(value), ("Cc", "Cs")
     if text.isprintable():
         return text
-    hidden = ("Cc", "Cs")
     return "".join(repr(c)[1:-1] if unicodedata.category(c) in hidden else c for c in text)
 
 
@@ -158,18 +156,6 @@ def make_card(report: FitReport, name: str) -> str:
 
     `report` comes from `riskad.app.describe.describe_model`. Texts from the data are escaped, so
     that no column name becomes markup.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskad.app.describe import describe_model
-    >>> from riskad.app.model_files import make_header
-    >>> from riskad.detectors.shallow import ShallowRAD
-    >>> X, y = np.array([[0.0], [1.0], [8.0], [0.5]]), np.array([1, 1, -1, 0])
-    >>> model = ShallowRAD().fit(X, y)
-    >>> card = make_card(describe_model(model, make_header(model)), "model.riskad")
-    >>> card.splitlines()[:3]
-    ['# model.riskad', '', 'A ShallowRAD.']
     """
     kind = with_article(report.model)
     lines = [f"# {_plain(name)}", "", f"{kind[:1].upper()}{kind[1:]}."]

@@ -8,8 +8,6 @@ the prompt. To show another fact, add a field to `riskad.app.fit_report.FitRepor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,14 +17,12 @@ from riskad.app.reasons import show_value
 from riskad.app.report import charts, wording
 from riskad.app.report.blocks import (
     AT_LENGTH,
-    PAGE,
     TERMINAL,
-    Beside,
     Block,
     Card,
     Cards,
-    Details,
     Figure,
+    Group,
     Lines,
     Note,
     Pictures,
@@ -39,7 +35,6 @@ from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
 from riskad.decisions.thresholds import parse_threshold
 from riskad.detectors.registry import DETECTORS
-from riskad.metrics.ranking import Estimate
 
 if TYPE_CHECKING:
     from riskad.app.look import TableLook
@@ -47,84 +42,70 @@ if TYPE_CHECKING:
 _FEW_ANOMALIES = 10
 _MOST_EFFECTS, _MOST_EFFECTS_IN_BRIEF = 10, 5
 _MOST_DIFFERENCES = 12  # columns whose values are compared on a terminal
+_PAGE = ("page",)
 _WRITTEN = ("page", "card")  # where there is room for long tables
 
 
 # --- what matters most --------------------------------------------------------------------
 
 
-def in_short(report: FitReport) -> list[Block]:
-    """What matters most, in a few sentences and numbers."""
-    lines = []
+def _in_short(report: FitReport) -> list[Block]:
+    auc, rate, review, percent = report.auc, report.rate, report.review, wording.percent
+    lines, tiles = [], []
     if report.flagged_of:
         rows = "rows" if report.trained_on else "unlabelled rows"
         lines = [wording.flagged_line(report.flagged, report.flagged_of, rows)]
-        review = report.review
         expected, likely = (None, 0) if review is None else (review.flagged, review.likely)
         if report.spec.threshold_by is None:  # otherwise the table of segments tells
             lines += wording.flagged_lines(expected, report.flagged, report.labels, likely)
-    auc, rate, percent = report.auc, report.rate, wording.percent
-    quality = f"the labels cannot say how good the model is: {report.why_no_auc}"
-    tiles = []
-    if report.flagged_of:
         share = f"of {report.flagged_of:,} rows ({percent(report.flagged / report.flagged_of)})"
         tiles.append(("Flagged", f"{report.flagged:,}", share))
-    if report.review is not None and report.flagged:
-        top = report.review.flagged
-        if not wording.found_is_vague(top):
-            ends = wording.interval(top.precision)
-            tiles.append(("Anomalies among these", percent(top.precision.value), ends))
-    if auc is not None and wording.auc_is_vague(auc):
+    if review is not None and report.flagged and not wording.top_is_vague(review.flagged):
+        precision = review.flagged.precision
+        ends = wording.interval(precision)
+        tiles.append(("Anomalies among these", percent(precision.value), ends))
+    if auc is None:
+        quality = f"the labels cannot say how good the model is: {report.why_no_auc}"
+    elif wording.is_vague(auc):
         quality = wording.too_few_labels("whether the order of the rows is better than chance")
-    elif auc is not None:
+    else:
         quality = (
             "of a labelled anomaly and a labelled normal row, both held out, the anomaly scores "
             f"higher in {percent(auc.value)} of cases ({wording.interval(auc)})"
         )
         tiles.append(("AUC on labelled rows", f"{auc.value:.3f}", wording.interval(auc, ".3f")))
-    if rate is not None and not wording.share_is_vague(rate.low, rate.high):
+    if rate is not None and not wording.is_vague(rate):
         name = "Anomaly rate of the fit" if report.trained_on else "Anomaly rate"
         ends = "as given" if rate.low == rate.high else wording.interval(rate)
         tiles.append((name, percent(rate.value), ends))
-    tiles += [] if report.labels is None else [label_tile(report.labels)]
-    return [Lines(lines, is_text=True), Lines([quality], is_text=True, on=PAGE), Tiles(tiles)]
+    tiles += _label_tiles(report.labels)
+    return [Lines(lines, is_text=True), Lines([quality], is_text=True, on=_PAGE), Tiles(tiles)]
 
 
-def label_tile(labels: LabelCounts) -> tuple[str, str, str]:
-    """Return the numbers of labels."""
-    number = f"{labels.normal:,} + {labels.anomaly:,}"
-    return "Labelled: normal + anomalies", number, f"and {labels.unlabelled:,} unlabelled rows"
-
-
-def warnings(report: FitReport) -> list[Block]:
-    """What the user should know."""
-    return [Lines(report.warnings)]
-
-
-def doubtful_labels(report: FitReport) -> list[Block]:
-    """The labels that look wrong, and how many wrong ones to expect."""
-    if report.doubtful is None or report.doubtful.expected is None:
+def _label_tiles(labels: LabelCounts | None) -> list[tuple[str, str, str]]:
+    if labels is None:
         return []
+    number, rest = f"{labels.normal:,} + {labels.anomaly:,}", f"{labels.unlabelled:,} unlabelled"
+    return [("Labelled: normal + anomalies", number, f"and {rest} rows")]
 
-    def ids(name: str | None) -> list[str]:
-        return [] if report.spec.id is None else [name or ""]
 
-    rows = [
-        [f"{each.row:,}", *ids(each.id), each.label, each.percent, each.looks]
-        for each in report.doubtful.rows[:MOST_SHOWN]
-    ]
-    if not rows:
-        return [Lines([report.doubtful.summary], is_text=True, on=AT_LENGTH)]
+def _doubtful_labels(report: FitReport) -> list[Block]:
+    doubtful, id = report.doubtful, report.spec.id
+    if doubtful is None or doubtful.expected is None:
+        return []
+    if not doubtful.rows:
+        return [Lines([doubtful.summary], is_text=True, on=AT_LENGTH)]
     about = (
         "Fits that had not seen the label contradict it. The model believes it nevertheless: look "
         "at these rows again (`riskad suggest --doubtful`), and fit again if labels change."
     )
-    head = ["row", *ids(report.spec.id), "label", "wrong", "looks"]
-    return [
-        Lines([report.doubtful.summary], is_text=True),
-        Note(about),
-        Table(head, rows, right=(0, len(head) - 2)),
-    ]
+    rows = []
+    for each in doubtful.rows[:MOST_SHOWN]:
+        ids = [] if id is None else [each.id or ""]
+        rows.append([f"{each.row:,}", *ids, each.label, each.percent, each.looks])
+    head = ["row", *([] if id is None else [id]), "label", "wrong", "looks"]
+    table = Table(head, rows, right=(0, len(head) - 2))
+    return [Lines([doubtful.summary], is_text=True), Note(about), table]
 
 
 def model_before(report: FitReport) -> list[Block]:
@@ -144,9 +125,9 @@ def model_before(report: FitReport) -> list[Block]:
         ["threshold", before.rule, report.rule],
         ["unlabelled rows flagged", f"{before.flagged:,}", f"{report.flagged:,}"],
     ]
-    difference = []
-    if before.comparison is not None:
-        delta, both = before.comparison.difference, before.comparison
+    difference, both = [], before.comparison
+    if both is not None:
+        delta = both.difference
         difference = [
             f"AUC {delta.value:+.3f} ({wording.interval(delta, '+.3f')}) on {delta.n_normal:,} "
             f"normal rows and {delta.n_anomaly:,} anomalies: {both.rests_on}"
@@ -168,8 +149,7 @@ def model_before(report: FitReport) -> list[Block]:
 # --- rows ---------------------------------------------------------------------------------
 
 
-def suspicious_rows(report: FitReport) -> list[Block]:
-    """The most suspicious rows, each with the columns that add most to its score."""
+def _suspicious_rows(report: FitReport) -> list[Block]:
     if not report.top:
         return []
     rows = "The rows" if report.trained_on else "The unlabelled rows"
@@ -181,25 +161,23 @@ def suspicious_rows(report: FitReport) -> list[Block]:
         )
     about = (
         f"{rows} with the highest anomaly scores{usual}. Rows that score above "
-        f"{report.threshold:.3g} are flagged (threshold {wording.rule(report)}). Row numbers start "
+        f"{report.threshold:.3g} are flagged (threshold {_rule(report)}). Row numbers start "
         "at 1 below the header."
     )
-    return [
-        Note(about),
-        Cards(partial(_row_cards, report)),
-        wording.suspects_table(report.top, report.spec.row_names, "Top"),
-    ]
+    table = wording.suspects_table(report.top, report.spec.row_names, "Top")
+    return [Note(about), Cards(partial(_row_cards, report)), table]
 
 
 def _row_cards(report: FitReport) -> list[Card]:
     # Beside "too few labels to tell", a probability of 99.9% would be a promise.
-    is_vague = report.review is not None and wording.found_is_vague(report.review.table[0])
+    is_vague = report.review is not None and wording.top_is_vague(report.review.table[0])
     largest = max((reason.adds for row in report.top for reason in row.reasons), default=1.0)
     cards = []
     for row in report.top:
-        facts = [f"score {row.anomaly_score:.3g}"]
-        if row.anomaly_probability is not None and not is_vague:
-            facts.append(f"probability {wording.likely(row.anomaly_probability)}")
+        facts, likely = [f"score {row.anomaly_score:.3g}"], row.anomaly_probability
+        if likely is not None and not is_vague:  # it is never 0 or 1
+            share = "below 0.1%" if likely < 0.001 else wording.percent(likely)
+            facts.append(f"probability {'above 99.9%' if likely > 0.999 else share}")
         if row.novelty is not None:
             facts.append(f"novelty {row.novelty:.2g}")
         blocks: list[Block] = [Note(", ".join(facts))]
@@ -207,7 +185,11 @@ def _row_cards(report: FitReport) -> list[Card]:
             unlike = "from yellow to red: unlike places of usual pictures"
             blocks.append(Pictures([(maps["picture"], "the picture"), (maps["map"], unlike)]))
         cells = [
-            [each.column, _value(each.value), _value(each.usual), f"{each.adds:.3g}"]
+            [
+                each.column,
+                *(v if isinstance(v, str) else show_value(v) for v in (each.value, each.usual)),
+                f"{each.adds:.3g}",
+            ]
             for each in row.reasons
         ]
         bars = _bars([each.adds for each in row.reasons], largest)
@@ -219,22 +201,16 @@ def _row_cards(report: FitReport) -> list[Card]:
     return cards
 
 
-def _value(value: float | str | None) -> str:
-    return value if isinstance(value, str) else show_value(value)
-
-
 def _bars(values: list[float], largest: float) -> list[float]:
     return [min(max(value / largest, 0.0), 1.0) if largest > 0 else 0.0 for value in values]
 
 
-def rows_reviewed(report: FitReport) -> list[Block]:
-    """How many anomalies a review of the highest scores finds, and what it costs."""
-    review = report.review
-    lines = [] if report.capacity is None else [str(report.capacity)]
-    lines += [] if review is None else wording.cost_lines(review.cost)
-    expectation = Lines(lines, is_text=True, name="Expect")
+def _rows_reviewed(report: FitReport) -> list[Block]:
+    review, capacity = report.review, report.capacity
+    lines = [] if capacity is None else [str(capacity)]
     if review is None:
-        return [expectation]
+        return [Lines(lines, is_text=True, name="Expect")]
+    lines += wording.cost_lines(review.cost)
     rows = "rows of this table" if report.trained_on else "unlabelled rows"
     about = (
         f"What a reviewer finds who goes through the {rows} from the highest score down, estimated "
@@ -242,21 +218,39 @@ def rows_reviewed(report: FitReport) -> list[Block]:
         f"{review.anomalies.n_normal:,} labelled normal rows that were held out. The 95% intervals "
         "are for the number that will be counted."
     )
-    cells = wording.review_cells(review)
+    # Of 5, 10, 20, ... rows, and of those flagged, what the labels can tell.
+    flagged, share = review.flagged.rows, wording.share_between
+    tops = {top.rows: top for top in review.table} | {flagged: review.flagged}
+    cells = [
+        [
+            f"{'flagged ' * (k == flagged)}{k:,}",
+            f"{wording.about(top.found.value)} ({wording.between(top.found, '-')})",
+            share(top.recall, "-"),
+            share(top.precision, "-"),
+            wording.about(top.by_chance),
+        ]
+        for k, top in sorted(tops.items())
+        if k and not wording.top_is_vague(top)
+    ]
+    expectation = Lines(lines, is_text=True, name="Expect")
     if not cells:
         few = wording.too_few_labels("how many of the highest scores are anomalies")
-        return [Note(about), expectation, Lines([few], is_text=True, on=PAGE)]
+        return [Note(about), expectation, Lines([few], is_text=True, on=_PAGE)]
     head = ["rows", "anomalies", "share of all", "precision", "by chance"]
     caption = (
         "Anomalies found against rows looked at, with 95% intervals. The point marks the "
         "threshold; the dotted line is a random choice of rows."
     )
     figure = Figure(partial(charts.found_chart, review), caption)
-    return [Note(about), Beside([Table(head, cells, right=range(5)), figure]), expectation]
+    return [Note(about), Group([Table(head, cells, right=range(5)), figure]), expectation]
 
 
-def decision(report: FitReport) -> list[Block]:
-    """Which rows are flagged, and by which rule."""
+def _rule(report: FitReport) -> str:
+    by = report.spec.threshold_by
+    return report.rule if by is None else f"{report.rule}, and others by {by!r}"
+
+
+def _decision(report: FitReport) -> list[Block]:
     if not report.rule:
         return []
     meaning = (parse_threshold(report.rule).__doc__ or "").splitlines()[0].split(".")[0]
@@ -270,65 +264,59 @@ def decision(report: FitReport) -> list[Block]:
         lines.append(f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out{smallest}")
     return [
         Lines([rows, *lines], is_text=True, on=_WRITTEN),
-        Lines([wording.threshold_line(report.threshold, wording.rule(report))], on=TERMINAL),
+        Lines([wording.threshold_line(report.threshold, _rule(report))], on=TERMINAL),
         Lines(lines, on=("verbose",)),
     ]
 
 
-def by_segment(report: FitReport) -> list[Block]:
-    """What is flagged in each segment, and what to expect of it."""
+def _segments(report: FitReport) -> list[Block]:
     if not report.segments:
         return []
     column = report.spec.threshold_by or "segment"
     head = [column, "rows", "labelled", "threshold", "flagged", "rate", "precision", "recall"]
-
-    def table(cell: Callable[[Estimate | None], str], on: tuple[str, ...]) -> Table:
-        rows = [
-            [
-                each.name,
-                f"{each.rows:,}",
-                f"{each.normal:,} + {each.anomaly:,}",
-                f"{each.threshold:.3g}{' (whole)' if each.as_the_whole else ''}",
-                f"{each.flagged:,}",
-                *map(cell, (each.rate, each.precision, each.recall)),
-            ]
-            for each in report.segments
+    with_intervals, values = [], []
+    for each in report.segments:
+        facts = [
+            each.name,
+            f"{each.rows:,}",
+            f"{each.normal:,} + {each.anomaly:,}",
+            f"{each.threshold:.3g}{' (whole)' if each.as_the_whole else ''}",
+            f"{each.flagged:,}",
         ]
-        return Table(head, rows, right=range(1, len(head)), on=on)
-
+        shares = [wording.cell(share) for share in (each.rate, each.precision, each.recall)]
+        with_intervals.append(facts + shares)
+        values.append(facts + [share.split(" (")[0] for share in shares])
     about = (
         f"Rates, probabilities and thresholds by {column!r}: as far as its labels tell a segment "
         "differs, and no further. Intervals hold 95%. Rows without a segment, and segments without "
         "labels, have the threshold of the whole."
     )
     same = all(each.as_the_whole for each in report.segments)
-    alike = f"as far as the labels tell, no {column!r} needs a threshold of its own"
+    alike = [f"as far as the labels tell, no {column!r} needs a threshold of its own"]
     chart = partial(charts.segment_chart, report.segments)
     return [
         Note(about),
-        *([Lines([alike], is_text=True)] if same else []),
-        table(wording.cell, _WRITTEN),
-        table(lambda estimate: wording.cell(estimate).split(" (")[0], TERMINAL),
+        Lines(alike if same else [], is_text=True),
+        Table(head, with_intervals, right=range(1, 8), on=_WRITTEN),
+        Table(head, values, right=range(1, 8), on=TERMINAL),
         Figure(chart, "Anomaly rates with 95% intervals."),
     ]
 
 
-def time_series(report: FitReport) -> list[Block]:
-    """How often there is an alarm, and what the series did then."""
-    figures = []
-    for picture in report.series:
-        caption = f"{picture.group or 'The series'}, {charts.days(picture.start, picture.end)}."
-        figures.append(Figure(partial(charts.series_chart, picture), caption))
+def _time_series(report: FitReport) -> list[Block]:
     about = (
         "Each line is a column, drawn from its lowest to its highest value where moments are close "
         "together. Shaded stretches are alarms; a bar at the bottom is a marked incident. The "
         "series with the highest alarms come first, then these alarms closely."
     )
-    return [Lines(report.alarms), *([Note(about), *figures] if figures else [])]
+    blocks: list[Block] = [Lines(report.alarms), *([Note(about)] if report.series else [])]
+    for picture in report.series:
+        caption = f"{picture.group or 'The series'}, {charts.days(picture.start, picture.end)}."
+        blocks.append(Figure(partial(charts.series_chart, picture), caption))
+    return blocks
 
 
-def scores(report: FitReport) -> list[Block]:
-    """How the scores spread."""
+def _scores(report: FitReport) -> list[Block]:
     if report.distribution is None:
         return []
     kinds = report.distribution.kinds
@@ -350,8 +338,7 @@ def scores(report: FitReport) -> list[Block]:
 # --- quality ------------------------------------------------------------------------------
 
 
-def quality(report: FitReport) -> list[Block]:
-    """How well held-out labelled rows are separated."""
+def _quality(report: FitReport) -> list[Block]:
     lines = wording.quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels)
     blocks: list[Block] = [Lines(lines + wording.top_lines(report.review), is_text=True)]
     if report.trained_on:
@@ -362,22 +349,15 @@ def quality(report: FitReport) -> list[Block]:
         return blocks
     rate = curves.precision_rate
     draw = partial(charts.curve_chart, threshold=report.threshold)
-    roc = partial(draw, curves.roc, ("false alarm rate", "anomalies found"), [(0, 0), (1, 1)])
-    chance = [(0, rate), (1, rate)]
-    precision = partial(draw, curves.precision_recall, ("recall", "precision"), chance)
-    figures = [
-        Figure(
-            roc,
-            "ROC with 95% intervals: the share of labelled anomalies found against the share of "
-            "labelled normal rows flagged. The point marks the threshold; the dotted line is "
-            "chance.",
-        ),
-        Figure(
-            precision,
-            f"Precision if {wording.percent(rate)} of all rows are anomalies, against the share of "
-            "anomalies found, with conservative 95% intervals.",
-        ),
-    ]
+    roc = partial(draw, curves.roc, "false alarm rate", "anomalies found", (0, 1))
+    precision = partial(draw, curves.precision_recall, "recall", "precision", (rate, rate))
+    captions = (
+        "ROC with 95% intervals: the share of labelled anomalies found against the share of "
+        "labelled normal rows flagged. The point marks the threshold; the dotted line is chance.",
+        f"Precision if {wording.percent(rate)} of all rows are anomalies, against the share of "
+        "anomalies found, with conservative 95% intervals.",
+    )
+    figures = [Figure(roc, captions[0]), Figure(precision, captions[1])]
     if curves.reliability is None:
         why = curves.why_no_reliability
         blocks.append(Note(f"Probabilities could not be compared with labels: {why}."))
@@ -387,11 +367,10 @@ def quality(report: FitReport) -> list[Block]:
             "anomalies, at the estimated anomaly rate. On the dotted line predictions are right."
         )
         figures.append(Figure(partial(charts.reliability_chart, curves.reliability), caption))
-    return [*blocks, Beside(figures)]
+    return [*blocks, Group(figures)]
 
 
-def over_time(report: FitReport) -> list[Block]:
-    """How quality and the share of anomalies among labelled rows move over time."""
+def _over_time(report: FitReport) -> list[Block]:
     if not report.over_time:
         return []
     about = (
@@ -409,8 +388,8 @@ def over_time(report: FitReport) -> list[Block]:
     return [Note(about), Table(head, rows, right=range(2, 6))]
 
 
-def anomaly_rate(report: FitReport) -> list[Block]:
-    """The estimated anomaly rate, and the rate that the fit assumed."""
+def _anomaly_rate(report: FitReport) -> list[Block]:
+    """The estimated rate, and the one that the fit assumed."""
     rate = report.rate
     if rate is None:
         why = "not known: an estimate takes labelled rows of both kinds, and unlabelled ones"
@@ -425,10 +404,10 @@ def anomaly_rate(report: FitReport) -> list[Block]:
             better = min(max(1 - rate.value, 0.001), 0.999)
             lines[1] += f"; consider setting prior to {better:.3f}"
     estimate = wording.rate_lines(rate) + wording.sampling_lines(report.labels_random_p)
-    return [Lines(estimate, is_text=True), Lines(lines, is_text=True, on=PAGE)]
+    return [Lines(estimate, is_text=True), Lines(lines, is_text=True, on=_PAGE)]
 
 
-def limits(report: FitReport) -> list[Block]:
+def _limits(report: FitReport) -> list[Block]:
     """What the model cannot know, and what its file holds."""
     counts = report.labels or report.calibrated_on
     lines = []
@@ -453,7 +432,7 @@ def limits(report: FitReport) -> list[Block]:
 # --- the model ----------------------------------------------------------------------------
 
 
-def model(report: FitReport) -> list[Block]:
+def _model(report: FitReport) -> list[Block]:
     """What was fitted, the columns that move its scores, and all its settings."""
     members = [
         [
@@ -507,32 +486,29 @@ def model(report: FitReport) -> list[Block]:
         on=_WRITTEN if report.summary else AT_LENGTH,
         name="Settings",
     )
-    blocks: list[Block] = [
+    brief = [f"{each.column} ({each.suspicious})" for each in effects[:_MOST_EFFECTS_IN_BRIEF]]
+    where = where if "suspicious" in where else ""
+    most = f"columns that move the score most{where}, with suspicious values: {', '.join(brief)}"
+    return [
         Lines(report.summary),
-        Beside([table for table in tables if table.rows], on=AT_LENGTH),
-        Details(f"All settings of {report.model}", [settings]),
+        Group([table for table in tables if table.rows], on=AT_LENGTH),
+        Group([settings], f"All settings of {report.model}"),
+        Lines([most] if effects else [], on=("brief",), name="Effects"),
     ]
-    if effects:
-        brief = [f"{each.column} ({each.suspicious})" for each in effects[:_MOST_EFFECTS_IN_BRIEF]]
-        where = where if "suspicious" in where else ""
-        most = f"columns that move the score most{where}, with suspicious values"
-        blocks.append(Lines([f"{most}: {', '.join(brief)}"], on=("brief",), name="Effects"))
-    return blocks
 
 
 # --- data and origin ----------------------------------------------------------------------
 
 
-def columns(report: FitReport) -> list[Block]:
-    """What was done to the columns."""
+def _columns(report: FitReport) -> list[Block]:
     rows = [[name, kind, report.column_uses.get(name, "")] for name, kind in report.columns.items()]
     return [
         *([Table(["column", "kind", "how it is used"], rows, on=_WRITTEN)] if rows else []),
-        Details("How they were read", [Lines(report.preparation)]),
+        Group([Lines(report.preparation)], "How they were read"),
     ]
 
 
-def data(report: FitReport) -> list[Block]:
+def _data(report: FitReport) -> list[Block]:
     """The rows and labels that were learned from, and what the fit was told."""
     if report.labels is None:
         why = "not known: the model was saved from Python, not made by `riskad fit`"
@@ -540,21 +516,21 @@ def data(report: FitReport) -> list[Block]:
     rows = f"{report.rows:,} rows of {report.source}"
     rows = f"fitted to {report.trained_on}" if report.trained_on else rows
     labels = wording.label_line(report.labels, report.spec.label)
-    usual = FitSpec()
+    usual = vars(FitSpec())
     options = [
-        [each.name, wording.option(value)]
-        for each in fields(FitSpec)
-        if (value := getattr(report.spec, each.name)) != getattr(usual, each.name)
+        [name, wording.option(value)]
+        for name, value in vars(report.spec).items()
+        if name not in usual or value != usual[name]
     ]
     return [
         Lines([rows, labels], on=_WRITTEN),
         Lines([labels], on=TERMINAL),
         Lines(report.reading, name="Read"),
-        Details("Options of the fit", [Table(["option", "value"], options)], on=_WRITTEN),
+        Group([Table(["option", "value"], options)], "Options of the fit", on=_WRITTEN),
     ]
 
 
-def origin(report: FitReport) -> list[Block]:
+def _origin(report: FitReport) -> list[Block]:
     """How the report and the model were made."""
     lines = []
     if report.created:
@@ -568,24 +544,24 @@ def origin(report: FitReport) -> list[Block]:
 
 
 SECTIONS = [
-    Section("In short", "Flagged", in_short, style="headline"),
-    Section("Warnings", "Notes", warnings, style="warnings"),
-    Section("Labels that look wrong", "Doubtful", doubtful_labels),
+    Section("In short", "Flagged", _in_short, style="headline"),
+    Section("Warnings", "Notes", lambda report: [Lines(report.warnings)], style="warnings"),
+    Section("Labels that look wrong", "Doubtful", _doubtful_labels),
     Section("Compared with the model before", "Before", model_before),
-    Section("Most suspicious rows", "Top", suspicious_rows),
-    Section("Rows reviewed and anomalies found", "Review", rows_reviewed),
-    Section("Decision", "Decision", decision),
-    Section("Segments", "Segments", by_segment),
-    Section("Time series", "Alarms", time_series),
-    Section("Scores", "Scores", scores),
-    Section("Quality", "Quality", quality),
-    Section("Over time", "Over time", over_time),
-    Section("Anomaly rate", "Rate", anomaly_rate),
-    Section("Limits", "Limits", limits),
-    Section("Model", "Model", model),
-    Section("Columns", "Columns", columns),
-    Section("Data", "Labels", data),
-    Section("How this report was made", "Made", origin),
+    Section("Most suspicious rows", "Top", _suspicious_rows),
+    Section("Rows reviewed and anomalies found", "Review", _rows_reviewed),
+    Section("Decision", "Decision", _decision),
+    Section("Segments", "Segments", _segments),
+    Section("Time series", "Alarms", _time_series),
+    Section("Scores", "Scores", _scores),
+    Section("Quality", "Quality", _quality),
+    Section("Over time", "Over time", _over_time),
+    Section("Anomaly rate", "Rate", _anomaly_rate),
+    Section("Limits", "Limits", _limits),
+    Section("Model", "Model", _model),
+    Section("Columns", "Columns", _columns),
+    Section("Data", "Labels", _data),
+    Section("How this report was made", "Made", _origin),
 ]
 """In the order of the page."""
 
@@ -611,56 +587,55 @@ def add_section(section: Section) -> None:
 # --- a look at a table --------------------------------------------------------------------
 
 
-def look_in_short(look: TableLook) -> list[Block]:
-    """Numbers of rows, columns and labels."""
+def _look_in_short(look: TableLook) -> list[Block]:
     used = sum(column.used for column in look.columns)
     tiles = [
         ("Rows", f"{look.rows:,}", ""),
         ("Columns", f"{len(look.columns):,}", f"{used:,} used"),
+        *_label_tiles(look.labels),
     ]
-    if look.labels is None:
-        return [Tiles(tiles)]
-    line = wording.label_line(look.labels, look.label)
-    return [Tiles([*tiles, label_tile(look.labels)]), Lines([line], on=TERMINAL)]
+    lines = [] if look.labels is None else [wording.label_line(look.labels, look.label)]
+    return [Tiles(tiles), Lines(lines, on=TERMINAL)]
 
 
-def look_suspicions(look: TableLook) -> list[Block]:
-    """What looks wrong."""
+def _look_suspicions(look: TableLook) -> list[Block]:
     return [
-        Lines([*look.suspicious, *look.warnings], on=PAGE),
+        Lines([*look.suspicious, *look.warnings], on=_PAGE),
         Lines(look.suspicious, on=TERMINAL),
         Lines(look.warnings, on=TERMINAL, name="Notes"),
     ]
 
 
-def look_columns(look: TableLook) -> list[Block]:
+def _look_columns(look: TableLook) -> list[Block]:
     """Each column: its kind, what becomes of it, and its values by kind of row."""
     about = (
         "Bars count rows by value, or by the most frequent levels; their heights grow with the "
         "square root, and the highest of each kind of row has the same height."
     )
-    by_label = [
-        f"{column.name}: " + "; ".join(f"{values.kind} {values.text}" for values in column.values)
-        for column in look.columns
-        if len(column.values) > 1
-    ]
+    by_label, rows, cards = [], [], []
+    for column in look.columns:
+        blank, examples = column.blank_share, ", ".join(column.examples)
+        share = f"{blank:.0%}" if blank else ""
+        rows.append([column.name, column.kind, share, examples, column.use])
+        if len(column.values) > 1:
+            texts = (f"{values.kind} {values.text}" for values in column.values)
+            by_label.append(f"{column.name}: {'; '.join(texts)}")
+        share = f"; blank in {wording.percent(blank)}" if blank else ""
+        blocks: list[Block] = [Note(column.use + share)]
+        if examples:
+            blocks.append(Note(f"For example {examples}"))
+        if any(any(values.counts) for values in column.values):
+            legend = [(values.kind, f"{values.kind}: {values.text}") for values in column.values]
+            blocks.append(Figure(partial(charts.values_chart, column), legend=legend))
+        blocks.append(Lines(column.remarks))
+        cards.append(Card(column.name, column.kind, "" if column.used else "unused", blocks))
     more = len(by_label) - _MOST_DIFFERENCES
     if more > 0:
-        by_label = [*by_label[:_MOST_DIFFERENCES], f"and {more} more: see the page (--page)"]
+        by_label[_MOST_DIFFERENCES:] = [f"and {more} more: see the page (--page)"]
     remarks = [f"{column.name}: {each}" for column in look.columns for each in column.remarks]
     head = ["column", "kind", "blank", "for example", "how it is used"]
-    rows = [
-        [
-            column.name,
-            column.kind,
-            f"{column.blank_share:.0%}" if column.blank_share else "",
-            ", ".join(column.examples),
-            column.use,
-        ]
-        for column in look.columns
-    ]
     return [
-        Cards(partial(_column_cards, look)),
+        Cards(lambda: cards),
         Note(about),
         Table(head, rows, on=TERMINAL),
         Lines(by_label, on=TERMINAL, name="By label"),
@@ -668,23 +643,8 @@ def look_columns(look: TableLook) -> list[Block]:
     ]
 
 
-def _column_cards(look: TableLook) -> list[Card]:
-    cards = []
-    for column in look.columns:
-        blank = f"; blank in {wording.percent(column.blank_share)}" if column.blank_share else ""
-        blocks: list[Block] = [Note(column.use + blank)]
-        if column.examples:
-            blocks.append(Note(f"For example {', '.join(column.examples)}"))
-        if any(any(values.counts) for values in column.values):
-            legend = [(values.kind, f"{values.kind}: {values.text}") for values in column.values]
-            blocks.append(Figure(partial(charts.values_chart, column), legend=legend))
-        blocks.append(Lines(column.remarks))
-        cards.append(Card(column.name, column.kind, "" if column.used else "unused", blocks))
-    return cards
-
-
 LOOK_SECTIONS = [
-    Section("In short", "Labels", look_in_short, style="headline"),
-    Section("What looks wrong", "Look at", look_suspicions, style="warnings"),
-    Section("Columns", "Columns", look_columns),
+    Section("In short", "Labels", _look_in_short, style="headline"),
+    Section("What looks wrong", "Look at", _look_suspicions, style="warnings"),
+    Section("Columns", "Columns", _look_columns),
 ]

@@ -55,20 +55,19 @@ _BLANK_LINE = Lines([Command("")])
 def show(console: Console, title: str, blocks: Iterable[Block], most: int | None = None) -> None:
     """Print lines and tables below a title; of more than `most` lines only some of each block."""
     console.print(Text(_clean(title), "bold"), "", sep="\n", soft_wrap=True)
-    drawn, shown, fewest = [], [], []
+    drawn = []  # the lines of each block, and how many of them are its head
     for block in blocks:
         if lines := _draw(block, console.width):
-            drawn.append(lines)
-            shown.append(len(lines))
-            fewest.append(isinstance(block, Table))  # whose head says nothing without a row
+            drawn.append((lines, isinstance(block, Table)))
+    shown = [len(lines) for lines, _ in drawn]
     if most is not None:
         # The end is nearest to the prompt and matters most: what stands above it is cut first.
         half, every = len(drawn) // 2, len(drawn)
         steps = ((4, half), (6, every), (3, half), (2, half), (4, every), (2, every), (1, every))
         for least, end in steps:
             for i, n in enumerate(shown[:end]):
-                shown[i] = min(n, max(least + fewest[i], n - max(sum(shown) - most, 0)))
-    for lines, n in zip(drawn, shown, strict=True):
+                shown[i] = min(n, max(least + drawn[i][1], n - max(sum(shown) - most, 0)))
+    for (lines, _), n in zip(drawn, shown, strict=True):
         if n < len(lines):
             more = f"... {len(lines) - n + 1:,} more lines (--verbose)"
             lines[n - 1 :] = [Text(" " * _INDENT + more, "dim")]
@@ -78,44 +77,37 @@ def show(console: Console, title: str, blocks: Iterable[Block], most: int | None
 
 def _draw(block: Block, width: int) -> list[Text]:
     """The lines of a block, its name beside the first."""
+    pieces: list[str] = []
     if isinstance(block, Table):
-        pieces, style = _align(block), "cyan"
-    else:
-        assert isinstance(block, Lines)
-        pieces, style = [], ""
+        pieces = _align(block)
+    elif isinstance(block, Lines):
         room = min(width, _WIDEST) - _INDENT
         wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
         for line in block.lines:
             if isinstance(line, Command):
                 pieces.append(_clean(line))
-                continue
-            for part in line.splitlines():
-                pieces += wrapper.wrap(_clean(part))
-    lines = []
+            else:
+                pieces += [w for part in line.splitlines() for w in wrapper.wrap(_clean(part))]
+    drawn = []
     for i, piece in enumerate(pieces):
-        name = "" if i else block.name
-        drawn = Text.assemble((f"{name:<{_INDENT}}", "cyan"), (piece, "" if i else style))
-        drawn.rstrip()
-        lines.append(drawn)
-    return lines
+        name, style = ("", "") if i else (block.name, "cyan" if isinstance(block, Table) else "")
+        drawn.append(Text.assemble((f"{name:<{_INDENT}}", "cyan"), (piece, style)))
+        drawn[-1].rstrip()
+    return drawn
 
 
 def _align(block: Table) -> list[str]:
     """The lines of a table, whose cells are on one line and not too long."""
-    widths = [0] * len(block.head)
-    rows = []
-    for row in (block.head, *block.rows):
-        cells = list(map(_clean, row))
-        for i, cell in enumerate(cells):
-            cells[i] = shorten(cell, _LONGEST_CELL)
-            widths[i] = max(widths[i], cell_len(cells[i]))
-        rows.append(cells)
+    rows = [
+        [shorten(_clean(cell), _LONGEST_CELL) for cell in row] for row in (block.head, *block.rows)
+    ]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = [f"{block.title}:"] if block.title else []
-    for cells in rows:
-        for i, (cell, size) in enumerate(zip(cells, widths, strict=True)):
+    for row in rows:
+        for i, (cell, size) in enumerate(zip(row, widths, strict=True)):
             pad = " " * (size - cell_len(cell))
-            cells[i] = pad + cell if i in block.right else set_cell_size(cell, size)
-        lines.append("  ".join(cells).rstrip())
+            row[i] = pad + cell if i in block.right else set_cell_size(cell, size)
+        lines.append("  ".join(row).rstrip())
     return lines
 
 
@@ -143,10 +135,7 @@ def _written(paths: Mapping[str, str]) -> Lines:
 def print_fit(
     console: Console, report: FitReport, written: Mapping[str, str], verbose: bool = False
 ) -> None:
-    """Print what a fit did, in at most 40 lines of 80 letters unless `verbose`.
-
-    `written` holds the paths of the model, the ranked rows and the report.
-    """
+    """Print what a fit did and wrote, in at most 40 lines of 80 letters unless `verbose`."""
     score = f"riskad score {shlex.quote(written['model'])} new.csv -o scored.csv"
     blocks = _walk(SECTIONS[::-1], report, "verbose" if verbose else "brief")
     blocks += [_written(written), Lines([Command(score)], name="Next")]
@@ -169,10 +158,7 @@ def print_refit(console: Console, report: FitReport, written: Mapping[str, str])
 
 
 def print_look(console: Console, look: TableLook, fit: str, page: str | None) -> None:
-    """Print each column in a line, how its values differ by label, and what looks wrong.
-
-    `fit` is the command to come next, `page` the path of the page if one was written.
-    """
+    """Print each column in a line, and what looks wrong; `fit` is the command to come next."""
     written = _written({} if page is None else {"page": page})
     # Labels first; what looks wrong stands nearest to the prompt.
     sections = [LOOK_SECTIONS[0], *LOOK_SECTIONS[:0:-1]]
@@ -186,11 +172,10 @@ def print_look(console: Console, look: TableLook, fit: str, page: str | None) ->
 
 def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
-    title = f"{report.source}: {pluralize(report.rows, 'row')} scored"
-    skipped = Lines(
-        [f"{pluralize(report.skipped, 'row')} left out: scored before, or too old"], name="Read"
-    )
-    blocks: list[Block] = [skipped] if report.skipped else []
+    title, blocks = f"{report.source}: {pluralize(report.rows, 'row')} scored", list[Block]()
+    if report.skipped:
+        skipped = f"{pluralize(report.skipped, 'row')} left out: scored before, or too old"
+        blocks.append(Lines([skipped], name="Read"))
     if not report.rows:
         show(console, title, blocks)
         return
@@ -200,8 +185,7 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
     flagged += [report.selection or wording.threshold_line(report.threshold, report.rule)]
     blocks += [Lines(flagged, name="Flagged"), Lines(report.warnings, name="Notes")]
     rules = [str(each) for each in report.suppressed if not each.expired]
-    blocks.append(Lines(rules, name="Harmless"))
-    blocks += [Lines(report.alarms, name="Alarms")] if report.alarms else []
+    blocks += [Lines(rules, name="Harmless"), Lines(report.alarms, name="Alarms")]
     if report.top:
         name = "Novel" if report.by == "novelty" else "Top"
         blocks.append(wording.suspects_table(report.top, report.id, name))
@@ -267,17 +251,11 @@ def print_export(console: Console, report: ExportReport, path: str) -> None:
 
 def print_suggest(console: Console, report: SuggestReport, path: str | None) -> None:
     """Print which rows to label next, and where they went, if anywhere."""
-    id = [report.id] if report.id else []
-    rows = [
-        [
-            f"{each.row:,}",
-            *([each.id or ""] if id else []),
-            f"{each.anomaly_score:.4f}",
-            each.reason,
-        ]
-        for each in report.suggested
-    ]
-    head = ["row", *id, "anomaly_score", "reason"]
+    rows = []
+    for each in report.suggested:
+        ids = [each.id or ""] if report.id else []
+        rows.append([f"{each.row:,}", *ids, f"{each.anomaly_score:.4f}", each.reason])
+    head = ["row", *([report.id] if report.id else []), "anomaly_score", "reason"]
     written = [] if path is None else [f"{path} (these rows with all columns, ready to label)"]
     blocks = [
         Lines(report.warnings, name="Notes"),
@@ -290,19 +268,24 @@ def print_suggest(console: Console, report: SuggestReport, path: str | None) -> 
 
 def print_drift(console: Console, report: TableDrift) -> None:
     """Print whether rows have moved, and the columns that have moved most."""
-    drift = report.drift
-    rates = []
+    drift, rates, alarm = report.drift, list[str](), list[str]()
     if drift.rate is not None and drift.rate_before is not None:
-        rates = [
-            _rate_line(drift.rate, "these rows", has_moved=bool(drift.moved)),
-            _rate_line(drift.rate_before, "the unlabelled rows of the fit", has_moved=False),
-        ]
-    alarm = []
+        shares = {"these rows": drift.rate, "the unlabelled rows of the fit": drift.rate_before}
+        for rows, (value, low, high) in shares.items():
+            line = f"{value:.1%} of {rows} (95% interval {low:.1%} to {high:.1%})"
+            if high - low > wording.WIDE:
+                line = wording.too_few_labels(f"how many of {rows} are anomalies")
+            elif drift.moved and not rates:
+                line = (
+                    f"{low:.1%} to {high:.1%} of {rows}: columns have moved, and more anomalies "
+                    "would look the same as normal rows that have changed"
+                )
+            rates.append(line)
     if report.fail_above is not None:
         by = f"moved by a distance of more than {report.fail_above:g}"
         alarm = [f"{', '.join(report.above)}: {by}" if report.alarm else f"none: nothing has {by}"]
-    every = [*drift.columns, *([drift.scores] if drift.scores is not None else [])]
-    rows = [
+    every = [*drift.columns, *([] if drift.scores is None else [drift.scores])]
+    columns = [
         [
             column.name,
             f"{column.distance:.3f}",
@@ -318,23 +301,10 @@ def print_drift(console: Console, report: TableDrift) -> None:
         Lines(alarm, name="Alarm"),
         Lines(rates, name="Anomalies"),
         Lines(report.warnings, name="Notes"),
-        Table(head, rows, right=range(1, 5), name="Largest"),
+        Table(head, columns, right=range(1, 5), name="Largest"),
     ]
     compared = f"{drift.rows:,} rows, compared with {drift.unlabelled:,} of the fit"
     show(console, f"{report.source}: {compared}", blocks)
-
-
-def _rate_line(rate: tuple[float, float, float], rows: str, has_moved: bool) -> str:
-    """Say which share of some rows are anomalies."""
-    value, low, high = rate
-    if wording.share_is_vague(low, high):
-        return wording.too_few_labels(f"how many of {rows} are anomalies")
-    if has_moved:
-        return (
-            f"{low:.1%} to {high:.1%} of {rows}: columns have moved, and more anomalies would look "
-            "the same as normal rows that have changed"
-        )
-    return f"{value:.1%} of {rows} (95% interval {low:.1%} to {high:.1%})"
 
 
 def print_compress(console: Console, report: CompressReport, path: str) -> None:
@@ -364,24 +334,16 @@ def print_demo(console: Console, report: DemoReport) -> None:
     ]
     sections = [each for each in SECTIONS[::-1] if each.title in ("Columns", "Model", "Quality")]
     truth = "for the new rows, compared with an isolation forest, which uses no labels:"
-    cells = [
-        [
-            f"{each.auc.value:.3f}",
-            f"{each.auc.low:.3f} to {each.auc.high:.3f}",
-            f"{each.average_precision:.3f}",
-            f"{each.top_right} of {each.top}",
-            f"{each.flagged_right} of {each.flagged}",
-        ]
-        for each in (report.riskad, report.isolation_forest)
+    rows = [
+        [name, *map(form.format_map, (vars(report.riskad), vars(report.isolation_forest)))]
+        for name, form in (
+            ("AUC", "{auc.value:.3f}"),
+            ("  95% interval", "{auc.low:.3f} to {auc.high:.3f}"),
+            ("average precision", "{average_precision:.3f}"),
+            ("correct in top 10", "{top_right} of {top}"),
+            ("correct if flagged", "{flagged_right} of {flagged}"),
+        )
     ]
-    names = [
-        "AUC",
-        "  95% interval",
-        "average precision",
-        "correct in top 10",
-        "correct if flagged",
-    ]
-    rows = list(zip(names, *cells, strict=True))
     command = "riskad fit data.csv --label COLUMN --normal VALUE --anomaly VALUE -o model.riskad"
     blocks = [
         Lines(tables, name="Data"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from riskad.app.fit_report import FitReport, few_anomalies
+from riskad.app.fit_report import few_anomalies
 from riskad.app.report.blocks import TERMINAL, Table
 from riskad.app.score import SCORE_COLUMNS, Suspect
 from riskad.core.labels import LabelCounts
@@ -26,11 +26,9 @@ from riskad.metrics.ranking import Auc, Estimate
 from riskad.tables.harmless import SUPPRESSED
 from riskad.tables.notes import pluralize
 
-NOT_KNOWN = "not known"
-"""What a table shows in place of a number whose interval says nothing."""
-
-_WIDE = 0.75  # an interval of a share that is wider says nothing
-_WIDE_AUC = 0.25  # of an AUC: half of the way from chance to a perfect order
+WIDE = 0.75  # an interval of a share that is wider says nothing
+_NOT_KNOWN = "not known"  # in place of a number whose interval does
+_WIDE_AUC = 0.25  # of an AUC that includes chance: half of the way to a perfect order
 _FAR_APART = 20  # the upper end of a count that says nothing: as many, and times the lower end
 _HARDLY = 0.1  # p-value below which labelled rows may not be a random sample
 
@@ -44,20 +42,18 @@ _ADVICE = {
 """What would make a better estimate of the anomaly rate."""
 
 
-def share_is_vague(low: float, high: float) -> bool:
-    """Whether the interval of a share leaves open more than three quarters of what is possible."""
-    return high - low > _WIDE
+def is_vague(estimate: Estimate | RateEstimate) -> bool:
+    """Whether the interval of a share, or of an AUC, leaves nearly everything open."""
+    low, high = estimate.low, estimate.high
+    if isinstance(estimate, Auc):
+        return low <= 0.5 and high - low > _WIDE_AUC
+    return high - low > WIDE
 
 
-def auc_is_vague(auc: Auc) -> bool:
-    """Whether an interval includes chance, and half of what is better than chance."""
-    return auc.low <= 0.5 and auc.high - auc.low > _WIDE_AUC
-
-
-def found_is_vague(found: TopRows) -> bool:
+def top_is_vague(top: TopRows) -> bool:
     """Whether an interval leaves open how many of some rows are anomalies."""
-    low, high = (end / max(found.rows, 1) for end in (found.found.low, found.found.high))
-    return share_is_vague(low, high) or _ends_are_far_apart(found.found)
+    low, high = top.found.low / max(top.rows, 1), top.found.high / max(top.rows, 1)
+    return high - low > WIDE or _ends_are_far_apart(top.found)
 
 
 def _ends_are_far_apart(count: Estimate) -> bool:
@@ -93,13 +89,6 @@ def interval(estimate: Estimate | RateEstimate, form: str = "") -> str:
     return f"95% interval {low} to {high}"
 
 
-def likely(probability: float) -> str:
-    """Write a probability, which is never 0 or 1."""
-    if 0.001 <= probability <= 0.999:
-        return percent(probability)
-    return "below 0.1%" if probability < 0.5 else "above 99.9%"
-
-
 def about(count: float) -> str:
     """Write an expected count, small ones with a digit more: 35, 3.4, less than 0.1."""
     if count >= 9.95:
@@ -107,15 +96,15 @@ def about(count: float) -> str:
     return "less than 0.1" if 0 < count < 0.05 else f"{count:.1f}".removesuffix(".0")
 
 
-def _between(estimate: Estimate, to: str = " to ") -> str:
+def between(estimate: Estimate, to: str = " to ") -> str:
     """The interval of a count in whole numbers."""
     return f"{math.floor(estimate.low + 1e-9):,}{to}{math.ceil(estimate.high - 1e-9):,}"
 
 
 def share_between(estimate: Estimate, to: str = " to ") -> str:
     """A share with its interval; it is only called all, or nothing, if it is exactly that."""
-    if share_is_vague(estimate.low, estimate.high):
-        return NOT_KNOWN
+    if is_vague(estimate):
+        return _NOT_KNOWN
     value = ">99%" if 0.995 <= estimate.value < 1 else f"{estimate.value:.0%}"
     value = "<1%" if 0 < estimate.value < 0.005 else value
     low = f"{estimate.low:.0%}" if to == " to " else f"{100 * estimate.low:.0f}"
@@ -126,29 +115,20 @@ def cell(estimate: Estimate | RateEstimate | None) -> str:
     """Return an AUC or a share for a table: with its interval, blank if there is none."""
     if estimate is None:
         return ""
-    if isinstance(estimate, Auc):
-        is_vague, form = auc_is_vague(estimate), ".3f"
-    else:
-        is_vague, form = share_is_vague(estimate.low, estimate.high), ".1%"
+    form = ".3f" if isinstance(estimate, Auc) else ".1%"
     value, low, high = (f"{each:{form}}" for each in (estimate.value, estimate.low, estimate.high))
-    return NOT_KNOWN if is_vague else f"{value} ({low}-{high})"
+    return _NOT_KNOWN if is_vague(estimate) else f"{value} ({low}-{high})"
 
 
 def label_line(labels: LabelCounts, column: str | None) -> str:
     """Say how many rows have which label, and in which column, if any has one."""
-    named = f" (column {column!r})" if column and (labels.normal or labels.anomaly) else ""
-    return f"{labels}{named}"
+    is_named = column and (labels.normal or labels.anomaly)
+    return f"{labels} (column {column!r})" if is_named else str(labels)
 
 
 def threshold_line(threshold: float | None, rule: str) -> str:
     """Say which rows are flagged."""
     return f"is_anomaly where anomaly_score > {threshold:.4g} (threshold {rule})"
-
-
-def rule(report: FitReport) -> str:
-    """Name the threshold rule of a fit."""
-    by = report.spec.threshold_by
-    return report.rule if by is None else f"{report.rule}, and others by {by!r}"
 
 
 def flagged_line(flagged: int, n_rows: int, rows: str) -> str:
@@ -160,10 +140,10 @@ def flagged_line(flagged: int, n_rows: int, rows: str) -> str:
 def quality_lines(
     auc: Auc | None, why_no_auc: str, evidence: str, labels: LabelCounts | None
 ) -> list[str]:
-    """Say how well labelled rows, scored by fits without them, are ranked, or why nobody knows."""
+    """Say how well labelled rows, scored by fits without them, are ranked, or why not."""
     if auc is None:
         return [f"no AUC on labelled rows: {why_no_auc}"] if why_no_auc else []
-    if auc_is_vague(auc):
+    if is_vague(auc):
         return [too_few_labels("whether the order of the rows is better than chance")]
     held_out = auc.n_normal + auc.n_anomaly  # which may not be all
     labelled = held_out if labels is None else labels.normal + labels.anomaly
@@ -178,17 +158,20 @@ def top_lines(review: ReviewReport | None) -> list[str]:
         return []
     precision, rate = review.average_precision, review.anomalies.value / review.rows
     lines = []
-    if not share_is_vague(precision.low, precision.high):
+    if not is_vague(precision):
         lines.append(
             f"average precision {precision.value:.3f} ({interval(precision, '.3f')}); a random "
             f"order has {rate:.3f}"
         )
-    tops = [
-        f"{'of ' if i else 'of the '}{top.rows:,}{'' if i else ' highest scores'} "
-        f"({top.rows / review.rows:.1%} of the rows) {share_between(top.precision)}"
-        f"{'' if i else ' are anomalies'}, {top.lift.value:.1f} times as many as by chance"
-        for i, top in enumerate(top for top in review.tops if not found_is_vague(top))
-    ]
+    tops = list[str]()
+    for top in review.tops:
+        if top_is_vague(top):
+            continue
+        rows = f"of {top.rows:,}" if tops else f"of the {top.rows:,} highest scores"
+        tops.append(
+            f"{rows} ({top.rows / review.rows:.1%} of the rows) {share_between(top.precision)}"
+            f"{'' if tops else ' are anomalies'}, {top.lift.value:.1f} times as many as by chance"
+        )
     lines += ["; ".join(tops)] if tops else []
     return lines or [too_few_labels("how many of the highest scores are anomalies")]
 
@@ -200,7 +183,7 @@ def rate_lines(rate: RateEstimate | None) -> list[str]:
     basis = rate.assumption
     if basis == GIVEN and rate.low == rate.high:
         return [f"anomaly rate {rate.value:.1%}, as given"]
-    if share_is_vague(rate.low, rate.high):
+    if is_vague(rate):
         return [too_few_labels("which share of the unlabelled rows are anomalies")]
     counted = "anomaly rate"
     if basis in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
@@ -216,27 +199,25 @@ def sampling_lines(p_value: float | None) -> list[str]:
     if p_value is None:
         return []
     table = f"a random sample of the table (p-value {p_value:.2g})"
-    if p_value >= _HARDLY:
-        return [f"labelled rows look like {table}"]
-    if p_value >= SURPRISE:
-        return [f"labelled rows may not be {table}"]
-    return [f"labelled rows are not {table}: their scores differ from those of other rows"]
+    if p_value < SURPRISE:
+        return [f"labelled rows are not {table}: their scores differ from those of other rows"]
+    return [f"labelled rows {'may not be' if p_value < _HARDLY else 'look like'} {table}"]
 
 
-def found_line(found: TopRows) -> str:
+def found_line(top: TopRows) -> str:
     """Say how many of the rows with the highest scores are anomalies, and of random ones."""
-    k = found.rows
-    if found_is_vague(found):
+    k = top.rows
+    if top_is_vague(top):
         unclear = f"how many of these {k:,} rows are anomalies"
         return too_few_labels("whether this row is an anomaly" if k == 1 else unclear)
     if k == 1:
         return (
-            f"this row is an anomaly with a probability of {found.precision.value:.0%}; one drawn "
-            f"at random with {found.by_chance:.1%}"
+            f"this row is an anomaly with a probability of {top.precision.value:.0%}; one drawn "
+            f"at random with {top.by_chance:.1%}"
         )
     return (
-        f"of these {k:,} rows about {about(found.found.value)} are anomalies (95% interval "
-        f"{_between(found.found)}); of {k:,} random rows {about(found.by_chance)} would be"
+        f"of these {k:,} rows about {about(top.found.value)} are anomalies (95% interval "
+        f"{between(top.found)}); of {k:,} random rows {about(top.by_chance)} would be"
     )
 
 
@@ -250,9 +231,9 @@ def flagged_lines(
     if expected is None:
         if labels is None:
             return []
-        few = "too few rows are"
-        if not min(labels.normal, labels.anomaly):
-            few = f"no {'anomaly' if labels.normal else 'normal row'} is"
+        few = f"no {'anomaly' if labels.normal else 'normal row'} is"
+        if min(labels.normal, labels.anomaly):
+            few = "too few rows are"
         return [
             f"how many of these rows are anomalies is not known: {few} labelled; look at the first "
             "of them, label them, and fit again"
@@ -261,37 +242,16 @@ def flagged_lines(
     unflagged = likely - flagged
     if unflagged > 0:
         rows = pluralize(unflagged, "more row" if flagged else "row")
-        verb = "is" if unflagged == 1 else "are"
-        likely_rows = f"{rows} {verb} more likely an anomaly than not"
+        likely_rows = f"{rows} {'is' if unflagged == 1 else 'are'} more likely an anomaly than not"
         lines.append(f"{likely_rows}, but not flagged by this threshold")
     if not flagged:
         return [*lines, "the table of rows reviewed shows what the highest scores would turn up"]
-    if expected.lift.low <= 1 and not found_is_vague(expected):
+    if expected.lift.low <= 1 and not top_is_vague(expected):
         lines.append(
             f"{few_anomalies(expected.found.n_anomaly, 'too few')} to tell whether this is better "
             "than chance; label more rows, those of `riskad suggest` or some at random"
         )
     return lines
-
-
-def review_cells(review: ReviewReport) -> list[list[str]]:
-    """List what a review of 5, 10, 20, ... rows, or of those flagged, finds, if labels tell.
-
-    Each line holds the number of rows, anomalies, their share of all, precision, and by chance.
-    """
-    flagged = review.flagged.rows
-    rows = {found.rows: found for found in review.table} | {flagged: review.flagged}
-    return [
-        [
-            f"{'flagged ' * (k == flagged)}{k:,}",
-            f"{about(found.found.value)} ({_between(found.found, '-')})",
-            share_between(found.recall, "-"),
-            share_between(found.precision, "-"),
-            about(found.by_chance),
-        ]
-        for k, found in sorted(rows.items())
-        if k and not found_is_vague(found)
-    ]
 
 
 def suspects_table(suspects: list[Suspect], id: str | None, name: str) -> Table:
@@ -316,16 +276,16 @@ def cost_lines(cost: ExpectedCost | None) -> list[str]:
         return []
     alarms, misses, price = cost.false_alarms, cost.misses, cost.cost
     return [
-        f"about {about(alarms.value)} false alarms ({_between(alarms)}) and "
-        f"{about(misses.value)} missed anomalies ({_between(misses)}), which together cost "
-        f"{about(price.value)} ({_between(price)})"
+        f"about {about(alarms.value)} false alarms ({between(alarms)}) and "
+        f"{about(misses.value)} missed anomalies ({between(misses)}), which together cost "
+        f"{about(price.value)} ({between(price)})"
     ]
 
 
 def option(value: object) -> str:
     """Write the value of an option."""
     if isinstance(value, dict):
-        return ", ".join(f"{name}={each}" for name, each in value.items())
+        value = tuple(f"{name}={each}" for name, each in value.items())
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return "yes" if value is True else str(value)

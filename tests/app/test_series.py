@@ -85,7 +85,7 @@ def windows_of(codes: list[int], window: str = "4h"):
     n = len(codes)
     t = np.arange(n) * 900.0
     frame = pl.DataFrame({"t": t, "x": np.random.default_rng(0).random(n)})
-    return Windower.fit(frame, time="t", window=window, step="1h")[1], np.array(codes)
+    return Windower.fit(frame, time="t", window=window, step="1h"), np.array(codes)
 
 
 def test_labels_of_windows_by_definition() -> None:
@@ -178,7 +178,7 @@ def test_pictures_show_alarms_where_they_are(fit: riskad.app.fit.Fit) -> None:
 def test_lines_of_a_long_picture_are_whole_and_those_across_a_gap_are_not() -> None:
     windows, _ = windows_of([0] * 4_000, window="1h")
     nothing = np.zeros(4_000, dtype=bool)
-    (picture,) = Alarms.of(windows, np.arange(4_000.0), nothing, 5_000.0, nothing).pictures()
+    (picture,) = Alarms(windows, np.arange(4_000.0), nothing, 5_000.0, nothing).pictures()
     assert np.diff(picture.moments).max() < picture.gap  # a bin is longer than a window
     assert picture.gap < 86_400
 
@@ -187,7 +187,7 @@ def test_the_worst_alarms_are_told_in_the_order_of_time() -> None:
     windows, _ = windows_of([0] * 400, window="1h")
     scores = np.zeros(400)
     scores[[10, 100, 200, 300]] = 1, 4, 2, 3
-    alarms = Alarms.of(windows, scores, scores > 0, 0.0)
+    alarms = Alarms(windows, scores, scores > 0, 0.0)
     first, *lines = alarms.in_words(2)
     assert first.startswith("4 alarms")
     assert [line.split(" to ")[0] for line in lines] == [
@@ -217,7 +217,7 @@ def test_panes_without_a_value_are_saved(tmp_path: Path) -> None:
 def test_a_table_without_alarms_is_drawn_too() -> None:
     windows, _ = windows_of([0] * 400)
     nothing = np.zeros(400, dtype=bool)
-    alarms = Alarms.of(windows, np.arange(400.0), nothing, 500.0, nothing)
+    alarms = Alarms(windows, np.arange(400.0), nothing, 500.0, nothing)
     (picture,) = alarms.pictures()
     assert picture.events == picture.marked == []
     assert str(alarms).startswith("0 alarms")

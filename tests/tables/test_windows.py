@@ -86,7 +86,7 @@ def test_windows_across_gaps_are_those_without_the_rest(points: pl.DataFrame) ->
 
 
 def test_the_middle_of_a_window_is_one_of_its_rows(points: pl.DataFrame) -> None:
-    windows = Windower.fit(points, time="t", window="6h", step="1h", group="machine")[1]
+    windows = Windower.fit(points, time="t", window="6h", step="1h", group="machine")
     rows = points[windows.middles()]
     assert (rows["machine"] == windows.frame["machine"]).all()
     into = (rows["t"] - windows.frame["t"]).dt.total_seconds() / HOUR
@@ -229,7 +229,7 @@ def test_spans() -> None:
 def test_a_level_that_is_new_is_another_one(points: pl.DataFrame) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        windower, _ = Windower.fit(points, time="t", window="6h", step="1h")
+        windower = Windower.fit(points, time="t", window="6h", step="1h").windower
         later = points.with_columns(pl.col("t") + timedelta(days=21), state=pl.lit("broken"))
         frame = windower.cut(later).frame
     assert frame["state: share of others"].min() == 1
@@ -237,8 +237,9 @@ def test_a_level_that_is_new_is_another_one(points: pl.DataFrame) -> None:
 
 
 def test_errors_of_forecasts_by_their_formula(points: pl.DataFrame) -> None:
-    windower, windows = Windower.fit(points, time="t", window="6h", step="1h", group="machine")
-    table, (constant, *weights, usual) = windows.frame, windower.forecasts[0]
+    windows = Windower.fit(points, time="t", window="6h", step="1h", group="machine")
+    table, windower = windows.frame, windows.windower
+    constant, *weights, usual = windower.forecasts[0]
     one = points.filter(pl.col("machine") == "a")
     seconds, x = one["t"].dt.epoch("us").to_numpy() / 1e6, one["x"].to_numpy()
     hours = np.floor(seconds / HOUR)

@@ -53,7 +53,7 @@ class Stream:
         rows = pl.concat([self.points, rows], how="vertical_relaxed") if len(self.points) else rows
         with quietly():
             windows = self.windower.cut(rows)
-        self.windower = self.windower.after(windows)
+        self.windower = windows.windower
         points, width = windows.points, self.windower.width
         number = np.repeat(windows.panes.number, windows.panes.points)
         names = points.groups

@@ -193,8 +193,8 @@ def test_a_file_that_is_removed_meanwhile_ends_the_fit(folder, old_model, monkey
         (folder / "1.parquet").unlink()
         return kept
 
-    keep = labelled.ParquetTable.prepare
-    monkeypatch.setattr(labelled.ParquetTable, "prepare", then_remove)
+    keep = labelled.BatchedTable.prepare
+    monkeypatch.setattr(labelled.BatchedTable, "prepare", then_remove)
     assert "1.parquet is no longer there" in fail_to_fit(folder, old_model)
 
 

@@ -317,16 +317,6 @@ _NUMBER_OR_DATE = re.compile(r"\s*[-+(]?\s*[$€£]?\s*\d")
 _YEAR = re.compile(r"\s*(19|20)\d\d\s*")
 
 
-def _split_record(record: str, separator: str) -> list[str]:
-    record = record.strip("\r\n")
-    if not record:
-        return []
-    try:
-        return next(csv.reader([record], delimiter=separator))
-    except csv.Error:  # a carriage return outside quotes, or a very long field
-        return record.split(separator)
-
-
 def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[list[str]], int]:
     """The separator, the fields of the records, and which of these is the header.
 
@@ -336,7 +326,13 @@ def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[lis
     """
     layouts: dict[tuple[Any, ...], tuple[str, list[list[str]], int]] = {}
     for separator in separators:
-        fields = list(map(_split_record, records, itertools.repeat(separator)))
+        fields: list[list[str]] = []
+        for record in records:
+            text = record.strip("\r\n")
+            try:
+                fields.append(next(csv.reader([text], delimiter=separator)) if text else [])
+            except csv.Error:  # a carriage return outside quotes, or a very long field
+                fields.append(text.split(separator))
         header, sizes = find_header(fields), Counter(map(len, fields))
         n_filled = len(fields) - sizes.pop(0, 0)
         del sizes[1]

@@ -434,7 +434,11 @@ class Windower:
             if _DAILY in beside:
                 usual = np.nan_to_num(level - beside[_DAILY][: len(level)])
                 x -= np.repeat(usual, panes.points, axis=1)
-            has_past = _has_past(points, panes, 7 * DAY / self.step)
+            # Points that follow as many of their series as a forecast needs, not too far back.
+            number, late = np.repeat(panes.number, panes.points), slice(MEMORY, None)
+            has_past, old = np.zeros(x.shape[1], dtype=bool), slice(max(0, x.shape[1] - MEMORY))
+            has_past[late] = points.group[late] == points.group[old]
+            has_past[late] &= number[late] - number[old] <= 7 * DAY / self.step
             if forecasts is None:
                 forecasts = _learn_forecasts(x, has_past)
             errors = _sum_errors(panes, x, has_past, forecasts)
@@ -670,15 +674,6 @@ class Windower:
             size = spread[i] * spread[j]
             r = _ratio(covariance, np.where(size > _NO_SPREAD, size, 0))
             yield f"{self.numbers[j]} and {self.numbers[i]}: correlation", np.clip(r, -1, 1)
-
-
-def _has_past(points: Points, panes: Panes, most: float) -> NDArray[np.bool_]:
-    """Which points follow as many others of their series as a forecast needs, not too far back."""
-    n, number = len(points.group), np.repeat(panes.number, panes.points)
-    has_past = np.zeros(n, dtype=bool)
-    has_past[MEMORY:] = points.group[MEMORY:] == points.group[: max(0, n - MEMORY)]
-    has_past[MEMORY:] &= number[MEMORY:] - number[: max(0, n - MEMORY)] <= most
-    return has_past
 
 
 def _learn_forecasts(deviations: Floats, has_past: NDArray[np.bool_]) -> Floats:

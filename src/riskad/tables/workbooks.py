@@ -52,7 +52,9 @@ def read_sheet(place: Place) -> pl.DataFrame:
     note_skipped(above, "row", place.name)
     frame.columns = name_columns(rows[header], place.name)
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
-    return frame.select(_without_zero_times(column) for column in frame)
+    texts = frame.select(pl.col(pl.String).str.replace(_TIME, ""))
+    days = [c.str.replace(_MIDNIGHT, "") for c in texts if c.str.contains(_MIDNIGHT).all()]
+    return frame.with_columns(*texts).with_columns(*days)
 
 
 @contextmanager
@@ -155,14 +157,6 @@ def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str) -> pl.DataFram
     above = load(n_rows=0).total_height - body.height
     typed = load(skip_rows=above, schema_sample_rows=None).to_polars()
     return body.with_columns(typed[name] for name in decimals if typed[name].dtype == pl.Float64)
-
-
-def _without_zero_times(column: pl.Series) -> pl.Series:
-    if column.dtype != pl.String:
-        return column
-    column = column.str.replace(_TIME, "")
-    days = column.str.contains(_MIDNIGHT)
-    return column.str.replace(_MIDNIGHT, "") if days.any() and days.all() else column
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -211,7 +211,13 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
 
     yield keep
     cells = pl.DataFrame([_as_cells(column) for column in pl.concat(frames)])
-    _check_cells(cells, name)
+    if cells.width > _COLUMNS:
+        raise _too_large(name, f"{cells.width:,} columns", f"a sheet of Excel has {_COLUMNS:,}")
+    for column in cells.select(pl.col(pl.String)):
+        longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
+        if max(longest, len(column.name)) > _TEXT:
+            texts = f"the {longest:,} characters of a cell of column {quoted(column.name)}"
+            raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
     # Rows go to the disk as they come.
     options = {"constant_memory": True, "nan_inf_to_errors": True, "use_zip64": True}
     book = xlsxwriter.Workbook(part, options)
@@ -230,16 +236,6 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
         book.close()
     except XlsxWriterException as error:  # a full disk, for one
         raise OSError(f"{name!r} could not be written: {error}") from error
-
-
-def _check_cells(cells: pl.DataFrame, name: str) -> None:
-    if cells.width > _COLUMNS:
-        raise _too_large(name, f"{cells.width:,} columns", f"a sheet of Excel has {_COLUMNS:,}")
-    for column in cells.select(pl.col(pl.String)):
-        longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
-        if max(longest, len(column.name)) > _TEXT:
-            texts = f"the {longest:,} characters of a cell of column {quoted(column.name)}"
-            raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
 
 
 def _cell_writer(book: Any, sheet: Any, dtype: pl.DataType) -> Callable[[int, int, Any], Any]:

@@ -1,8 +1,7 @@
 """Scores of Dask dataframes: those of one process, whatever the partitions."""
 
-import polars as pl
 import pytest
-from support.cards import make_cards
+from support.cards import LABELS, cards_with_gaps, fit_cards, make_cards
 
 import riskad
 
@@ -15,23 +14,8 @@ from riskad.app.change_model import compress_model
 from riskad.app.model_files import make_header
 from riskad.tables.cells import as_polars
 
-LABELS = {"label": "label", "normal": "ok", "anomaly": "fraud"}
-
-
-@pytest.fixture(scope="module")
-def model():
-    options = {"id": "card", "model": "shallow", "settings": {"lam": 0.01}}
-    return riskad.fit_table(make_cards(), **LABELS, **options).model
-
-
-@pytest.fixture(scope="module")
-def new():
-    """New payments, with blanks and a column that the model does not know."""
-    cards = make_cards(90, seed=1).drop("label")
-    gaps = pl.when(pl.int_range(pl.len()) % 7 == 0).then(None)
-    return cards.with_columns(
-        gaps.otherwise(pl.col("amount")).alias("amount"), when=pl.int_range(pl.len())
-    )
+model = pytest.fixture(fit_cards, scope="module")
+new = pytest.fixture(cards_with_gaps, scope="module")
 
 
 def as_pandas(table):

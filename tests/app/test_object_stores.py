@@ -8,16 +8,15 @@ from functools import partial
 
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from conftest import PATIENCE
 from polars.testing import assert_frame_equal
 from support.cards import FIT, make_cards
+from support.commands import fail, run
 from support.stores import KEY, MOTO, SECRET, s3_server
 
 import riskad
 from riskad.app import batch_scoring
 from riskad.app.model_files import load
-from riskad.cli.main import cli
 from riskad.files import remote
 from riskad.rows.engine import Threads
 from riskad.tables.reading import read_batches
@@ -63,15 +62,7 @@ def model(tmp_path_factory):
 
 
 def succeed(*arguments):
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def fail(*arguments):
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert result.exit_code != 0
-    return result.output
+    return run(*arguments).output
 
 
 def put(frame, address, tmp_path):
@@ -156,9 +147,8 @@ def test_an_engine_writes_a_folder_with_all_rows_once(bucket, model, new, table,
     assert "holds '_SUCCESS' already" in fail(*command)
     succeed(*command, "--force")
     assert_frame_equal(read(out), table, rel_tol=1e-9)
-    assert "--since, --by: not with --engine dask" in fail(
-        *command, "--since", "auto", "--by", "novelty"
-    )
+    options = ("--since", "auto", "--by", "novelty")
+    assert "--since, --by: not with --engine dask" in fail(*command, *options, code=2)
 
 
 def test_tasks_follow_row_groups_and_suspects_are_numbered_over_all(model, tmp_path, monkeypatch):

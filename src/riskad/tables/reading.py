@@ -220,9 +220,9 @@ def _memory_shortage(place: Place) -> tuple[int, int] | None:
     """Bytes that a fit needs and available bytes, if these are fewer and the system tells them."""
     if (available := available_memory()) is None:
         return None
-    if place.format in ("parquet", "database"):  # by the first rows
+    if place.format in ("parquet", "database"):
+        # They pack numbers, so that bytes on disk say little about memory: by the first rows.
         first = next((frame for frame in _frames(place) if frame.height), None)
-        # Parquet and databases pack numbers, so that bytes on disk say little about memory.
         size = 0.0 if first is None else first.estimated_size() / first.height * _count_rows(place)
     else:  # text takes what it takes on disk
         size = unpacked_size(place) * (_UNPACKED_SHEET if place.format == "excel" else 1)

@@ -17,14 +17,7 @@ from riskad.app.describe import describe_table
 from riskad.app.model_files import load, read_header, save
 from riskad.app.report.documents import make_card, render_page
 from riskad.app.score import score_table
-from riskad.app.series import (
-    Alarms,
-    WindowTable,
-    find_events,
-    plain_model,
-    stretches,
-    window_codes,
-)
+from riskad.app.series import Alarms, WindowTable, find_events, plain_model, stretches, window_codes
 from riskad.app.stream import Stream
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.tables.labelled import FrameTable

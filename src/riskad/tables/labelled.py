@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_distinct, parse_labels
-from riskad.core.labels import (
-    ANOMALY,
-    NORMAL,
-    UNLABELLED,
-    Codes,
-    LabelCounts,
-    count_labels,
-)
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, count_labels
 from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, count_values
 from riskad.rows.parquet_files import find_parquet, parquet_columns

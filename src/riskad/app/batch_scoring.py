@@ -113,7 +113,10 @@ class BatchScorer:
         # One blank row: missing columns are reported here and not by a worker.
         preparer.parse(pl.DataFrame({name: [None] for name in columns}), quiet=True)
         decision = decide(detector, threshold, None, _refuse_all_scores)
-        return cls(_file_content(model), decision, tuple(added), reasons)
+        with tempfile.TemporaryDirectory(prefix="riskad-") as folder:
+            path = Path(folder, "model.riskad")
+            save(model, path)
+            return cls(path.read_bytes(), decision, tuple(added), reasons)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -152,13 +155,6 @@ def _loaded(file: bytes) -> Pipeline:
         path = Path(folder, "model.riskad")
         path.write_bytes(file)
         return load(path)
-
-
-def _file_content(model: Pipeline) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="riskad-") as folder:
-        path = Path(folder, "model.riskad")
-        save(model, path)
-        return path.read_bytes()
 
 
 def _refuse_all_scores(shifted: bool) -> NDArray[np.float64]:

@@ -112,9 +112,9 @@ def write_maps(
     folder.mkdir(parents=True, exist_ok=True)
     for number, row in zip(numbers[:_MOST_MAPS], rows.iter_rows(named=True), strict=False):
         for column in columns:
-            cell = row.get(column.name)
-            if (drawn := _draw(column, cell, None)) is None:
+            if (drawn := _draw(column, row.get(column.name), None)) is None:
                 continue
+            cell = str(row[column.name])
             file = "" if cell.startswith("data:") else f"{Path(cell).stem}-"
             name = re.sub(r"[^\w-]", "_", f"row-{number}-{file}{column.name}")
             with atomic_path(folder / f"{name}.png", force=True) as part:

@@ -265,12 +265,12 @@ class Suppression:
         hidden = flagged & (numbers >= 0)
         probabilities = columns.get("anomaly_probability")
         for i, count in enumerate(self.counts):
-            own = hidden & (numbers == i)
-            count.matching += int((numbers == i).sum())
-            count.suppressed += int(own.sum())
-            if probabilities is not None and own.any():
-                count.likely += int((probabilities[own] > LIKELY).sum())
-                count.highest = max(count.highest or 0.0, float(probabilities[own].max()))
+            matching = numbers == i
+            count.matching += int(matching.sum())
+            count.suppressed += int((hidden & matching).sum())
+            if probabilities is not None and (likely := probabilities[hidden & matching]).size:
+                count.likely += int((likely > LIKELY).sum())
+                count.highest = max(count.highest or 0.0, float(likely.max()))
         self.rows += table.height
         names = [*(rule.name for rule in self.rules.rules), None]
         suppressed = pl.Series([names[i] for i in np.where(hidden, numbers, -1)], dtype=pl.String)

@@ -236,11 +236,17 @@ class BatchedTable(LabelledTable):
         samples = self.fold(work, _join_samples, preparer.read_columns)
         complete = all(sample.complete for sample in samples.values())
         codes = [np.full(s.rows.height, kind, dtype=np.int16) for kind, s in samples.items()]
+        kinds = []
+        for sample, noun in zip(samples.values(), _NOUNS, strict=True):
+            drawn = f"{sample.rows.height:,} of {sample.n_rows:,} {noun} drawn at random"
+            if sample.n_rows:
+                kinds.append(f"all {sample.n_rows:,} {noun}" if sample.complete else drawn)
+        extent = " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
         return TrainingSample(
             pl.concat([sample.rows for sample in samples.values()]),
             np.concatenate(codes),
             complete,
-            "all rows" if complete else _describe_samples(samples),
+            "all rows" if complete else extent,
         )
 
     def how_read(self) -> list[str]:
@@ -303,15 +309,6 @@ def _sample(
         rows = parsed[np.flatnonzero(codes == kind)]
         samples[kind] = RowSample.of(rows, first_row, most, n_rows)
     return samples
-
-
-def _describe_samples(samples: Mapping[int, RowSample]) -> str:
-    parts = []
-    for sample, noun in zip(samples.values(), _NOUNS, strict=True):
-        drawn = f"{sample.rows.height:,} of {sample.n_rows:,} {noun} drawn at random"
-        if sample.n_rows:
-            parts.append(f"all {sample.n_rows:,} {noun}" if sample.complete else drawn)
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _join_samples(

@@ -191,7 +191,6 @@ class WindowTable(FrameTable):
         if not isinstance(table, FrameTable):
             raise InputError("window= takes a table that fits in memory: read it as one frame.")
         assert spec.window is not None
-        kinds = {name: kind for name, kind in spec.kinds.items() if name in table.columns}
         unused = [name for name in (spec.id, *spec.drop) if name is not None]
         check_columns(unused, [*table.columns, table.label])
         with catch_kinds(DataWarning) as self.notes:
@@ -201,12 +200,11 @@ class WindowTable(FrameTable):
                 window=spec.window,
                 step=spec.step,
                 group=spec.group,
-                kinds=kinds,
+                kinds={name: kind for name, kind in spec.kinds.items() if name in table.columns},
                 drop=unused,
             )
-        self.codes, self.stretches = stretches(
-            self.windows, window_codes(self.windows, table.codes, spec.enough)
-        )
+        codes = window_codes(self.windows, table.codes, spec.enough)
+        self.codes, self.stretches = stretches(self.windows, codes)
         self.label, self.counts = table.label, count_labels(self.codes)
         words = pl.Series(self.codes).replace_strict(
             {ANOMALY: "anomaly", NORMAL: "normal", UNLABELLED: None}, return_dtype=pl.String

@@ -74,12 +74,11 @@ class Backbone:
         (self._pooled, width), placed, self.grid = _find_layers(model, self.name, onnx)
         self.layers = [layer for layer, _, _ in placed]
         about = {each.key: each.value for each in model.metadata_props}
-        self._mean, self._std = (
-            np.array(json.loads(about.get(key, "null")) or usual, dtype=np.float32).reshape(
-                -1, 1, 1
-            )
+        colours = (
+            json.loads(about.get(key, "null")) or usual
             for key, usual in (("mean", _MEAN), ("std", _STD))
         )
+        self._mean, self._std = (np.array(c, np.float32).reshape(-1, 1, 1) for c in colours)
         # Without other outputs the runtime leaves out what comes after: the classifier.
         del model.graph.output[:]
         model.graph.output.extend(

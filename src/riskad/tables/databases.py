@@ -130,7 +130,5 @@ def _sqlite_schema(database: sqlite3.Connection, table: str) -> dict[str, Any]:
                 f"Column {name!r} holds bytes and other values; leave it out by a view of the "
                 "table."
             )
-        schema[name] = next(
-            (dtype for kind, dtype in _SQLITE_TYPES.items() if kind in types), pl.Null
-        )
+        schema[name] = next((t for kind, t in _SQLITE_TYPES.items() if kind in types), pl.Null)
     return schema

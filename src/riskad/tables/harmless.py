@@ -198,7 +198,9 @@ class HarmlessRules:
         """Refuse rules over other columns than a model reads, or a table has, and absurd ones."""
         rng = np.random.default_rng(0)
         blank = pl.Series([None] * _TRIED_ROWS, dtype=pl.String)
-        others = {} if table is None else table.schema
+        others = (
+            pl.Schema() if table is None else table.drop(preparer.read_columns, strict=False).schema
+        )
         frame = pl.DataFrame(
             {name: blank.cast(kind, strict=False) for name, kind in others.items()}
             | dict.fromkeys(preparer.read_columns, blank)

@@ -26,13 +26,9 @@ def in_partitions(table, n):
     return dd.from_pandas(as_pandas(table), npartitions=n, sort=False)
 
 
-def scores_of(frame):
-    return as_polars(frame).sort("card")
-
-
 def assert_same(frame, table):
     """The same rows, columns and, but for rounding, numbers."""
-    got, wanted = scores_of(frame), table.sort("card")
+    got, wanted = as_polars(frame).sort("card"), table.sort("card")
     assert got.columns == wanted.columns
     for name in wanted.columns:
         if name.startswith("anomaly"):
@@ -53,9 +49,9 @@ def test_workers_find_the_scores_of_one_process(client, model, new):
 
 @pytest.mark.parametrize("n", [1, 3, 20])
 def test_order_and_partitions_do_not_change_a_score(model, new, n):
-    table, _ = riskad.score_table(model, new)
+    table, _ = riskad.score_table(model, new, threshold="rate:0.3")
     shuffled = new.sample(fraction=1, shuffle=True, seed=n)
-    scored = riskad.dask.score(in_partitions(shuffled, n), model)
+    scored = riskad.dask.score(in_partitions(shuffled, n), model, threshold="rate:0.3")
     assert_same(scored.compute(scheduler="sync"), table)
 
 
@@ -72,12 +68,6 @@ def test_partitions_without_rows_and_without_anomalies_have_the_same_columns(mod
     parts = [part.compute(scheduler="sync") for part in some.partitions]
     assert min(map(len, parts)) == 0 < max(map(len, parts))
     assert all(list(part.dtypes) == list(some.dtypes) for part in parts)
-
-
-def test_another_threshold_decides(model, new):
-    table, _ = riskad.score_table(model, new, threshold="rate:0.3")
-    scored = riskad.dask.score(in_partitions(new, 3), model, threshold="rate:0.3")
-    assert_same(scored.compute(scheduler="sync"), table)
 
 
 @pytest.mark.parametrize(

@@ -154,10 +154,13 @@ def test_pictures_show_alarms_where_they_are(fit: riskad.app.fit.Fit) -> None:
     assert "alarms in" in make_card(fit.report, "m.riskad")
 
 
-def test_lines_of_a_long_picture_are_whole_and_those_across_a_gap_are_not() -> None:
+def test_a_long_table_without_alarms_is_drawn_in_whole_lines() -> None:
     windows = windows_of(4_000, window="1h")
     nothing = np.zeros(4_000, dtype=bool)
-    (picture,) = Alarms(windows, np.arange(4_000.0), nothing, 5_000.0, nothing).pictures()
+    alarms = Alarms(windows, np.arange(4_000.0), nothing, 5_000.0, nothing)
+    assert str(alarms).startswith("0 alarms")
+    (picture,) = alarms.pictures()
+    assert picture.events == picture.marked == []
     assert np.diff(picture.moments).max() < picture.gap  # a bin is longer than a window
     assert picture.gap < 86_400
 
@@ -188,15 +191,6 @@ def test_panes_without_a_value_are_saved(tmp_path: Path) -> None:
         fit.model[0].windower_.history.values.size
         > np.isfinite(fit.model[0].windower_.history.values).sum()
     )
-
-
-def test_a_table_without_alarms_is_drawn_too() -> None:
-    windows = windows_of(400)
-    nothing = np.zeros(400, dtype=bool)
-    alarms = Alarms(windows, np.arange(400.0), nothing, 500.0, nothing)
-    (picture,) = alarms.pictures()
-    assert picture.events == picture.marked == []
-    assert str(alarms).startswith("0 alarms")
 
 
 def test_a_report_on_new_points_is_about_windows_and_their_alarms(

@@ -170,7 +170,7 @@ def run_series(cell: Cell) -> dict[str, Any]:
     clock = time.process_time()
     past = Windower.fit(
         series.frame[:end], time="t", window=series.window, step=series.step, group=series.group
-    )[0]
+    ).windower
     # It learned from the past alone, and cuts all of the series as if it began with it.
     windows = replace(past, groups=[], history=past.history.rows(slice(0))).cut(series.frame)
     cut = time.process_time() - clock

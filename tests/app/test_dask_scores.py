@@ -1,8 +1,7 @@
 """Scores of Dask dataframes: those of one process, whatever the partitions."""
 
-import polars as pl
 import pytest
-from support.cards import make_cards
+from support.cards import LABELS, cards_with_gaps, fit_cards, make_cards
 
 import riskad
 
@@ -15,23 +14,8 @@ from riskad.app.change_model import compress_model
 from riskad.app.model_files import make_header
 from riskad.tables.cells import as_polars
 
-LABELS = {"label": "label", "normal": "ok", "anomaly": "fraud"}
-
-
-@pytest.fixture(scope="module")
-def model():
-    options = {"id": "card", "model": "shallow", "settings": {"lam": 0.01}}
-    return riskad.fit_table(make_cards(), **LABELS, **options).model
-
-
-@pytest.fixture(scope="module")
-def new():
-    """New payments, with blanks and a column that the model does not know."""
-    cards = make_cards(90, seed=1).drop("label")
-    gaps = pl.when(pl.int_range(pl.len()) % 7 == 0).then(None)
-    return cards.with_columns(
-        gaps.otherwise(pl.col("amount")).alias("amount"), when=pl.int_range(pl.len())
-    )
+model = pytest.fixture(fit_cards, scope="module")
+new = pytest.fixture(cards_with_gaps, scope="module")
 
 
 def as_pandas(table):
@@ -42,13 +26,9 @@ def in_partitions(table, n):
     return dd.from_pandas(as_pandas(table), npartitions=n, sort=False)
 
 
-def scores_of(frame):
-    return as_polars(frame).sort("card")
-
-
 def assert_same(frame, table):
     """The same rows, columns and, but for rounding, numbers."""
-    got, wanted = scores_of(frame), table.sort("card")
+    got, wanted = as_polars(frame).sort("card"), table.sort("card")
     assert got.columns == wanted.columns
     for name in wanted.columns:
         if name.startswith("anomaly"):
@@ -69,9 +49,9 @@ def test_workers_find_the_scores_of_one_process(client, model, new):
 
 @pytest.mark.parametrize("n", [1, 3, 20])
 def test_order_and_partitions_do_not_change_a_score(model, new, n):
-    table, _ = riskad.score_table(model, new)
+    table, _ = riskad.score_table(model, new, threshold="rate:0.3")
     shuffled = new.sample(fraction=1, shuffle=True, seed=n)
-    scored = riskad.dask.score(in_partitions(shuffled, n), model)
+    scored = riskad.dask.score(in_partitions(shuffled, n), model, threshold="rate:0.3")
     assert_same(scored.compute(scheduler="sync"), table)
 
 
@@ -88,12 +68,6 @@ def test_partitions_without_rows_and_without_anomalies_have_the_same_columns(mod
     parts = [part.compute(scheduler="sync") for part in some.partitions]
     assert min(map(len, parts)) == 0 < max(map(len, parts))
     assert all(list(part.dtypes) == list(some.dtypes) for part in parts)
-
-
-def test_another_threshold_decides(model, new):
-    table, _ = riskad.score_table(model, new, threshold="rate:0.3")
-    scored = riskad.dask.score(in_partitions(new, 3), model, threshold="rate:0.3")
-    assert_same(scored.compute(scheduler="sync"), table)
 
 
 @pytest.mark.parametrize(

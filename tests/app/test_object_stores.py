@@ -8,16 +8,15 @@ from functools import partial
 
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from conftest import PATIENCE
 from polars.testing import assert_frame_equal
 from support.cards import FIT, make_cards
+from support.commands import fail, run
 from support.stores import KEY, MOTO, SECRET, s3_server
 
 import riskad
 from riskad.app import batch_scoring
 from riskad.app.model_files import load
-from riskad.cli.main import cli
 from riskad.files import remote
 from riskad.rows.engine import Threads
 from riskad.tables.reading import read_batches
@@ -63,15 +62,7 @@ def model(tmp_path_factory):
 
 
 def succeed(*arguments):
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def fail(*arguments):
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert result.exit_code != 0
-    return result.output
+    return run(*arguments).output
 
 
 def put(frame, address, tmp_path):
@@ -156,9 +147,8 @@ def test_an_engine_writes_a_folder_with_all_rows_once(bucket, model, new, table,
     assert "holds '_SUCCESS' already" in fail(*command)
     succeed(*command, "--force")
     assert_frame_equal(read(out), table, rel_tol=1e-9)
-    assert "--since, --by: not with --engine dask" in fail(
-        *command, "--since", "auto", "--by", "novelty"
-    )
+    options = ("--since", "auto", "--by", "novelty")
+    assert "--since, --by: not with --engine dask" in fail(*command, *options, code=2)
 
 
 def test_tasks_follow_row_groups_and_suspects_are_numbered_over_all(model, tmp_path, monkeypatch):
@@ -167,15 +157,13 @@ def test_tasks_follow_row_groups_and_suspects_are_numbered_over_all(model, tmp_p
     new[:310].write_parquet(tmp_path / "0.parquet", row_group_size=60)
     new[310:].write_parquet(tmp_path / "1.parquet", row_group_size=60)
     paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
-    report = batch_scoring.score_files(
-        load(model), paths, tmp_path / "out", Threads(2), id="card", top=5
-    )
-    whole = riskad.score_table(load(model), new, id="card", top=5)[1]
+    options = {"id": "card", "top": 5}
+    report = batch_scoring.score_files(load(model), paths, tmp_path / "out", Threads(2), **options)
+    whole = riskad.score_table(load(model), new, **options)[1]
     assert len(list((tmp_path / "out").glob("part-*.parquet"))) == 5
     assert (report.rows, report.flagged) == (whole.rows, whole.flagged)
-    assert [(each.row, each.id) for each in report.top] == [
-        (each.row, each.id) for each in whole.top
-    ]
+    top, expected = ([(each.row, each.id) for each in one.top] for one in (report, whole))
+    assert top == expected
 
 
 def test_many_rows_are_scored_by_the_student_which_is_said(model, tmp_path, monkeypatch):
@@ -230,11 +218,10 @@ def test_workers_whose_disk_is_another_one_are_noticed(model, tmp_path):
             yield from super().map(function, items)
             (tmp_path / "out" / "part-000000.parquet").unlink()
 
-    make_cards(50).write_parquet(tmp_path / "new.parquet")
+    paths = [tmp_path / "new.parquet"]
+    make_cards(50).write_parquet(*paths)
     with pytest.raises(riskad.InputError, match="a disk that all machines share"):
-        batch_scoring.score_files(
-            load(model), [tmp_path / "new.parquet"], tmp_path / "out", Elsewhere(1)
-        )
+        batch_scoring.score_files(load(model), paths, tmp_path / "out", Elsewhere(1))
     assert not (tmp_path / "out" / "_SUCCESS").exists()
 
 
@@ -259,14 +246,11 @@ def test_files_of_others_are_not_replaced(model, tmp_path):
     make_cards(50).write_parquet(tmp_path / "new.parquet")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "theirs.parquet").write_text("theirs")
+    score = partial(batch_scoring.score_files, load(model), [tmp_path / "new.parquet"])
     with pytest.raises(riskad.InputError, match=r"holds 'theirs\.parquet' already"):
-        batch_scoring.score_files(
-            load(model), [tmp_path / "new.parquet"], tmp_path / "out", Threads(1), force=True
-        )
+        score(tmp_path / "out", Threads(1), force=True)
     with pytest.raises(riskad.InputError, match="name a folder"):
-        batch_scoring.score_files(
-            load(model), [tmp_path / "new.parquet"], tmp_path / "out.parquet", Threads(1)
-        )
+        score(tmp_path / "out.parquet", Threads(1))
 
 
 @pytest.mark.slow

@@ -9,13 +9,12 @@ import pytest
 
 pytest.importorskip("PIL")
 pytest.importorskip("onnxruntime")
-from click.testing import CliRunner
 from PIL import Image
+from support.commands import run
 from support.pictures import folder_of_surfaces, surface, tiny_network
 
 from riskad import InputError, fit_table, load, read_pictures, save, score_table
 from riskad.app.pictures import picture_maps
-from riskad.cli.main import cli
 from riskad.web.serve.scoring import RowScorer
 
 
@@ -35,12 +34,6 @@ def network(tmp_path):
     return str(tiny_network(tmp_path / "tiny.onnx"))
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert result.exit_code == code, result.output
-    return result.output
-
-
 @pytest.mark.slow
 def test_a_folder_is_fitted_scored_and_reported_with_maps(tmp_path, photos, network):
     model, page = tmp_path / "m.riskad", tmp_path / "page.html"
@@ -55,7 +48,7 @@ def test_a_folder_is_fitted_scored_and_reported_with_maps(tmp_path, photos, netw
         *("fit", photos, "--labels", tmp_path / "labels.csv", "--normal", "fine"),
         *("--anomaly", "cracked", "--backbone", network, "--model", "shallow"),
         *("-o", model, "--report", page),
-    )
+    ).output
     assert "3 normal, 3 anomalies, 46 unlabelled" in out
     html = page.read_text()
     assert html.count('<img src="data:image/jpeg;base64,') == 20  # ten rows, picture and map
@@ -65,9 +58,8 @@ def test_a_folder_is_fitted_scored_and_reported_with_maps(tmp_path, photos, netw
     run("score", model, photos, "-o", scored, "--backbone", network)
     scores = pl.read_csv(scored)
     assert scores.height == 52
-    out = run(
-        "explain", model, photos, "--rows", 3, "--maps", tmp_path / "maps", "--backbone", network
-    )
+    maps = ("--rows", 3, "--maps", tmp_path / "maps")
+    run("explain", model, photos, *maps, "--backbone", network)
     assert len(list((tmp_path / "maps").glob("row-*.png"))) == 3
 
 
@@ -93,9 +85,8 @@ def test_a_model_without_its_network_says_what_to_get(tmp_path, photos, network,
 
 @pytest.mark.slow
 def test_labels_matter_and_columns_beside_pictures_count(photos, network):
-    table = read_pictures(photos).with_columns(
-        weight=pl.Series(np.random.default_rng(0).normal(size=52))
-    )
+    weight = pl.Series("weight", np.random.default_rng(0).normal(size=52))
+    table = read_pictures(photos).with_columns(weight)
     fit = fit_table(table, backbone=network, model="shallow")
     assert {"picture", "weight"} <= set(fit.report.columns)
     turned = {"normal": "anomaly", "anomaly": "normal"}

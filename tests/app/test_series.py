@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,17 @@ from riskad.app.describe import describe_table
 from riskad.app.model_files import load, read_header, save
 from riskad.app.report.documents import make_card, render_page
 from riskad.app.score import score_table
-from riskad.app.series import (
-    Alarms,
-    WindowTable,
-    find_events,
-    plain_model,
-    stretches,
-    window_codes,
-)
+from riskad.app.series import Alarms, WindowTable, find_events, plain_model, stretches, window_codes
 from riskad.app.stream import Stream
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.tables.labelled import FrameTable
-from riskad.tables.windows import END, Windower
+from riskad.tables.windows import END, Windower, Windows
+
+pytestmark = pytest.mark.filterwarnings("ignore::riskad.DataWarning")
 
 START = datetime(2024, 1, 1)
+LABELS = {"label": "label", "normal": "ok", "anomaly": "bad"}
+CUT = {"time": "t", "window": "4h", "step": "1h"}
 SHARES = (0.25, 0.5, 1.0)
 
 
@@ -54,18 +50,7 @@ def label(points: pl.DataFrame) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def fit() -> riskad.app.fit.Fit:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return riskad.fit_table(
-            label(make_points()),
-            label="label",
-            normal="ok",
-            anomaly="bad",
-            time="t",
-            window="4h",
-            step="1h",
-            model="shallow",
-        )
+    return riskad.fit_table(label(make_points()), **LABELS, **CUT, model="shallow")
 
 
 def test_spans_without_a_row_are_said() -> None:
@@ -80,18 +65,16 @@ def test_spans_without_a_row_are_said() -> None:
         riskad.mark_spans(points, spans[1:], time="t")
 
 
-def windows_of(codes: list[int], window: str = "4h"):
-    """One point every 15 minutes with these labels, in windows."""
-    n = len(codes)
-    t = np.arange(n) * 900.0
-    frame = pl.DataFrame({"t": t, "x": np.random.default_rng(0).random(n)})
-    return Windower.fit(frame, time="t", window=window, step="1h")[1], np.array(codes)
+def windows_of(n: int, window: str = "4h") -> Windows:
+    """Windows of one point every 15 minutes."""
+    frame = pl.DataFrame({"t": np.arange(n) * 900.0, "x": np.random.default_rng(0).random(n)})
+    return Windower.fit(frame, time="t", window=window, step="1h")
 
 
 def test_labels_of_windows_by_definition() -> None:
     rng = np.random.default_rng(3)
     codes = np.repeat(rng.choice([0, 0, 1, -1], 120), rng.integers(1, 12, 120))
-    windows, codes = windows_of(codes.tolist())
+    windows = windows_of(len(codes))
     starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
     runs = [np.arange(a, b) for a, b in zip(starts, [*starts[1:], len(codes)], strict=True)]
     incidents = [run for run in runs if codes[run[0]] == ANOMALY]
@@ -110,13 +93,11 @@ def test_labels_of_windows_by_definition() -> None:
 def test_what_is_enough_of_an_incident_can_be_set() -> None:
     codes = np.zeros(160, dtype=int)
     codes[64:80] = -1  # as long as a window
-    windows, codes = windows_of(codes.tolist())
+    windows = windows_of(len(codes))
     shares = {enough: (window_codes(windows, codes, enough) == ANOMALY).sum() for enough in SHARES}
     assert shares == {0.25: 7, 0.5: 5, 1.0: 1}
     table = label(make_points(n=900))
-    spec = riskad.FitSpec(
-        label="label", normal="ok", anomaly="bad", time="t", window="4h", step="1h"
-    )
+    spec = riskad.FitSpec(**LABELS, **CUT)
     counts = [
         WindowTable(FrameTable(table, spec.labels), spec.updated(enough=enough)).counts.anomaly
         for enough in SHARES
@@ -129,7 +110,7 @@ def test_what_is_enough_of_an_incident_can_be_set() -> None:
 def test_stretches_share_no_point(seed: int) -> None:
     rng = np.random.default_rng(seed)
     codes = np.repeat(rng.choice([0, 1, 1, -1], 60), rng.integers(1, 90, 60))
-    windows, codes = windows_of(codes.tolist())
+    windows = windows_of(len(codes))
     before = window_codes(windows, codes)
     after, stretch = stretches(windows, before)
     assert ((after == before) | (after == UNLABELLED)).all()
@@ -144,9 +125,7 @@ def test_stretches_share_no_point(seed: int) -> None:
 
 def test_a_fit_to_windows_finds_later_incidents(fit: riskad.app.fit.Fit) -> None:
     later = make_points(seed=1, start=START + timedelta(minutes=15 * 4_000))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scored, report = score_table(fit.model, later.drop("incident"), reasons=2)
+    scored, report = score_table(fit.model, later.drop("incident"), reasons=2)
     assert scored.columns[:2] == ["t", "x"]
     inside = scored.filter(later["incident"])["anomaly_score"].mean()
     assert inside > scored.filter(~later["incident"])["anomaly_score"].quantile(0.95)
@@ -175,19 +154,22 @@ def test_pictures_show_alarms_where_they_are(fit: riskad.app.fit.Fit) -> None:
     assert "alarms in" in make_card(fit.report, "m.riskad")
 
 
-def test_lines_of_a_long_picture_are_whole_and_those_across_a_gap_are_not() -> None:
-    windows, _ = windows_of([0] * 4_000, window="1h")
+def test_a_long_table_without_alarms_is_drawn_in_whole_lines() -> None:
+    windows = windows_of(4_000, window="1h")
     nothing = np.zeros(4_000, dtype=bool)
-    (picture,) = Alarms.of(windows, np.arange(4_000.0), nothing, 5_000.0, nothing).pictures()
+    alarms = Alarms(windows, np.arange(4_000.0), nothing, 5_000.0, nothing)
+    assert str(alarms).startswith("0 alarms")
+    (picture,) = alarms.pictures()
+    assert picture.events == picture.marked == []
     assert np.diff(picture.moments).max() < picture.gap  # a bin is longer than a window
     assert picture.gap < 86_400
 
 
 def test_the_worst_alarms_are_told_in_the_order_of_time() -> None:
-    windows, _ = windows_of([0] * 400, window="1h")
+    windows = windows_of(400, window="1h")
     scores = np.zeros(400)
     scores[[10, 100, 200, 300]] = 1, 4, 2, 3
-    alarms = Alarms.of(windows, scores, scores > 0, 0.0)
+    alarms = Alarms(windows, scores, scores > 0, 0.0)
     first, *lines = alarms.in_words(2)
     assert first.startswith("4 alarms")
     assert [line.split(" to ")[0] for line in lines] == [
@@ -200,13 +182,10 @@ def test_panes_without_a_value_are_saved(tmp_path: Path) -> None:
     points = label(make_points(n=900)).with_columns(pl.col("x").cast(pl.String))
     broken = pl.int_range(pl.len()).is_between(400, 420)  # some panes have no other points
     points = points.with_columns(x=pl.when(broken).then(pl.lit("n/a")).otherwise("x"))
-    labels = {"label": "label", "normal": "ok", "anomaly": "bad"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = riskad.fit_table(points, **labels, time="t", window="4h", step="1h", model="shallow")
-        save(fit.model, tmp_path / "m.riskad", report=fit.report)
-        later = make_points(n=200, start=START + timedelta(minutes=15 * 900)).drop("incident")
-        frames = [m[0].windower_.cut(later).frame for m in (fit.model, load(tmp_path / "m.riskad"))]
+    fit = riskad.fit_table(points, **LABELS, **CUT, model="shallow")
+    save(fit.model, tmp_path / "m.riskad", report=fit.report)
+    later = make_points(n=200, start=START + timedelta(minutes=15 * 900)).drop("incident")
+    frames = [m[0].windower_.cut(later).frame for m in (fit.model, load(tmp_path / "m.riskad"))]
     assert frames[0].equals(frames[1])
     assert (
         fit.model[0].windower_.history.values.size
@@ -214,24 +193,13 @@ def test_panes_without_a_value_are_saved(tmp_path: Path) -> None:
     )
 
 
-def test_a_table_without_alarms_is_drawn_too() -> None:
-    windows, _ = windows_of([0] * 400)
-    nothing = np.zeros(400, dtype=bool)
-    alarms = Alarms.of(windows, np.arange(400.0), nothing, 500.0, nothing)
-    (picture,) = alarms.pictures()
-    assert picture.events == picture.marked == []
-    assert str(alarms).startswith("0 alarms")
-
-
 def test_a_report_on_new_points_is_about_windows_and_their_alarms(
     fit: riskad.app.fit.Fit, tmp_path: Path
 ) -> None:
     save(fit.model, tmp_path / "m.riskad", report=fit.report)
     later = make_points(n=800, seed=1, start=START + timedelta(days=42)).drop("incident")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = describe_table(fit.model, read_header(tmp_path / "m.riskad"), later)
-        scored, _ = score_table(fit.model, later, reasons=2)
+    report = describe_table(fit.model, read_header(tmp_path / "m.riskad"), later)
+    scored, _ = score_table(fit.model, later, reasons=2)
     assert report.rows == len(fit.model[0].windower_.cut(later).frame)
     events = scored.drop_nulls("event")
     assert len(report.series[0].events) == events["event"].n_unique() > 0
@@ -241,21 +209,17 @@ def test_a_report_on_new_points_is_about_windows_and_their_alarms(
 def test_labels_matter(fit: riskad.app.fit.Fit) -> None:
     points = label(make_points())
     swapped = points.with_columns(pl.col("label").replace({"ok": "bad", "bad": "ok"}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        other = riskad.fit_table(swapped, fit.report.spec)
-        new = points.drop("label")
-        scores = [score_table(each.model, new)[0]["anomaly_score"] for each in (fit, other)]
+    other = riskad.fit_table(swapped, fit.report.spec)
+    new = points.drop("label")
+    scores = [score_table(each.model, new)[0]["anomaly_score"] for each in (fit, other)]
     assert not np.allclose(*scores)
 
 
 def test_scores_of_a_moment_are_the_mean_of_its_windows(fit: riskad.app.fit.Fit) -> None:
     points = make_points(n=500, seed=2).drop("incident")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scored, _ = score_table(fit.model, points.reverse())
-        windows = fit.model[0].windower_.cut(points).frame
-        of_windows = score_table(plain_model(fit.model), windows)[0]
+    scored, _ = score_table(fit.model, points.reverse())
+    windows = fit.model[0].windower_.cut(points).frame
+    of_windows = score_table(plain_model(fit.model), windows)[0]
     for row in scored.sample(20, seed=0).iter_rows(named=True):
         holds = (pl.col("t") <= row["t"]) & (pl.col(END) > row["t"])
         assert row["anomaly_score"] == pytest.approx(
@@ -272,18 +236,16 @@ def test_a_stream_scores_as_batch_and_survives_a_restart(
     points = points.filter(pl.Series(rng.random(points.height) < 0.8))
     save(fit.model, tmp_path / "m.riskad", report=fit.report)
     model, parts, place = load(tmp_path / "m.riskad"), [], 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        batch = model[0].windower_.cut(points).frame
-        expected = score_table(plain_model(model), batch)[0]
-        stream = Stream(model, tmp_path / "state")
-        while place < points.height:
-            size = int(rng.integers(1, 40))
-            parts.append(stream.push(points[place : place + size]))
-            place += size
-            if rng.random() < 0.3:
-                stream = Stream(model, tmp_path / "state")
-        scored = pl.concat(part for part in parts if part.height)
+    batch = model[0].windower_.cut(points).frame
+    expected = score_table(plain_model(model), batch)[0]
+    stream = Stream(model, tmp_path / "state")
+    while place < points.height:
+        size = int(rng.integers(1, 40))
+        parts.append(stream.push(points[place : place + size]))
+        place += size
+        if rng.random() < 0.3:
+            stream = Stream(model, tmp_path / "state")
+    scored = pl.concat(part for part in parts if part.height)
     assert scored["t"].to_list() == expected["t"].to_list()[: scored.height]
     assert expected.height - scored.height <= 1  # the last one is not complete yet
     assert scored["anomaly_score"].to_numpy() == pytest.approx(
@@ -295,10 +257,8 @@ def test_a_stream_scores_as_batch_and_survives_a_restart(
 def test_points_that_come_too_late_are_counted(fit: riskad.app.fit.Fit) -> None:
     points = make_points(n=200, start=START + timedelta(days=42)).drop("incident")
     stream = Stream(fit.model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        stream.push(points)
-        assert stream.push(points[:3]).height == 0
+    stream.push(points)
+    assert stream.push(points[:3]).height == 0
     assert stream.left_out == 3
 
 
@@ -309,7 +269,7 @@ def test_a_state_of_another_model_is_refused(fit: riskad.app.fit.Fit, tmp_path: 
 
 
 def test_events_are_runs_of_flagged_moments() -> None:
-    windows, _ = windows_of([0] * 400, window="1h")
+    windows = windows_of(400, window="1h")
     flagged = np.zeros(400, dtype=bool)
     flagged[[10, 11, 13, 100, 300, 301]] = True
     events = find_events(windows, flagged, np.arange(400.0))
@@ -334,10 +294,8 @@ def test_options_that_lack_others(options: dict[str, str], words: str) -> None:
 
 @pytest.mark.parametrize("options", [{"id": "nosuch"}, {"drop": ["nosuch"]}])
 def test_columns_that_are_not_there_are_named(options: dict[str, Any]) -> None:
-    cut = {"time": "t", "window": "4h", "model": "shallow"}
-    labels = {"label": "label", "normal": "ok", "anomaly": "bad"}
     with pytest.raises(InputError, match="nosuch"):
-        riskad.fit_table(label(make_points(n=400)), **labels, **cut, **options)
+        riskad.fit_table(label(make_points(n=400)), **LABELS, **CUT, model="shallow", **options)
 
 
 def _corrupt(rng: np.random.Generator) -> pl.DataFrame:
@@ -356,14 +314,8 @@ def _corrupt(rng: np.random.Generator) -> pl.DataFrame:
 
 def _broken(way: int, cell: str | None, rng: np.random.Generator) -> str | None:
     odd = ["", "n/a", "1970-01-01 00:00", "9999-12-31 23:59", "25:61", "-5", "1e300", "ümlaut"]
-    return [
-        None,
-        str(rng.choice(odd)),
-        cell,
-        (cell or "")[:7],
-        (cell or "") + "Z",
-        "2024-01-01 00:00",
-    ][way]
+    text = cell or ""
+    return [None, str(rng.choice(odd)), cell, text[:7], f"{text}Z", "2024-01-01 00:00"][way]
 
 
 @pytest.mark.slow
@@ -371,14 +323,12 @@ def _broken(way: int, cell: str | None, rng: np.random.Generator) -> str | None:
 def test_bad_clocks_end_in_a_fit_or_a_sentence(part: int) -> None:
     for number in range(50):
         frame = _corrupt(np.random.default_rng([part, number]))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                windows = riskad.windows(frame.drop("label"), time="t", window="4h", step="1h")
-            except InputError as error:
-                sentence = str(error)
-            else:
-                sentence = f"There are {windows.height} windows."
+        try:
+            windows = riskad.windows(frame.drop("label"), time="t", window="4h", step="1h")
+        except InputError as error:
+            sentence = str(error)
+        else:
+            sentence = f"There are {windows.height} windows."
         assert len(sentence) > 10
         assert "There are 0" not in sentence
 
@@ -398,10 +348,8 @@ def test_a_server_answers_with_the_windows_that_points_complete(
         (answer,) = scorer.answer(body, {}, most_rows=100, reasons=2)
         assert answer is not None
         answers += json.loads(answer[0])["windows"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        batch = fit.model[0].windower_.cut(points).frame
-        expected = score_table(plain_model(fit.model), batch)[0]["anomaly_score"].to_list()
+    batch = fit.model[0].windower_.cut(points).frame
+    expected = score_table(plain_model(fit.model), batch)[0]["anomaly_score"].to_list()
     assert [each["anomaly_score"] for each in answers] == pytest.approx(expected[: len(answers)])
     assert len(answers) >= len(expected) - 1
     assert answers[0]["t"].startswith("2024-02-12T00:00")

@@ -16,17 +16,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from polars.testing import assert_frame_equal
-from support.cards import FIT, make_cards
+from support.cards import FIT, LABELS, cards_with_gaps, fit_cards, make_cards
+from support.commands import run
 from support.rows import make_table
 from support.stores import MOTO, s3_server
 
 import riskad
 from riskad.app import batch_scoring
 from riskad.app.model_files import load
-from riskad.cli.main import cli
 from riskad.files.remote import put_file
 from riskad.tables.labelled import open_table
 from riskad.tables.paths import find_tables
@@ -40,8 +39,6 @@ from pyspark.sql import SparkSession
 from riskad.rows.engine import ClusterError
 from riskad.rows.spark import SparkEngine, SparkRows
 
-LABELS = {"label": "label", "normal": "ok", "anomaly": "fraud"}
-
 
 @pytest.fixture(scope="module")
 def spark():
@@ -51,33 +48,17 @@ def spark():
         if MOTO is not None:
             for name, value in stack.enter_context(s3_server()).items():
                 patch.setenv(name, value)
-        yield from start_spark()
+        # A task that fails, because its process was killed for instance, is run again.
+        builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", False)
+        for name in ("host", "bindAddress"):
+            builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
+        session = builder.config("spark.sql.shuffle.partitions", 2).getOrCreate()
+        yield session
+        session.stop()
 
 
-def start_spark():
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
-    for name in ("host", "bindAddress"):
-        builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
-    # A task that fails, because its process was killed for instance, is run again.
-    session = builder.master("local[2,4]").config("spark.sql.shuffle.partitions", 2).getOrCreate()
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def model():
-    options = {"id": "card", "model": "shallow", "settings": {"lam": 0.01}}
-    return riskad.fit_table(make_cards(), **LABELS, **options).model
-
-
-@pytest.fixture(scope="module")
-def new():
-    """New payments, with blanks and a column that the model does not know."""
-    cards = make_cards(90, seed=1).drop("label")
-    gaps = pl.when(pl.int_range(pl.len()) % 7 == 0).then(None)
-    return cards.with_columns(
-        gaps.otherwise(pl.col("amount")).alias("amount"), when=pl.int_range(pl.len())
-    )
+model = pytest.fixture(fit_cards, scope="module")
+new = pytest.fixture(cards_with_gaps, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -270,12 +251,6 @@ def test_without_labels_it_says_what_to_do(spark, folder):
 # --- the command line, and S3 ---------------------------------------------------------------------
 
 
-def succeed(*arguments):
-    result = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 @pytest.mark.parametrize("place", ["here", "s3"])
 def test_commands_fit_and_score_where_the_files_are(spark, folder, tmp_path, place):
     if place == "s3" and MOTO is None:
@@ -287,11 +262,11 @@ def test_commands_fit_and_score_where_the_files_are(spark, folder, tmp_path, pla
     out = str(tmp_path / "scored") if place == "here" else f"{where}-scored"
     model, engine = tmp_path / "m.riskad", ["--engine", "spark"]
     fit = ["fit", f"{where}/*.parquet", *FIT, "--id", "card", "-o", model]
-    assert "3 files, read" in succeed(*fit, *engine)
+    assert "3 files, read" in run(*fit, *engine).output
     coefficients = load(model)[1].coef_.tolist()
-    succeed(*fit, "--force")
+    run(*fit, "--force")
     assert load(model)[1].coef_.tolist() == pytest.approx(coefficients, rel=1e-6)
-    succeed("score", model, where, "-o", out, *engine, "--reasons", 1)
+    run("score", model, where, "-o", out, *engine, "--reasons", 1)
     scored = pl.concat(read_batches(find_tables([out])))
     assert_frame_equal(scored, riskad.score_table(load(model), table, reasons=1)[0], rel_tol=1e-9)
 
@@ -363,11 +338,11 @@ def test_spark_that_does_not_start_is_one_sentence(folder, model, tmp_path, miss
         # What starts Java is a script of bash.
         (tmp_path / "bash").symlink_to(shutil.which("bash"))
         env = env | {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
-    run = subprocess.run(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
-    *_, last = run.stderr.splitlines()
-    assert run.returncode == 1
+    process = subprocess.run(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    *_, last = process.stderr.splitlines()
+    assert process.returncode == 1
     assert last.startswith("Error: Spark could not start")
-    assert "Traceback" not in run.stderr
+    assert "Traceback" not in process.stderr
     assert not (tmp_path / "out").exists()
 
 

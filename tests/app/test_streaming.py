@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -45,18 +46,33 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(csv_reading, "_BATCH_BYTES", 2000)
 
 
+def write(cards, path):
+    """Write a table as its name says."""
+    if path.suffix == ".duckdb":
+        with duckdb.connect(path) as database:
+            database.execute("CREATE TABLE cards AS SELECT * FROM cards")
+    elif path.suffix == ".sqlite":
+        with sqlite3.connect(path) as database:
+            database.execute(f"CREATE TABLE cards ({', '.join(cards.columns)})")
+            places = ", ".join("?" * cards.width)
+            database.executemany(f"INSERT INTO cards VALUES ({places})", cards.rows())
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(cards.write_csv().encode()))
+    elif path.suffix == ".jsonl":
+        cards.write_ndjson(path)
+    elif path.suffix == ".parquet":
+        cards.write_parquet(path, row_group_size=100)
+    else:
+        cards.write_csv(path, separator="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
 # --- batches of a file -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["cards.csv", "cards.tsv", "cards.csv.gz", "cards.parquet"])
 def test_batches_are_the_table(tmp_path, small_batches, name):
-    cards, path = make_aged_cards(1000), tmp_path / name
-    if name.endswith("gz"):
-        path.write_bytes(gzip.compress(cards.write_csv().encode()))
-    elif name.endswith("parquet"):
-        cards.write_parquet(path, row_group_size=100)
-    else:
-        cards.write_csv(path, separator="\t" if "tsv" in name else ",")
+    path = write(make_aged_cards(1000), tmp_path / name)
     batches = list(read_batches(path))
     assert len(batches) > 5
     assert {batch.height % 64 for batch in batches[:-1]} == {0}
@@ -146,29 +162,18 @@ def test_a_full_disk_is_an_error_of_the_system():
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_streaming_gives_what_scoring_the_whole_table_gives(tmp_path, small_batches, model, kind):
-    cards = (
-        make_aged_cards(3000, seed=1)
-        .drop("label")
-        .with_columns(
-            amount=pl.when(pl.int_range(pl.len()) % 500 == 3).then(None).otherwise("amount"),
-            country=pl.when(pl.int_range(pl.len()) % 700 == 5)
-            .then(pl.concat_str(pl.lit("new"), pl.int_range(pl.len()) % 4))
-            .otherwise("country"),
-        )
+    row = pl.int_range(pl.len())
+    new = pl.concat_str(pl.lit("new"), row % 4)
+    cards = make_aged_cards(3000, seed=1).drop("label")
+    cards = cards.with_columns(
+        amount=pl.when(row % 500 != 3).then("amount"),
+        country=pl.when(row % 700 == 5).then(new).otherwise("country"),
     )
-    source = tmp_path / f"cards.{kind}"
-    cards.write_csv(source) if kind == "csv" else cards.write_parquet(source, row_group_size=300)
+    source = write(cards, tmp_path / f"cards.{kind}")
     whole, expected = score_table(load(model), read_table(source), id="card", source=source.name)
-    said = []
-    batches = []
-    _, report = score_table(
-        load(model),
-        read_batches(source),
-        batches.append,
-        id="card",
-        source=source.name,
-        progress=said.append,
-    )
+    said, batches = [], []
+    options = {"id": "card", "source": source.name, "progress": said.append}
+    _, report = score_table(load(model), read_batches(source), batches.append, **options)
     assert len(batches) > 10
     assert pl.concat(batches).equals(whole)  # to the last bit
     assert report == expected  # the suspects and the notes, too
@@ -189,9 +194,8 @@ OPTIONS = (
 def test_every_option_gives_what_it_gives_for_the_whole_table(
     tmp_path, small_batches, model, options, kind
 ):
-    source = tmp_path / f"cards.{kind}"
     cards = make_aged_cards(1000, seed=1).drop("label")
-    cards.write_csv(source) if kind == "csv" else cards.write_parquet(source)
+    source = write(cards, tmp_path / f"cards.{kind}")
     whole, expected = score_table(load(model), read_table(source), id="card", **options)
     batches = []
     _, report = score_table(load(model), read_batches(source), batches.append, id="card", **options)
@@ -260,20 +264,7 @@ def test_equal_scores_are_listed_in_the_order_of_the_rows(model, small_batches, 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "parquet", "sqlite", "duckdb"])
 def test_rows_are_estimated_by_the_first_ones(tmp_path, small_batches, ending):
-    cards, path = make_aged_cards(3000), tmp_path / f"cards.{ending}"
-    if ending == "duckdb":
-        duckdb = pytest.importorskip("duckdb")
-        with duckdb.connect(path) as database:
-            database.execute("CREATE TABLE cards AS SELECT * FROM cards")
-    elif ending == "sqlite":
-        with sqlite3.connect(path) as database:
-            database.execute("CREATE TABLE cards (card, amount, age, country, label)")
-            database.executemany("INSERT INTO cards VALUES (?, ?, ?, ?, ?)", cards.rows())
-    elif ending == "csv.gz":
-        path.write_bytes(gzip.compress(cards.write_csv().encode()))
-    else:
-        writers = {"csv": cards.write_csv, "jsonl": cards.write_ndjson}
-        writers.get(ending, cards.write_parquet)(path)
+    path = write(make_aged_cards(3000), tmp_path / f"cards.{ending}")
     assert read_batches(path).about_rows() == pytest.approx(3000, rel=0.15)
     if ending == "csv":
         assert read_batches([path, path]).about_rows() == pytest.approx(6000, rel=0.15)
@@ -289,8 +280,7 @@ def test_scores_in_slices_are_those_of_the_whole_and_are_counted(model, monkeypa
 
 
 def test_a_file_may_take_its_own_place(tmp_path, small_batches, model):
-    path = tmp_path / "cards.parquet"
-    make_aged_cards(1000).write_parquet(path)
+    path = write(make_aged_cards(1000), tmp_path / "cards.parquet")
     run("score", model, path, "-o", path, "--force")
     assert pl.read_parquet(path).shape == (1000, 8)
 
@@ -316,9 +306,7 @@ CHANGES = {
 DAMAGE = {
     "empty": lambda data, middle: b"",
     "cut short": lambda data, middle: data[:middle],
-    "damaged in the middle": lambda data, middle: (
-        data[:middle] + bytes(3000) + data[middle + 3000 :]
-    ),
+    "damaged in the middle": lambda data, half: data[:half] + bytes(3000) + data[half + 3000 :],
     "another kind of file": lambda data, middle: b"PK\x03\x04" + bytes(100),
 }
 
@@ -328,9 +316,7 @@ def break_file(path, kind):
     cards = make_aged_cards(0 if kind == "no rows" else 2000, seed=1)
     cards = cards.with_columns(**CHANGES.get(kind, {}))
     cards = cards.drop("amount") if kind == "other columns" else cards
-    cards.write_csv(path) if path.suffix == ".csv" else cards.write_parquet(
-        path, row_group_size=200
-    )
+    write(cards, path)
     if kind in DAMAGE:
         data = path.read_bytes()
         path.write_bytes(DAMAGE[kind](data, len(data) // 2))
@@ -365,9 +351,8 @@ def test_bad_input_is_a_sentence_and_nothing_is_written(
 ):
     break_file(tmp_path / name, kind)
     (tmp_path / target).write_text("precious")
-    assert re.search(
-        message, fail("score", model, tmp_path / name, "-o", tmp_path / target, "--force")
-    )
+    said = fail("score", model, tmp_path / name, "-o", tmp_path / target, "--force")
+    assert re.search(message, said)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, target])
     assert (tmp_path / target).read_text() == "precious"
     (tmp_path / target).unlink()
@@ -378,16 +363,12 @@ def test_bad_input_is_a_sentence_and_nothing_is_written(
 
 @pytest.mark.parametrize("name", ["cards.csv", "cards.csv.gz", "cards.parquet"])
 def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch, name):
-    cards, path = make_aged_cards(20_000), tmp_path / name
-    if name.endswith("parquet"):
-        cards.write_parquet(path)
-    else:
-        text = cards.write_csv().encode()
-        path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    check_memory(path, available=10**9)
-    with pytest.raises(InputError, match=r"takes about \d+ MB, and 1 MB are free.*sample"):
-        check_memory(path, available=10**6)
+    path = write(make_aged_cards(20_000), tmp_path / name)
+    monkeypatch.setattr(reading, "available_memory", lambda: 10**9)
+    check_memory(path)
     monkeypatch.setattr(reading, "available_memory", lambda: 10**6)
+    with pytest.raises(InputError, match=r"takes about \d+ MB, and 1 MB are free.*sample"):
+        check_memory(path)
     monkeypatch.setattr(csv_reading._Parser, "parse", None)  # it is not even begun
     monkeypatch.setattr(pl, "read_parquet", None)
     if name.endswith("parquet"):  # fit reads it some rows at a time

@@ -3,6 +3,9 @@
 import numpy as np
 import polars as pl
 
+import riskad
+
+LABELS = {"label": "label", "normal": "ok", "anomaly": "fraud"}
 LABELLED = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
 SHALLOW = [*LABELLED, "--model", "shallow"]  # fast; the default and all others have their own tests
 FIT = [*SHALLOW, "--lam", "tight"]  # which cross-validation would choose here, too
@@ -36,3 +39,17 @@ def make_aged_cards(n, seed=0):
             "label": np.where(rng.random(n) < 0.3, np.where(fraud, "fraud", "ok"), ""),
         }
     )
+
+
+def cards_with_gaps():
+    """New cards, with blanks and a column that no model knows."""
+    cards = make_cards(90, seed=1).drop("label")
+    row = pl.int_range(pl.len())
+    amount = pl.when(row % 7 != 0).then("amount")
+    return cards.with_columns(amount=amount, when=row)
+
+
+def fit_cards():
+    """A model of cards that is fitted quickly."""
+    options = {"id": "card", "model": "shallow", "settings": {"lam": 0.01}}
+    return riskad.fit_table(make_cards(), **LABELS, **options).model

@@ -72,10 +72,8 @@ def bomb(path, side=60_000):
         return head + struct.pack(">I", zlib.crc32(kind + content))
 
     head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
-    content = (
-        chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
-    )
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + content)
+    content = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 100))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + content + chunk(b"IEND", b""))
 
 
 def test_what_cannot_be_read_says_why_in_a_sentence(tmp_path):
@@ -125,11 +123,8 @@ def test_labels_join_by_the_name_of_the_file(tmp_path):
     labels = pl.DataFrame({"file": ["a/1.png", "2.jpg"], "what": ["ok", "bad"], "age": [3, 4]})
     table, label = join_labels(pictures, labels, "what")
     assert label == "what"
-    assert table.rows() == [
-        ("x/a/1.png", "ok", 3),
-        ("x/b/1.png", None, None),
-        ("x/b/2.jpg", "bad", 4),
-    ]
+    assert table["picture"].equals(pictures["picture"])
+    assert table.drop("picture").rows() == [("ok", 3), (None, None), ("bad", 4)]
     assert join_labels(pictures, labels.drop("age"))[1] == "what"
     for file, words in {"1.png": "several pictures", "3.png": "no picture"}.items():
         with pytest.raises(InputError, match=words):
@@ -278,9 +273,8 @@ def test_broken_pictures_count_as_blank_and_are_named(tmp_path, network):
     folder = folder_of_surfaces(tmp_path / "photos", n=8, n_labelled=1)
     (folder / "normal" / "empty.jpg").write_bytes(b"")
     table = read_pictures(folder).drop("label")
-    with pytest.warns(
-        ReadingNote, match=r"empty.jpg' is empty: it has 0 bytes, and counts as blank"
-    ):
+    words = r"empty.jpg' is empty: it has 0 bytes, and counts as blank"
+    with pytest.warns(ReadingNote, match=words):
         rows = TablePreparer(kinds={"picture": "image"}, encode=False).fit_transform(table)
     broken = table["picture"].str.ends_with("empty.jpg").to_numpy()
     np.testing.assert_array_equal(np.isnan(rows.values).all(axis=1), broken)

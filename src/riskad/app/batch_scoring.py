@@ -113,7 +113,10 @@ class BatchScorer:
         # One blank row: missing columns are reported here and not by a worker.
         preparer.parse(pl.DataFrame({name: [None] for name in columns}), quiet=True)
         decision = decide(detector, threshold, None, _refuse_all_scores)
-        return cls(_file_content(model), decision, tuple(added), reasons)
+        with tempfile.TemporaryDirectory(prefix="riskad-") as folder:
+            path = Path(folder, "model.riskad")
+            save(model, path)
+            return cls(path.read_bytes(), decision, tuple(added), reasons)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -130,19 +133,19 @@ class BatchScorer:
 
     def columns(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the columns that scoring adds to the rows of a frame."""
-        with one_blas_thread(), catch_notes():
-            slices = frame.iter_slices(_ROWS_AT_ONCE) if frame.height else []
-            no_rows = pl.DataFrame(schema=self.schema)
-            return pl.concat([no_rows, *map(self._columns, slices)])
-
-    def _columns(self, frame: pl.DataFrame) -> pl.DataFrame:
         model = _loaded(self.file)
         preparer, detector = steps_of(model)
-        scores, novelty = detector._anomaly_score_and_novelty(preparer.transform(frame, quiet=True))
-        columns = pl.DataFrame(score_columns(detector, scores, self.decision, novelty, frame))
-        if not self.reasons:
-            return columns
-        return columns.hstack(reason_columns(model, frame, columns["is_anomaly"], self.reasons))
+        parts = [pl.DataFrame(schema=self.schema)]
+        with one_blas_thread(), catch_notes():
+            for rows in frame.iter_slices(_ROWS_AT_ONCE) if frame.height else ():
+                prepared = preparer.transform(rows, quiet=True)
+                scores, novelty = detector._anomaly_score_and_novelty(prepared)
+                part = pl.DataFrame(score_columns(detector, scores, self.decision, novelty, rows))
+                if self.reasons:
+                    flags = part["is_anomaly"]
+                    part = part.hstack(reason_columns(model, rows, flags, self.reasons))
+                parts.append(part)
+        return pl.concat(parts)
 
 
 @lru_cache(_LOADED_MODELS)
@@ -154,13 +157,6 @@ def _loaded(file: bytes) -> Pipeline:
         return load(path)
 
 
-def _file_content(model: Pipeline) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="riskad-") as folder:
-        path = Path(folder, "model.riskad")
-        save(model, path)
-        return path.read_bytes()
-
-
 def _refuse_all_scores(shifted: bool) -> NDArray[np.float64]:
     raise InputError(
         "This threshold depends on the scores of all rows, which are on several machines. Decide "
@@ -169,15 +165,6 @@ def _refuse_all_scores(shifted: bool) -> NDArray[np.float64]:
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Row groups of a file, and the rows before them in all files."""
-
-    path: Path
-    groups: list[int]
-    first_row: int
 
 
 def score_files(
@@ -222,9 +209,8 @@ def score_files(
     _begin(output, force)
     tasks = list(_tasks(schemas))
     id, worst, rows, flagged = id if id in columns else None, [], 0, 0
-    work = partial(_score_task, scorer, output, id, top)
-    for task, totals in zip(tasks, engine.map(work, tasks), strict=True):
-        worst.append(totals.worst.with_columns(pl.nth(0).cast(pl.Int64) + task.first_row))
+    for totals in engine.map(partial(_score_task, scorer, output, id, top), tasks):
+        worst.append(totals.worst.with_columns(pl.nth(0).cast(pl.Int64) + rows))
         rows, flagged = rows + totals.rows, flagged + totals.flagged
         progress(f"Scoring: {rows:,} rows done")
     missing = len(tasks) - sum(bool(_PART.fullmatch(each.name)) for each in _files_in(output))
@@ -277,27 +263,30 @@ def _mark(path: Path) -> None:
         part.touch()
 
 
-def _tasks(schemas: Sequence[ParquetSchema]) -> Iterator[_Task]:
-    """Part files, by row groups that follow each other."""
-    start = 0
+def _tasks(schemas: Sequence[ParquetSchema]) -> Iterator[tuple[Path, list[int]]]:
+    """Part files into row groups that follow each other."""
     for schema in schemas:
-        groups: list[int] = []
-        n_rows = 0
+        groups, n_rows = list[int](), 0
         for group, size in enumerate(schema.group_rows):
             groups, n_rows = [*groups, group], n_rows + size
             if n_rows >= _ROWS_OF_A_TASK or group == len(schema.group_rows) - 1:
                 if n_rows:
-                    yield _Task(schema.path, groups, start)
-                start, groups, n_rows = start + n_rows, [], 0
+                    yield schema.path, groups
+                groups, n_rows = [], 0
 
 
 def _score_task(
-    scorer: BatchScorer, output: Path, id: str | None, top: int, task: _Task, number: int
+    scorer: BatchScorer,
+    output: Path,
+    id: str | None,
+    top: int,
+    task: tuple[Path, list[int]],
+    number: int,
 ) -> Totals:
     """Score row groups on a worker, and write them to a file of their own."""
     totals = Totals(id, top)
     with open_writer(output / f"part-{number:06}.parquet", force=True) as write:
-        for frame in parquet_batches(task.path, task.groups):
+        for frame in parquet_batches(*task):
             columns = scorer.columns(frame)
             write(frame.hstack(columns))
             totals.add(frame, columns)

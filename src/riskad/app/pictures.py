@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
@@ -96,9 +95,9 @@ def picture_maps(
     for row in rows.iter_rows(named=True) if columns else []:
         maps.append({})
         for column in columns:
-            if (drawn := _draw(column, row.get(column.name), longest)) is not None:
-                pair = map(encode_picture, drawn, ("JPEG", "JPEG"))
-                maps[-1] = dict(zip(("picture", "map"), pair, strict=True))
+            if drawn := _draw(column, row.get(column.name), longest):
+                small, over = (encode_picture(each, "JPEG") for each in drawn)
+                maps[-1] = {"picture": small, "map": over}
                 break
     return maps
 
@@ -113,18 +112,17 @@ def write_maps(
     folder.mkdir(parents=True, exist_ok=True)
     for number, row in zip(numbers[:_MOST_MAPS], rows.iter_rows(named=True), strict=False):
         for column in columns:
-            cell = row.get(column.name)
-            if not isinstance(cell, str) or (drawn := _draw(column, cell, None)) is None:
+            if (drawn := _draw(column, row.get(column.name), None)) is None:
                 continue
+            cell = str(row[column.name])
             file = "" if cell.startswith("data:") else f"{Path(cell).stem}-"
             name = re.sub(r"[^\w-]", "_", f"row-{number}-{file}{column.name}")
-            place = folder / f"{name}.png"
-            with atomic_path(place, force=True) as part:
+            with atomic_path(folder / f"{name}.png", force=True) as part:
                 drawn[1].save(part, "PNG")
 
 
-def _draw(column: ImageColumn, cell: str | None, longest: int | None) -> tuple[Any, Any] | None:
-    """A picture and the same with its map; None if it cannot be read."""
+def _draw(column: ImageColumn, cell: Any, longest: int | None) -> tuple[Any, Any] | None:
+    """A picture and the same with its map over it; None if it cannot be read."""
     if not isinstance(cell, str):
         return None
     try:
@@ -133,19 +131,14 @@ def _draw(column: ImageColumn, cell: str | None, longest: int | None) -> tuple[A
         return None
     if longest is not None:
         picture.thumbnail((longest, longest))
-    (_, record), *_ = column.pictures.backbone.look([cell])
-    return picture, overlay(picture, column.pictures.share_unusual(record))
-
-
-def overlay(picture: Any, heat: NDArray[np.float64]) -> Any:
-    """Draw a map, 0 for what is usual and 1 for what is very unusual, over a picture."""
     from PIL import Image
 
-    grid = Image.fromarray(np.uint8(255 * heat.clip(0, 1)))
+    (_, record), *_ = column.pictures.backbone.look([cell])
+    grid = Image.fromarray(np.uint8(255 * column.pictures.share_unusual(record)))
     strength = np.asarray(grid.resize(picture.size, 2), dtype=np.float64)[..., None] / 255
     grey = np.asarray(picture.convert("L"), dtype=np.float64)[..., None]
     colour = np.concatenate(
         [np.full_like(strength, 255), 225 * (1 - strength), np.zeros_like(strength)], axis=2
     )
     share = _STRONGEST * np.sqrt(strength)
-    return Image.fromarray(np.uint8((1 - share) * grey + share * colour))
+    return picture, Image.fromarray(np.uint8((1 - share) * grey + share * colour))

@@ -22,6 +22,7 @@ from sklearn.pipeline import Pipeline
 from riskad.app.spec import FitSpec
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, count_labels
+from riskad.rows.date_features import DAY
 from riskad.tables.cells import as_polars, check_columns, to_text
 from riskad.tables.labelled import FrameTable, LabelledTable, TrainingSample
 from riskad.tables.notes import catch_kinds, note, pluralize
@@ -69,7 +70,7 @@ def stretches(windows: Windows, codes: Codes) -> tuple[Codes, Integers]:
     overlap another stretch lose their label, so that folds of stretches have a gap of a window.
     Unlabelled windows that overlap a stretch are held out with it; any other is one of its own.
     """
-    codes, width = np.array(codes), windows.grid.width
+    codes, width = np.array(codes), windows.panes.width
     # All series on one line, more than a window apart.
     end = windows.end + windows.group * (np.ptp(windows.end) + width)
     anomalies = end[codes == ANOMALY]
@@ -110,7 +111,7 @@ def find_events(windows: Windows, is_anomaly: NDArray[np.bool_], scores: Floats)
     point, that with the highest score, and this score.
     """
     points, flagged = windows.points, np.flatnonzero(is_anomaly)
-    new = np.diff(points.seconds[flagged], prepend=-np.inf) >= windows.grid.window
+    new = np.diff(points.seconds[flagged], prepend=-np.inf) >= windows.windower.window
     new |= np.diff(points.group[flagged], prepend=-1) != 0
     first = np.flatnonzero(new)
     peak = flagged[np.lexsort((-scores[flagged], np.cumsum(new)))[first]]
@@ -156,9 +157,9 @@ def mark_spans(
     seconds = read_seconds(frame[time])
     first, last = read_seconds(spans["from"]), read_seconds(spans["to"])
     last = np.where(np.isnan(last), first, last)
-    words: list[str | None] = [None] * frame.height
+    words = np.full(frame.height, None, dtype=object)
     if label in frame.columns:
-        words = to_text(frame[label]).to_list()
+        words[:] = to_text(frame[label]).to_list()
     names = None if group is None else to_text(frame[group]).to_numpy()
     empty = []
     for i, (a, b) in enumerate(zip(first, last, strict=True)):
@@ -167,9 +168,7 @@ def mark_spans(
             rows &= names == str(spans[group][i])
         if not rows.any():
             empty.append(str(spans["from"][i]))
-        word = str(spans[label][i]) if label in spans.columns else "anomaly"
-        for row in np.flatnonzero(rows).tolist():
-            words[row] = word
+        words[rows] = str(spans[label][i]) if label in spans.columns else "anomaly"
     if empty:
         text = (
             f"No row of the table is in {len(empty):,} of {pluralize(spans.height, 'span')}; the "
@@ -179,7 +178,7 @@ def mark_spans(
         if len(empty) == spans.height:
             raise InputError(text)
         note(text)
-    return frame.with_columns(pl.Series(label, words, dtype=pl.String))
+    return frame.with_columns(pl.Series(label, words.tolist(), dtype=pl.String))
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -192,22 +191,20 @@ class WindowTable(FrameTable):
         if not isinstance(table, FrameTable):
             raise InputError("window= takes a table that fits in memory: read it as one frame.")
         assert spec.window is not None
-        kinds = {name: kind for name, kind in spec.kinds.items() if name in table.columns}
         unused = [name for name in (spec.id, *spec.drop) if name is not None]
         check_columns(unused, [*table.columns, table.label])
         with catch_kinds(DataWarning) as self.notes:
-            self.windower, self.windows = Windower.fit(
+            self.windows = Windower.fit(
                 table.frame.select(table.columns),
                 time=spec.time,
                 window=spec.window,
                 step=spec.step,
                 group=spec.group,
-                kinds=kinds,
+                kinds={name: kind for name, kind in spec.kinds.items() if name in table.columns},
                 drop=unused,
             )
-        self.codes, self.stretches = stretches(
-            self.windows, window_codes(self.windows, table.codes, spec.enough)
-        )
+        codes = window_codes(self.windows, table.codes, spec.enough)
+        self.codes, self.stretches = stretches(self.windows, codes)
         self.label, self.counts = table.label, count_labels(self.codes)
         words = pl.Series(self.codes).replace_strict(
             {ANOMALY: "anomaly", NORMAL: "normal", UNLABELLED: None}, return_dtype=pl.String
@@ -220,13 +217,13 @@ class WindowTable(FrameTable):
     def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> TrainingSample:
         """Fit a preparer to the windows, and let it know how to cut others."""
         sample = super().prepare(preparer, features)
-        preparer.windower_ = self.windower
-        moments = self.windows.frame[self.windower.time]
+        preparer.windower_ = self.windows.windower
+        moments = self.windows.frame[preparer.windower_.time]
         return replace(sample, stretches=self.stretches, moments=moments)
 
     def describe_cut(self) -> str:
         """Tell how rows became windows."""
-        cut, n = self.windower, pluralize(len(self.windows.points.rows), "row")
+        cut, n = self.windows.windower, pluralize(len(self.windows.points.rows), "row")
         windows = f"{pluralize(self.n_rows, 'window')} of {show_span(cut.window)}"
         return f"{windows}, one every {show_span(cut.step)}, from {n}: {self.counts}"
 
@@ -234,7 +231,7 @@ class WindowTable(FrameTable):
         """Return the alarms of the model in these rows."""
         of_point = self.windows.over_points(scores)
         marked = self.windows.over_points((self.codes == ANOMALY).astype(float)) > 0
-        return Alarms.of(self.windows, of_point, of_point > threshold, threshold, marked)
+        return Alarms(self.windows, of_point, of_point > threshold, threshold, marked)
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -274,32 +271,25 @@ class SeriesPicture:
     """Marked incidents, as stretches from a moment to a moment, like events."""
 
 
-@dataclass(frozen=True)
 class Alarms:
-    """Alarms on the clock of series: what is flagged, and where its score is highest."""
+    """Alarms on the clock of series: flagged points merged into events."""
 
-    windows: Windows
-    scores: Floats  # of points, in their order
-    flagged: NDArray[np.bool_]
-    threshold: float | None
-    marked: NDArray[np.bool_] | None  # incidents, if they are known
-    events: pl.DataFrame
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         windows: Windows,
         scores: Floats,
         flagged: NDArray[np.bool_],
         threshold: float | None,
         marked: NDArray[np.bool_] | None = None,
-    ) -> Alarms:
-        """Merge flagged points into events."""
-        events = find_events(windows, flagged, scores)
-        return cls(windows, scores, flagged, threshold, marked, events)
+    ):
+        # Scores, flags and marked incidents, if these are known, of points in their order.
+        self.windows, self.scores, self.flagged, self.marked = windows, scores, flagged, marked
+        self.threshold, self.events = threshold, find_events(windows, flagged, scores)
 
     def __str__(self) -> str:
-        days, n = self.windows.days, len(self.windows.group)
+        points, n = self.windows.points, len(self.windows.group)
+        in_series = np.diff(points.group) == 0
+        days = max(1e-9, float(np.diff(points.seconds)[in_series].sum()) / DAY)
 
         def often(count: int) -> str:
             return f"{count / days:.2g} a day, {count / n:.2g} a window"
@@ -308,12 +298,12 @@ class Alarms:
         text = f"{pluralize(count, 'alarm')} in {days:,.1f} days of these rows: {often(count)}"
         if self.marked is None:
             return text
-        hits = np.flatnonzero(self.marked & self.flagged)
-        wrong = count - len(np.unique(self._event_of(hits)))
+        hits = self.events_of(np.flatnonzero(self.marked & self.flagged))
+        wrong = count - len(np.unique(hits))
         return f"{text}; {wrong:,} of them ({often(wrong)}) where no incident is marked"
 
-    def _event_of(self, points: Integers) -> Integers:
-        """The number of the event of flagged points, from 1."""
+    def events_of(self, points: Integers) -> Integers:
+        """The number of the event of each flagged point, from 1."""
         return np.searchsorted(self.events["first_point"].to_numpy(), points, side="right")
 
     def in_words(self, top: int) -> list[str]:
@@ -339,7 +329,7 @@ class Alarms:
         peaks = worst["peak_point"].to_numpy()
         groups = list(dict.fromkeys([*points.group[peaks].tolist(), int(points.group[0])]))[:_WHOLE]
         places = [np.searchsorted(points.group, (group, group + 1)) for group in groups]
-        around = 4 * self.windows.grid.window
+        around = 4 * self.windows.windower.window
         for ends in worst.select("first_point", "last_point").to_numpy():
             a, b = np.searchsorted(points.group, points.group[ends[0]] + np.arange(2))
             reach = points.seconds[ends] + np.array([-around, around])
@@ -356,35 +346,30 @@ class Alarms:
         with np.errstate(invalid="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a column may be blank throughout
             far = np.abs(numbers - np.nanmedian(numbers, axis=0)) / np.nanstd(numbers, axis=0)
-        flagged = self.flagged[rows]
-        moves = np.nan_to_num(far[flagged]).max(axis=0, initial=0.0)
+        moves = np.nan_to_num(far[self.flagged[rows]]).max(axis=0, initial=0.0)
         chosen = np.sort(np.argsort(-moves, kind="stable")[:_COLUMNS])
-        values = {self.windows.grid.numbers[j]: numbers[:, j] for j in chosen}
+        values = {self.windows.windower.numbers[j]: numbers[:, j] for j in chosen}
+
+        def stretches_of(which: NDArray[np.bool_]) -> list[list[float]]:
+            drawn = np.zeros(len(which), dtype=bool)
+            drawn[rows] = which[rows]
+            ends = find_events(self.windows, drawn, self.scores)[["first_point", "last_point"]]
+            return points.seconds[ends.to_numpy()].tolist()
+
         return SeriesPicture(
             group=points.groups[int(points.group[first])],
             start=start,
             end=end,
             moments=seconds[bins].tolist(),
             lines=[
-                Line(
-                    name,
-                    np.fmin.reduceat(each, bins).tolist(),
-                    np.fmax.reduceat(each, bins).tolist(),
-                )
+                Line(name, *(join.reduceat(each, bins).tolist() for join in (np.fmin, np.fmax)))
                 for name, each in [*values.items(), ("anomaly score", self.scores[rows])]
             ],
             threshold=self.threshold,
-            gap=max(self.windows.grid.window, 2 * (end - start) / _BINS),
-            events=self._stretches(self.flagged, first, last),
-            marked=[] if self.marked is None else self._stretches(self.marked, first, last),
+            gap=max(self.windows.windower.window, 2 * (end - start) / _BINS),
+            events=stretches_of(self.flagged),
+            marked=[] if self.marked is None else stretches_of(self.marked),
         )
-
-    def _stretches(self, which: NDArray[np.bool_], first: int, last: int) -> list[list[float]]:
-        """From when to when some points are, as far as they are among those drawn."""
-        drawn = np.zeros(len(which), dtype=bool)
-        drawn[first:last] = which[first:last]
-        ends = find_events(self.windows, drawn, self.scores)[["first_point", "last_point"]]
-        return self.windows.points.seconds[ends.to_numpy()].tolist()
 
 
 def _spread_in_words(reason: str) -> str:
@@ -423,18 +408,17 @@ def scores_of_points(
     reasons = [name for name in added if name not in columns]
     score, share = columns["anomaly_score"], columns["is_anomaly"]
     flagged = share >= 0.5 if threshold is None else score > threshold
-    alarms = Alarms.of(windows, score, flagged, threshold)
-    events = alarms.events
+    alarms = Alarms(windows, score, flagged, threshold)
     event = np.zeros(len(rows), dtype=np.int64)
-    event[flagged] = alarms._event_of(np.flatnonzero(flagged))
-    values = scored["anomaly_score"].to_numpy()
-    highest = windows.highest(events["peak_point"].to_numpy(), values)
+    event[flagged] = alarms.events_of(np.flatnonzero(flagged))
+    peaks = alarms.events["peak_point"].to_numpy()
+    highest = windows.highest(peaks, scored["anomaly_score"].to_numpy())
     in_words = pl.col(reasons).map_elements(_spread_in_words, return_dtype=pl.String)
-    events = events.hstack(scored[highest].select(in_words))
+    alarms.events = alarms.events.hstack(scored[highest].select(in_words))
     results = pl.DataFrame(columns | {"is_anomaly": flagged, "event": event})
     results = results.with_columns(pl.col("event").replace(0, None))
-    results = results.hstack(events.select(pl.col(reasons).gather(results["event"] - 1)))
+    of_event = pl.col(reasons).gather(results["event"] - 1)
+    results = results.hstack(alarms.events.select(of_event))
     place = pl.Series(np.full(n_rows, -1)).scatter(rows, np.arange(len(rows))).replace(-1, None)
     every = results.select(pl.all().gather(place))
-    every = every.with_columns(pl.col("is_anomaly").fill_null(False))
-    return every, replace(alarms, events=events)
+    return every.with_columns(pl.col("is_anomaly").fill_null(False)), alarms

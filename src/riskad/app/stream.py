@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ class Stream:
         rows = pl.concat([self.points, rows], how="vertical_relaxed") if len(self.points) else rows
         with quietly():
             windows = self.windower.cut(rows)
-        self.windower = self.windower.after(windows)
+        self.windower = windows.windower
         points, width = windows.points, self.windower.width
         number = np.repeat(windows.panes.number, windows.panes.points)
         names = points.groups
@@ -79,11 +80,11 @@ class Stream:
         points = io.BytesIO()
         self.points.write_parquet(points)
         tree, arrays = to_members(self.windower)
-        members = {"tree": tree, "arrays": arrays, "points": points.getvalue()}
-        members["last"] = json.dumps([self.last, self.left_out]).encode()
         with atomic_path(path, force=True) as part, zipfile.ZipFile(part, "w") as archive:
-            for name, data in members.items():
-                archive.writestr(name, data)
+            archive.writestr("tree", tree)
+            archive.writestr("arrays", arrays)
+            archive.writestr("points", points.getvalue())
+            archive.writestr("last", json.dumps([self.last, self.left_out]))
 
     def _load(self, path: Path) -> None:
         """Go on where another run stopped, if it was of this model."""
@@ -96,10 +97,8 @@ class Stream:
                 last, self.left_out = json.loads(archive.read("last"))
             if not isinstance(windower, Windower):
                 raise InputError(f"a {type(windower).__name__}")
-            same = all(
-                getattr(windower, name) == getattr(self.windower, name)
-                for name in ("time", "group", "window", "step", "centres", "scales", "levels")
-            )
+            names = attrgetter("time", "group", "window", "step", "centres", "scales", "levels")
+            same = names(windower) == names(self.windower)
         except (OSError, ValueError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
             raise InputError(f"{path.name!r} holds no state of a stream ({error}).") from None
         if not same:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from riskad.core.checks import InputError, MissingLibrary
+from riskad.core.checks import InputError, required
 
 _STORES = ("s3", "gs", "gcs", "abfs", "abfss")
 _SECRET = re.compile(r"//?[^/]*:[^/]*@|\?[^/]*=")
@@ -59,15 +59,16 @@ def file_size(path: Path) -> int:
 
 
 def open_file(path: Path) -> Any:
-    """Open a file for reading at any place in it."""
-    store, key = _store(path) if is_remote(path) else (None, "")
-    return open(path, "rb") if store is None else store.open_input_file(key)
+    """Open a file in a store for reading at any place in it."""
+    store, key = _store(path)
+    return store.open_input_file(key)
 
 
 def open_stream(path: Path) -> IO[bytes]:
     """Open a file for reading from its beginning, in small pieces too."""
-    file = open_file(path)
-    return cast(IO[bytes], io.BufferedReader(file, _BUFFER) if is_remote(path) else file)
+    if not is_remote(path):
+        return open(path, "rb")
+    return cast(IO[bytes], io.BufferedReader(open_file(path), _BUFFER))
 
 
 def list_files(pattern: Path) -> list[Path]:
@@ -129,12 +130,8 @@ def _store(path: Path) -> tuple[Any, str]:
 
 @lru_cache
 def _open_store(root: str) -> tuple[Any, str]:
-    try:
+    with required("Object stores need pyarrow: pip install 'riskad[parquet]'."):
         from pyarrow.fs import FileSystem
-    except ImportError as error:
-        raise MissingLibrary(
-            "Object stores need pyarrow: pip install 'riskad[parquet]'."
-        ) from error
     with _store_errors(root):
         return cast(tuple[Any, str], FileSystem.from_uri(root))
 

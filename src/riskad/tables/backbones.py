@@ -74,12 +74,11 @@ class Backbone:
         (self._pooled, width), placed, self.grid = _find_layers(model, self.name, onnx)
         self.layers = [layer for layer, _, _ in placed]
         about = {each.key: each.value for each in model.metadata_props}
-        self._mean, self._std = (
-            np.array(json.loads(about.get(key, "null")) or usual, dtype=np.float32).reshape(
-                -1, 1, 1
-            )
+        colours = (
+            json.loads(about.get(key, "null")) or usual
             for key, usual in (("mean", _MEAN), ("std", _STD))
         )
+        self._mean, self._std = (np.array(c, np.float32).reshape(-1, 1, 1) for c in colours)
         # Without other outputs the runtime leaves out what comes after: the classifier.
         del model.graph.output[:]
         model.graph.output.extend(
@@ -100,7 +99,14 @@ class Backbone:
             [_average_and_resize(*sizes) for sizes in zip(side, self.grid, strict=True)]
             for _, _, side in placed
         ]
-        self._projections = [_projection(channels) for _, channels, _ in placed]
+        self._projections = []
+        for _, channels, _ in placed:
+            projection = np.eye(channels)
+            if channels > _DIRECTIONS:
+                shape = channels, _DIRECTIONS
+                projection = np.random.default_rng(channels).normal(size=shape)
+                projection /= np.sqrt(_DIRECTIONS)
+            self._projections.append(projection.astype(np.float32))
         self.grid_width = sum(projection.shape[1] for projection in self._projections)
         self.record = np.dtype(
             [
@@ -150,20 +156,17 @@ class Backbone:
     def _run(self, waiting: Sequence[tuple[int, bytes, Any]], store: _Store) -> Iterator[Any]:
         if not waiting:
             return
+        places, keys, pictures = zip(*waiting, strict=True)
         records = np.zeros(len(waiting), dtype=self.record)
-        for record, (_, key, _) in zip(records, waiting, strict=True):
-            record["picture"] = np.void(key)
-        pixels = np.stack([self._pixels(picture) for _, _, picture in waiting])
+        records["picture"] = np.array(keys, dtype="V32")
+        pixels = np.empty((len(waiting), 3, self.side, self.side), dtype=np.float32)
+        for place, picture in zip(pixels, pictures, strict=True):
+            # All of the picture, for a defect may be at its edge; bilinear.
+            resized = np.asarray(picture.resize((self.side, self.side), 2), dtype=np.float32)
+            place[:] = (resized.transpose(2, 0, 1) / 255 - self._mean) / self._std
         records["pooled"], records["places"] = self.describe(pixels)
         store.add(records)
-        for (i, _, _), record in zip(waiting, records, strict=True):
-            yield i, record
-
-    def _pixels(self, picture: Any) -> NDArray[np.float32]:
-        """A picture as the network takes it: all of it, for a defect may be at its edge."""
-        resized = picture.resize((self.side, self.side), 2)  # bilinear
-        colours = np.asarray(resized, dtype=np.float32).transpose(2, 0, 1) / 255
-        return np.asarray((colours - self._mean) / self._std, dtype=np.float32)
+        yield from zip(places, records, strict=True)
 
     def describe(self, pixels: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """The pooled vectors and the places of pictures of shape (n, 3, side, side)."""
@@ -178,13 +181,6 @@ class Backbone:
         largest = np.finfo(np.float16).max
         pooled = seen[self._pooled].mean(axis=(2, 3))
         return pooled, np.concatenate(places, axis=3).clip(-largest, largest)
-
-
-def _projection(n: int) -> NDArray[np.float32]:
-    if n <= _DIRECTIONS:
-        return np.eye(n, dtype=np.float32)
-    directions = np.random.default_rng(n).normal(size=(n, _DIRECTIONS)) / np.sqrt(_DIRECTIONS)
-    return directions.astype(np.float32)
 
 
 def _average_and_resize(n: int, m: int) -> NDArray[np.float32]:

@@ -298,8 +298,7 @@ def _find_encoding(data: bytes, name: str, lines_before: int) -> str:
         return "utf-8"
     except UnicodeDecodeError as error:
         text = data.decode(errors="replace")
-        # A replacement is one letter here; more others than replacements is a file with one bad
-        # byte.
+        # A replacement is one letter here: with more others than these, it is a bad byte.
         beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
         if beyond_ascii > 2 * text.count("\ufffd"):  # most such letters are UTF-8
             decode_text(data, name, lines_before)
@@ -317,16 +316,6 @@ _NUMBER_OR_DATE = re.compile(r"\s*[-+(]?\s*[$€£]?\s*\d")
 _YEAR = re.compile(r"\s*(19|20)\d\d\s*")
 
 
-def _split_record(record: str, separator: str) -> list[str]:
-    record = record.strip("\r\n")
-    if not record:
-        return []
-    try:
-        return next(csv.reader([record], delimiter=separator))
-    except csv.Error:  # a carriage return outside quotes, or a very long field
-        return record.split(separator)
-
-
 def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[list[str]], int]:
     """The separator, the fields of the records, and which of these is the header.
 
@@ -336,7 +325,13 @@ def _find_layout(records: Sequence[str], separators: str) -> tuple[str, list[lis
     """
     layouts: dict[tuple[Any, ...], tuple[str, list[list[str]], int]] = {}
     for separator in separators:
-        fields = list(map(_split_record, records, itertools.repeat(separator)))
+        fields: list[list[str]] = []
+        for record in records:
+            text = record.strip("\r\n")
+            try:
+                fields.append(next(csv.reader([text], delimiter=separator)) if text else [])
+            except csv.Error:  # a carriage return outside quotes, or a very long field
+                fields.append(text.split(separator))
         header, sizes = find_header(fields), Counter(map(len, fields))
         n_filled = len(fields) - sizes.pop(0, 0)
         del sizes[1]
@@ -355,11 +350,8 @@ def find_header(records: Sequence[Sequence[str]]) -> int:
     These have at most half as many cells as most records, begin at the left, and are above a record
     of names. In doubt the first record that is not blank is the header.
     """
-    filled: dict[int, list[str]] = {}  # records that are not blank, without spaces
-    for i, record in enumerate(records):
-        cells = list(map(str.strip, record))
-        if any(cells):
-            filled[i] = cells
+    stripped = (list(map(str.strip, record)) for record in records)
+    filled = {i: cells for i, cells in enumerate(stripped) if any(cells)}
     first = min(filled, default=0)
     sizes = Counter(map(len, filled.values()))
     times, usual = max(zip(sizes.values(), sizes, strict=True), default=(0, 0))

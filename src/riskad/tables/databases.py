@@ -88,9 +88,15 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
             return
         schema = _sqlite_schema(database, table)
         cursor = database.execute(f"SELECT * FROM {table}")
-        yield _sqlite_frame([], schema)
-        while cells := cursor.fetchmany(max(_BATCH_CELLS // len(schema), 1)):
-            yield _sqlite_frame(cells, schema)
+        yield pl.DataFrame(schema=schema)
+        while rows := cursor.fetchmany(max(_BATCH_CELLS // len(schema), 1)):
+            series = []
+            for (name, dtype), cells in zip(schema.items(), zip(*rows, strict=True), strict=True):
+                values: Any = cells
+                if dtype == pl.String:
+                    values = [None if v is None else str(v) for v in cells]
+                series.append(pl.Series(name, values, dtype=dtype, strict=False))
+            yield pl.DataFrame(series)
 
 
 @contextmanager
@@ -124,17 +130,5 @@ def _sqlite_schema(database: sqlite3.Connection, table: str) -> dict[str, Any]:
                 f"Column {name!r} holds bytes and other values; leave it out by a view of the "
                 "table."
             )
-        schema[name] = next(
-            (dtype for kind, dtype in _SQLITE_TYPES.items() if kind in types), pl.Null
-        )
+        schema[name] = next((t for kind, t in _SQLITE_TYPES.items() if kind in types), pl.Null)
     return schema
-
-
-def _sqlite_frame(rows: list[tuple[Any, ...]], schema: dict[str, Any]) -> pl.DataFrame:
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    series = []
-    for (name, dtype), cells in zip(schema.items(), columns, strict=True):
-        texts = dtype == pl.String
-        values = [None if v is None else str(v) for v in cells] if texts else list(cells)
-        series.append(pl.Series(name, values, dtype=dtype, strict=False))
-    return pl.DataFrame(series)

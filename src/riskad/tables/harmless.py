@@ -154,7 +154,37 @@ class HarmlessRules:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else error
             raise InputError(f"{source} is not TOML: {reason}.") from error
-        return cls(_rules_of(document, source), source)
+        entries = document.pop("rule", [])
+        if document or not isinstance(entries, list):
+            other = next(iter(document), "rule")
+            raise InputError(
+                f"{source}: rules are tables called [[rule]], and there is {quoted(other)}."
+            )
+        if not entries or len(entries) > _MOST_RULES:
+            raise InputError(
+                f"{source} has {len(entries):,} rules; 1 to {_MOST_RULES:,} are possible."
+            )
+        rules = []
+        for number, entry in enumerate(entries, 1):
+            where = f"{source}: rule {number}"
+            if not isinstance(entry, dict):
+                raise InputError(f"{where} is not a table; begin it with [[rule]].")
+            for name in [*_FIELDS, *entry]:
+                if name not in entry or name not in _FIELDS:
+                    fault = f"has {quoted(name)}, which no rule has"
+                    fault = fault if name in entry else f"lacks {name!r}"
+                    raise InputError(f"{where} {fault}; it takes {', '.join(_FIELDS)}.")
+                value, kind = entry[name], _FIELDS[name]
+                if not isinstance(value, kind) or isinstance(value, datetime):
+                    what = (
+                        "a date such as 2027-06-30, unquoted" if kind is date else "a quoted text"
+                    )
+                    raise InputError(f"{where}: {name}={quoted(value)} must be {what}.")
+            try:
+                rules.append(HarmlessRule(**entry))
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from error
+        return cls(tuple(rules), source)
 
     def notes(self) -> list[str]:
         """Say which rules are over."""
@@ -167,13 +197,15 @@ class HarmlessRules:
     def check(self, preparer: TablePreparer, table: pl.DataFrame | None = None) -> None:
         """Refuse rules over other columns than a model reads, or a table has, and absurd ones."""
         rng = np.random.default_rng(0)
-        tried = {c.name: c.random_values(rng, _TRIED_ROWS) for c in preparer.used()}
         blank = pl.Series([None] * _TRIED_ROWS, dtype=pl.String)
-        tried |= {name: blank for name in preparer.read_columns if name not in tried}
-        if table is not None:
-            types = {name: table.schema[name] for name in table.columns if name not in tried}
-            tried |= {name: blank.cast(kind, strict=False) for name, kind in types.items()}
-        frame = pl.DataFrame(tried)
+        others = (
+            pl.Schema() if table is None else table.drop(preparer.read_columns, strict=False).schema
+        )
+        frame = pl.DataFrame(
+            {name: blank.cast(kind, strict=False) for name, kind in others.items()}
+            | dict.fromkeys(preparer.read_columns, blank)
+            | {c.name: c.random_values(rng, _TRIED_ROWS) for c in preparer.used()}
+        )
         for rule in self.rules:
             try:
                 check_columns(parse_condition(rule.where).meta.root_names(), frame.columns)
@@ -235,12 +267,12 @@ class Suppression:
         hidden = flagged & (numbers >= 0)
         probabilities = columns.get("anomaly_probability")
         for i, count in enumerate(self.counts):
-            own = hidden & (numbers == i)
-            count.matching += int((numbers == i).sum())
-            count.suppressed += int(own.sum())
-            if probabilities is not None and own.any():
-                count.likely += int((probabilities[own] > LIKELY).sum())
-                count.highest = max(count.highest or 0.0, float(probabilities[own].max()))
+            matching = numbers == i
+            count.matching += int(matching.sum())
+            count.suppressed += int((hidden & matching).sum())
+            if probabilities is not None and (likely := probabilities[hidden & matching]).size:
+                count.likely += int((likely > LIKELY).sum())
+                count.highest = max(count.highest or 0.0, float(likely.max()))
         self.rows += table.height
         names = [*(rule.name for rule in self.rules.rules), None]
         suppressed = pl.Series([names[i] for i in np.where(hidden, numbers, -1)], dtype=pl.String)
@@ -257,41 +289,6 @@ def check_rows_are_scored(preparer: TablePreparer) -> None:
     """Refuse a model that scores windows: a rule is about a row."""
     if hasattr(preparer, "windower_"):
         raise InputError("Rules of the known harmless are about rows, and this model has windows.")
-
-
-# --- the file ----------------------------------------------------------------------------
-
-
-def _rules_of(document: Mapping[str, Any], source: str) -> tuple[HarmlessRule, ...]:
-    entries = document.get("rule", [])
-    other = next((key for key in document if key != "rule"), None)
-    if other is not None or not isinstance(entries, list):
-        raise InputError(
-            f"{source}: rules are tables called [[rule]], and there is {quoted(other or 'rule')}."
-        )
-    if not entries or len(entries) > _MOST_RULES:
-        raise InputError(f"{source} has {len(entries):,} rules; 1 to {_MOST_RULES:,} are possible.")
-    rules = []
-    for number, entry in enumerate(entries, 1):
-        where = f"{source}: rule {number}"
-        if not isinstance(entry, dict):
-            raise InputError(f"{where} is not a table; begin it with [[rule]].")
-        for name in [*_FIELDS, *entry]:
-            if name not in entry:
-                raise InputError(f"{where} lacks {name!r}; it takes {', '.join(_FIELDS)}.")
-            if name not in _FIELDS:
-                raise InputError(
-                    f"{where} has {quoted(name)}, which no rule has; it takes {', '.join(_FIELDS)}."
-                )
-            value, kind = entry[name], _FIELDS[name]
-            if not isinstance(value, kind) or isinstance(value, datetime):
-                what = "a date such as 2027-06-30, unquoted" if kind is date else "a quoted text"
-                raise InputError(f"{where}: {name}={quoted(value)} must be {what}.")
-        try:
-            rules.append(HarmlessRule(**entry))
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
-    return tuple(rules)
 
 
 @lru_cache(_MOST_RULES)

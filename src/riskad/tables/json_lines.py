@@ -136,14 +136,8 @@ def _flat(frame: pl.DataFrame, name: str) -> pl.DataFrame:
             f"{name!r} has a key 'a.b' and an object 'a' with a key 'b', or likewise "
             f"({first_line(error)}); rename one of them."
         ) from error
-    return frame.select(_simple(column) for column in frame)
-
-
-def _simple(column: pl.Series) -> pl.Series:
-    if column.dtype.is_nested():  # as JSON text
+    for column in frame.select(cs.nested()):  # as JSON text
         wrapped = pl.DataFrame({"v": column}).to_struct().struct.json_encode()
         text = wrapped.str.strip_prefix('{"v":').str.strip_suffix("}")
-        return text.set(column.is_null(), None).alias(column.name)
-    if column.dtype.is_numeric() and column.dtype != pl.Int64:
-        return column.cast(pl.Float64)
-    return column
+        frame = frame.with_columns(text.set(column.is_null(), None).alias(column.name))
+    return frame.with_columns((cs.numeric() - cs.by_dtype(pl.Int64)).cast(pl.Float64))

@@ -16,17 +16,10 @@ from numpy.typing import NDArray
 
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_distinct, parse_labels
-from riskad.core.labels import (
-    ANOMALY,
-    NORMAL,
-    UNLABELLED,
-    Codes,
-    LabelCounts,
-    count_labels,
-)
+from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, count_labels
 from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, count_values
-from riskad.rows.parquet_files import Paths, find_parquet, parquet_columns
+from riskad.rows.parquet_files import find_parquet, parquet_columns
 from riskad.rows.partitions import Part
 from riskad.rows.spark import SparkRows, count_rows, is_spark
 from riskad.tables.cells import as_polars, check_columns, free_name, is_frame, to_text
@@ -181,25 +174,30 @@ class FrameTable(LabelledTable):
         return TrainingSample(parsed, self.codes, True, "all rows")
 
 
-class ParquetTable(LabelledTable):
-    """Parquet files that need not fit in memory; they are read in batches."""
+class BatchedTable(LabelledTable):
+    """Parquet files, or a dataframe of Spark, whose rows need not fit in memory.
+
+    Each pass over a dataframe is a job, and all but samples stays on the executors.
+    """
 
     in_memory = False
 
-    def __init__(self, paths: Paths, labels: LabelColumn, engine: Engine | None = None):
-        files = find_parquet(paths)
-        check_columns([labels.column], parquet_columns(files[0]))
-        values = count_values(files, labels.column, engine)
-        self._open(values, labels, partial(ParquetRows, files, engine=engine, counted=values))
-
-    def _open(
-        self, values: Mapping[Any, int], labels: LabelColumn, make_rows: Callable[..., Any]
-    ) -> None:
-        """Say what labels mean, by how often each occurs, and make the source of rows."""
-        spelling = labels.resolve(values).spelling()
-        codes = parse_distinct(values, **spelling)
+    def __init__(self, source: Any, labels: LabelColumn, engine: Engine | None = None):
+        make_rows: Callable[..., Any]
+        if is_spark(source):
+            check_columns([labels.column], source.columns)
+            counted = count_rows(source, labels.column)
+            occurrences: Mapping[Any, int] = counted[1]
+            make_rows = partial(SparkRows, source, counted=counted)
+        else:
+            files = find_parquet(source)
+            check_columns([labels.column], parquet_columns(files[0]))
+            occurrences = count_values(files, labels.column, engine)
+            make_rows = partial(ParquetRows, files, engine=engine, counted=occurrences)
+        spelling = labels.resolve(occurrences).spelling()
+        codes = parse_distinct(occurrences, **spelling)
         sums = Counter[int]()
-        for value, n in values.items():
+        for value, n in occurrences.items():
             sums[codes[value]] += n
         self.counts = LabelCounts(sums[NORMAL], sums[ANOMALY], sums[UNLABELLED])
         del spelling["name"]
@@ -223,7 +221,11 @@ class ParquetTable(LabelledTable):
         def fold(work: Any, join: Any, batches: object) -> Any:
             return self.fold(partial(_without_codes, work), join, features)
 
-        first = self._first_rows(features)
+        if isinstance(self.rows, SparkRows):
+            first = pl.DataFrame(pl.from_arrow(self.rows.some.select(list(features))))
+        else:
+            parts = self.rows.reading(features, _unchanged).parts
+            first = first_rows(block.X for part in parts for block in part.blocks())
         preparer.fit_batches(self.rows.parts, fold, first, self.n_rows)
         self.training_rows = self.rows.reading(
             preparer.read_columns, partial(preparer.transform, quiet=True)
@@ -234,40 +236,26 @@ class ParquetTable(LabelledTable):
         samples = self.fold(work, _join_samples, preparer.read_columns)
         complete = all(sample.complete for sample in samples.values())
         codes = [np.full(s.rows.height, kind, dtype=np.int16) for kind, s in samples.items()]
+        kinds = []
+        for sample, noun in zip(samples.values(), _NOUNS, strict=True):
+            drawn = f"{sample.rows.height:,} of {sample.n_rows:,} {noun} drawn at random"
+            if sample.n_rows:
+                kinds.append(f"all {sample.n_rows:,} {noun}" if sample.complete else drawn)
+        extent = " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
         return TrainingSample(
             pl.concat([sample.rows for sample in samples.values()]),
             np.concatenate(codes),
             complete,
-            "all rows" if complete else _describe_samples(samples),
+            "all rows" if complete else extent,
         )
 
-    def _first_rows(self, features: Sequence[str]) -> pl.DataFrame:
-        parts = self.rows.reading(features, _unchanged).parts
-        return first_rows(block.X for part in parts for block in part.blocks())
-
     def how_read(self) -> list[str]:
-        """Describe how many files were read, and how often."""
+        """Describe what was read, and how often."""
         passes = self.passes + getattr(self.training_rows, "passes", 0)
-        return [
-            f"{pluralize(len(self.rows.paths), 'file')}, read {passes} times, some rows at a time"
-        ]
-
-
-class SparkTable(ParquetTable):
-    """A dataframe of Spark: each pass is a job, and all but samples stays on the executors."""
-
-    def __init__(self, frame: Any, labels: LabelColumn):
-        check_columns([labels.column], frame.columns)
-        counted = count_rows(frame, labels.column)
-        self._open(counted[1], labels, partial(SparkRows, frame, counted=counted))
-
-    def _first_rows(self, features: Sequence[str]) -> pl.DataFrame:
-        return pl.DataFrame(pl.from_arrow(self.rows.some.select(list(features))))
-
-    def how_read(self) -> list[str]:
-        """Describe how many jobs read the dataframe."""
-        passes = self.passes + getattr(self.training_rows, "passes", 0)
-        return [f"a dataframe of Spark, read by {passes} jobs"]
+        if isinstance(self.rows, SparkRows):
+            return [f"a dataframe of Spark, read by {passes} jobs"]
+        files = pluralize(len(self.rows.paths), "file")
+        return [f"{files}, read {passes} times, some rows at a time"]
 
 
 def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) -> LabelledTable:
@@ -276,11 +264,9 @@ def open_table(table: Any, labels: LabelColumn, engine: Engine | None = None) ->
         return table
     if isinstance(table, pl.DataFrame):  # which may have no rows
         return FrameTable(table, labels)
-    if is_spark(table):
-        return SparkTable(table, labels)
-    if is_frame(table):
+    if is_frame(table) and not is_spark(table):
         return FrameTable(as_polars(table), labels)
-    return ParquetTable(table, labels, engine)
+    return BatchedTable(table, labels, engine)
 
 
 def _fold_part(
@@ -323,15 +309,6 @@ def _sample(
         rows = parsed[np.flatnonzero(codes == kind)]
         samples[kind] = RowSample.of(rows, first_row, most, n_rows)
     return samples
-
-
-def _describe_samples(samples: Mapping[int, RowSample]) -> str:
-    parts = []
-    for sample, noun in zip(samples.values(), _NOUNS, strict=True):
-        drawn = f"{sample.rows.height:,} of {sample.n_rows:,} {noun} drawn at random"
-        if sample.n_rows:
-            parts.append(f"all {sample.n_rows:,} {noun}" if sample.complete else drawn)
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _join_samples(

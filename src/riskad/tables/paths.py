@@ -115,13 +115,11 @@ def find_tables(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
     for path in map(Path, names):
         inside = file_of(path)[1] is not None
         check_no_secret(path)
-        plain = (
-            inside
-            or is_picture_folder(path)
-            or is_file(path)
-            or not (is_folder(path) or glob.has_magic(str(path)))
-        )
-        files += [path] if plain else find_parquet(path)
+        if inside or is_picture_folder(path) or is_file(path):
+            files.append(path)
+        else:
+            several = is_folder(path) or glob.has_magic(str(path))
+            files += find_parquet(path) if several else [path]
     return files
 
 

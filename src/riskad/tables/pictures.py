@@ -11,7 +11,7 @@ import base64
 import binascii
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,16 +109,13 @@ def folder_table(folder: Path) -> pl.DataFrame:
             f"There is no picture in {str(folder)!r}: names end in {', '.join(ENDINGS)}."
         )
     paths.sort()
-    labels = [_kind_by_folder(path.relative_to(folder).parts[:-1]) for path in paths]
+    folders = [map(str.lower, path.relative_to(folder).parts[:-1]) for path in paths]
+    labels = [next((name for name in names if name in KIND_FOLDERS), None) for names in folders]
     table = pl.DataFrame({PICTURE: list(map(str, paths))})
-    if any(label is not None for label in labels):
+    if any(labels):
         labels = [None if label == "unlabelled" else label for label in labels]
         table = table.with_columns(pl.Series(LABEL, labels, dtype=pl.String))
     return table
-
-
-def _kind_by_folder(folders: Iterable[str]) -> str | None:
-    return next((name.lower() for name in folders if name.lower() in KIND_FOLDERS), None)
 
 
 def join_labels(
@@ -192,9 +189,9 @@ def picture_bytes(cell: str) -> bytes:
             if not Path(cell).is_file():
                 raise PictureError(f"{shown} is not a file")
             content = file.read(_MOST_BYTES + 1)
+    except PictureError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, PictureError):
-            raise
         missing = isinstance(error, FileNotFoundError)
         reason = "does not exist" if missing else f"cannot be opened ({type(error).__name__})"
         raise PictureError(f"{shown} {reason}") from error

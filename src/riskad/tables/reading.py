@@ -202,11 +202,10 @@ def is_larger_than_memory(paths: Sequence[Path]) -> bool:
     return True
 
 
-def check_memory(path: str | os.PathLike[str] | Place, available: int | None = None) -> None:
+def check_memory(path: str | os.PathLike[str] | Place) -> None:
     """Fail if fitting on the table needs more bytes than available, without reading all of it."""
     place = check_readable(path)
-    shortage = _memory_shortage(place, available)
-    if shortage is not None:
+    if shortage := _memory_shortage(place):
         needed, free = (f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:,.0f} MB" for n in shortage)
         remedy = "Take a sample of the unlabelled rows, with all labelled ones"
         if place.format != "parquet":
@@ -217,14 +216,13 @@ def check_memory(path: str | os.PathLike[str] | Place, available: int | None = N
         )
 
 
-def _memory_shortage(place: Place, available: int | None = None) -> tuple[int, int] | None:
+def _memory_shortage(place: Place) -> tuple[int, int] | None:
     """Bytes that a fit needs and available bytes, if these are fewer and the system tells them."""
-    available = available_memory() if available is None else available
-    if available is None:
+    if (available := available_memory()) is None:
         return None
-    if place.format in ("parquet", "database"):  # by the first rows
+    if place.format in ("parquet", "database"):
+        # They pack numbers, so that bytes on disk say little about memory: by the first rows.
         first = next((frame for frame in _frames(place) if frame.height), None)
-        # Parquet and databases pack numbers, so that bytes on disk say little about memory.
         size = 0.0 if first is None else first.estimated_size() / first.height * _count_rows(place)
     else:  # text takes what it takes on disk
         size = unpacked_size(place) * (_UNPACKED_SHEET if place.format == "excel" else 1)

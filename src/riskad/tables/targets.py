@@ -83,8 +83,7 @@ def choose_target(
 class Target(ABC):
     """A place to which the rows of a run are added when all of them are there.
 
-    `id` is the column that names the rows; `mode` is "new" if nothing may be there yet, "replace"
-    what is there, or "add" rows to it, which needs an id.
+    `mode` is "new" if nothing may be there yet, "replace" what is there, or "add" rows to it.
     """
 
     def __init__(self, name: str, id: str | None, mode: str):
@@ -103,7 +102,6 @@ class Target(ABC):
         with self._open(), ExitStack() as stack:
             self._spools = defaultdict[str, Spool](lambda: stack.enter_context(Spool()))
             yield self
-            # Before anything is written: ids that repeat would be found only by the next run.
             if self._mode == "add":
                 self._check_ids()
             self._append()
@@ -131,12 +129,13 @@ class Target(ABC):
         return frame.filter(~to_text(frame[self._id]).is_in(ids.implode()).fill_null(False))
 
     def _check_ids(self) -> None:
+        # Before anything is written: ids that repeat would be found only by the next run.
         frames = chain.from_iterable(self._spools.values())
         ids = pl.concat([_NO_IDS, *(to_text(frame[self._id]).alias("id") for frame in frames)])
         twice = ids.filter(ids.is_duplicated()).drop_nulls()
         if len(twice) or ids.null_count():
-            fault = f"is blank in {ids.null_count():,} rows"
-            fault = f"names several rows {twice[0]!r}" if len(twice) else fault
+            blank = f"is blank in {ids.null_count():,} rows"
+            fault = f"names several rows {twice[0]!r}" if len(twice) else blank
             raise InputError(
                 f"Column {self._id!r} {fault}, so there is no telling which rows are there "
                 "already. Name a column that is filled and different in every row: id='COLUMN'."
@@ -222,7 +221,6 @@ class _Table(Target):
             if columns and self._mode == "replace":
                 database.execute(f"DROP TABLE {self._table}")
                 columns = []
-            insert = self._insert_duckdb if self._duckdb else self._insert_sqlite
             for frame in self._spools.get("", ()):
                 if cut := [name for name in (self._table, *frame.columns) if "\0" in name]:
                     raise InputError(
@@ -230,16 +228,18 @@ class _Table(Target):
                         "cannot."
                     )
                 self._check_columns(columns or frame.columns, frame.columns)
-                insert(database, self._without(frame, ids), create=not columns)
+                rows = self._without(frame, ids)
+                if not self._duckdb:
+                    self._insert_sqlite(database, rows, create=not columns)
+                else:
+                    database.register("rows_to_add", rows.to_arrow())
+                    source = "SELECT * FROM rows_to_add"
+                    if not columns:
+                        # Without rows, so that creating and adding go the same way.
+                        database.execute(f"CREATE TABLE {self._table} AS {source} LIMIT 0")
+                    database.execute(f"INSERT INTO {self._table} BY NAME {source}")
                 columns = frame.columns
             database.execute("COMMIT")
-
-    def _insert_duckdb(self, database: Any, frame: pl.DataFrame, create: bool) -> None:
-        database.register("rows_to_add", frame.to_arrow())
-        if create:
-            # Without rows, so that creating and adding go the same way.
-            database.execute(f"CREATE TABLE {self._table} AS SELECT * FROM rows_to_add LIMIT 0")
-        database.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM rows_to_add")
 
     def _insert_sqlite(self, database: Any, frame: pl.DataFrame, create: bool) -> None:
         # SQLite has no truth values, no moments and no NaN.

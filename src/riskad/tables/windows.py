@@ -21,8 +21,7 @@ For each column of numbers, with x_i the values at times t_i:
   a linear function of the six points before, with coefficients learned from the first table
 
 The same over all columns at once, from the largest error of each point in units of the usual ones:
-what shows in one of many columns must not drown among the features of all. (The mean is a causal
-kin of spectral residuals: a forecast whitens a spectrum as dividing by its local mean does.)
+what shows in one of many columns must not drown among the features of all.
 
 For two columns of numbers their correlation, for a category the share of each level and of changes,
 for the clock the number of points and the longest gap.
@@ -31,7 +30,7 @@ for the clock the number of points and the longest gap.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
@@ -165,17 +164,19 @@ class Panes:
 
 
 _TIMED = ("n", "u", "uu", "x", "ux")  # which time must be joined with
-_JOIN: dict[str, Any] = {"low": np.minimum, "high": np.maximum, "jump": np.maximum}
-_JOIN["gap"] = _JOIN["worst"] = np.maximum
+_JOIN: dict[str, Any] = {"low": np.minimum} | dict.fromkeys(
+    ("high", "jump", "gap", "worst"), np.maximum
+)
 _START = {"low": np.inf, "high": -np.inf}
 
 
 def _join(first: Sums, second: Sums, shift: int) -> Sums:
     """Join sums over stretches with those over the stretches that begin `shift` panes later."""
-    joined = {}
     later = {name: values[..., shift:] for name, values in second.items()}
-    for name, values in later.items():
-        joined[name] = _JOIN.get(name, np.add)(first[name][..., : values.shape[-1]], values)
+    joined = {
+        name: _JOIN.get(name, np.add)(first[name][..., : values.shape[-1]], values)
+        for name, values in later.items()
+    }
     if "u" in joined:  # times are those since the start of the first stretch
         joined["uu"] += 2 * shift * later["u"] + shift * shift * later["n"]
         joined["u"] += shift * later["n"]
@@ -195,23 +196,16 @@ class History:
         """Return some of the panes."""
         return History(self.group[chosen], self.number[chosen], self.values[chosen])
 
-    def extended(self, later: History, n_groups: int) -> History:
+    def followed_by(self, later: History, n_groups: int) -> tuple[History, NDArray[np.bool_]]:
         """Return these panes, up to the first later one of each group, and the later ones."""
         first = np.full(n_groups, np.iinfo(np.int64).max)
         np.minimum.at(first, later.group, later.number)
         old = self.rows(self.number < first[self.group])
-        both = History(
-            np.append(old.group, later.group),
-            np.append(old.number, later.number),
-            np.append(old.values, later.values, axis=0),
-        )
-        return both.rows(np.lexsort((both.number, both.group)))
-
-    def recent(self, reach: float) -> History:
-        """Return the panes of each group that are within `reach` panes of its last."""
-        last = np.full(int(self.group.max(initial=0)) + 1, -(2**62))
-        np.maximum.at(last, self.group, self.number)
-        return self.rows(self.number >= last[self.group] - reach)
+        group, number = np.append(old.group, later.group), np.append(old.number, later.number)
+        order = np.lexsort((number, group))
+        values = np.append(old.values, later.values, axis=0)
+        both = History(group, number, values).rows(order)
+        return both, both.number >= first[both.group]
 
     def compared(self, steps: int, count: int, oldest: int) -> Floats:
         """Values of each pane minus the medians of those 1, 2, ... times `steps` before.
@@ -260,18 +254,11 @@ class Windows:
     group: Integers  # of each window
     end: Integers  # number of the pane after it
     place: Integers  # of its first pane on the line of panes
-    grid: Windower
-    history: History  # up to and with these windows
-
-    @property
-    def days(self) -> float:
-        """From the first to the last point, in all series together."""
-        same = np.diff(self.points.group) == 0
-        return max(1e-9, float(np.diff(self.points.seconds)[same].sum()) / DAY)
+    windower: Windower  # that cuts the points after these
 
     def over_points(self, values: Floats) -> Floats:
         """Return for each point the mean of the values of the windows that hold it."""
-        width, size = self.grid.width, int(self.panes.place[-1]) + self.grid.width
+        width, size = self.panes.width, int(self.panes.place[-1]) + self.panes.width
         # Windows that hold a pane begin at most a window before it.
         line = np.zeros((2, size))
         line[:, self.place + width - 1] = values, np.ones(len(values))
@@ -282,14 +269,14 @@ class Windows:
     def highest(self, points: Integers, values: Floats) -> Integers:
         """Return for each point the window with the highest value of those that hold it."""
         panes = self.panes.place[np.searchsorted(self.panes.first, points, "right") - 1]
-        first = np.searchsorted(self.place, panes - self.grid.width + 1)
+        first = np.searchsorted(self.place, panes - self.panes.width + 1)
         last = np.searchsorted(self.place, panes, "right")
         pairs = zip(first, last, strict=True)
         return np.array([a + values[a:b].argmax() for a, b in pairs], dtype=np.int64)
 
     def middles(self) -> Integers:
         """Return for each window a row of the table near its middle."""
-        panes, width = self.panes, self.grid.width
+        panes, width = self.panes, self.panes.width
         pane = np.searchsorted(panes.place, self.place + width // 2)
         beyond = np.append(panes.place, np.inf)[pane] >= self.place + width
         return self.points.rows[panes.first[pane - beyond]]
@@ -357,8 +344,8 @@ class Windower:
         group: str | None = None,
         kinds: Mapping[str, str] | None = None,
         drop: Sequence[str] = (),
-    ) -> tuple[Windower, Windows]:
-        """Learn from a table how to cut it, and return its windows, too."""
+    ) -> Windows:
+        """Learn from a table how to cut it, and return its windows."""
         frame, length = as_polars(frame), parse_span(window, "window")
         if time is None:
             raise InputError("window= needs time=, the column that says when each row was.")
@@ -377,14 +364,17 @@ class Windower:
                 f"time={time!r} must order the rows: {reader.columns_[time].describe()}. Name the "
                 f"column of moments, or say how they are written: --kind {time}=date:%d.%m.%Y."
             )
-        used = {c.name: c.kind for c in reader.used() if c.name != time}
-        numbers = [name for name, kind in used.items() if kind in ("number", "flag")]
-        values = [parsed[name].cast(pl.Float64) for name in numbers]
-        levels = {
-            name: _most_frequent(parsed[name])
-            for name, kind in used.items()
-            if kind in ("category", "categories")
-        }
+        numbers, levels = dict[str, pl.Series](), dict[str, list[str]]()
+        for column in reader.used():
+            cells = parsed[column.name]
+            if column.name == time:
+                continue
+            if column.kind in ("number", "flag"):
+                numbers[column.name] = cells.cast(pl.Float64)
+            elif column.kind in ("category", "categories"):
+                counts = cells.drop_nulls().rename("level").value_counts()
+                counts = counts.sort("count", "level", descending=[True, False])
+                levels[column.name] = counts["level"].to_list()[:_MOST_LEVELS]
         if not numbers and not levels:
             raise InputError("There is no column of numbers or categories to make windows of.")
         nothing = np.empty(0, dtype=np.int64)
@@ -394,24 +384,19 @@ class Windower:
             window=length,
             step=length / 6 if step is None else parse_span(step, "step"),
             reader=reader,
-            numbers=numbers,
-            centres=[float(column.mean() or 0.0) for column in values],  # type: ignore[arg-type]
-            scales=[float(column.std() or 0.0) or 1.0 for column in values],  # type: ignore[arg-type]
+            numbers=list(numbers),
+            centres=[float(column.mean() or 0.0) for column in numbers.values()],  # type: ignore[arg-type]
+            scales=[float(column.std() or 0.0) or 1.0 for column in numbers.values()],  # type: ignore[arg-type]
             levels=levels,
             groups=[],
             history=History(nothing, nothing, np.empty((0, 2 * len(numbers)))),
         )
-        windows = windower._cut(frame, parsed, learn=True)
-        return windows.grid.after(windows), windows
+        return windower._cut(frame, parsed, learn=True)
 
     def cut(self, frame: Any) -> Windows:
         """Return the windows of a table that follows the first one, or is like it."""
         frame = _in_utc(as_polars(frame), self.time)
         return self._cut(frame, self.reader.parse(frame, quiet=True))
-
-    def after(self, windows: Windows) -> Windower:
-        """Return what cuts the points that follow these windows."""
-        return replace(self, groups=windows.points.groups, history=windows.history)
 
     def panes_of(self, frame: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
         """Return the number of the pane of each row, null without a moment, and its group."""
@@ -427,7 +412,8 @@ class Windower:
 
     def _cut(self, frame: pl.DataFrame, parsed: pl.DataFrame, learn: bool = False) -> Windows:
         points = self._points(frame, parsed)
-        panes = self._sum_panes(points)
+        x = (points.numbers - self.centres).T / np.array(self.scales)[:, None]
+        panes = self._sum_panes(points, x)
         level = spread = np.empty((0, len(panes.first)))
         if self.numbers:
             n = np.where(panes.sums["n"] > 0, panes.sums["n"], np.nan)
@@ -435,45 +421,47 @@ class Windower:
             spread = np.sqrt(np.maximum(panes.sums["xx"] / n - level**2, 0))
             spread = np.log(spread + _LEAST_SPREAD)
         own = History(panes.group, panes.number, np.concatenate([level, spread]).T)
-        history = self.history.extended(own, len(points.groups))
-        first = np.full(len(points.groups), np.iinfo(np.int64).max)
-        np.minimum.at(first, own.group, own.number)
-        new = history.number >= first[history.group]
+        history, is_own = self.history.followed_by(own, len(points.groups))
         beside, reach = {}, 0.0
         for name, (period, count, oldest) in _EARLIER.items():
             steps = (period or self.window) / self.step
             reach = max(reach, steps * oldest + self.width)
-            if (
-                steps == round(steps) >= self.width
-            ):  # a step that fits into a day, and short windows
-                beside[name] = history.compared(round(steps), count, oldest)[new].T
-        grid, errors = self, Sums()
-        if self.numbers and (learn or self.forecasts is not None):
-            usual = np.zeros_like(level)
+            # Of steps that fit into a day, and windows that do.
+            if steps == round(steps) >= self.width:
+                beside[name] = history.compared(round(steps), count, oldest)[is_own].T
+        forecasts, errors = self.forecasts, Sums()
+        if self.numbers and (learn or forecasts is not None):
             if _DAILY in beside:
                 usual = np.nan_to_num(level - beside[_DAILY][: len(level)])
-            deviations = self._scaled(points) - np.repeat(usual, panes.points, axis=1)
-            has_past = _has_past(points, panes, 7 * DAY / self.step)
-            forecasts = self.forecasts
+                x -= np.repeat(usual, panes.points, axis=1)
+            # Points that follow as many of their series as a forecast needs, not too far back.
+            number, late = np.repeat(panes.number, panes.points), slice(MEMORY, None)
+            has_past, old = np.zeros(x.shape[1], dtype=bool), slice(max(0, x.shape[1] - MEMORY))
+            has_past[late] = points.group[late] == points.group[old]
+            has_past[late] &= number[late] - number[old] <= 7 * DAY / self.step
             if forecasts is None:
-                forecasts = _learn_forecasts(deviations, has_past)
-            grid = replace(self, forecasts=forecasts)
-            errors = _sum_errors(panes, deviations, has_past, forecasts)
+                forecasts = _learn_forecasts(x, has_past)
+            errors = _sum_errors(panes, x, has_past, forecasts)
+        last = np.full(len(points.groups), -(2**62))
+        np.maximum.at(last, history.group, history.number)
+        later = replace(
+            self,
+            forecasts=forecasts,
+            groups=points.groups,
+            history=history.rows(history.number >= last[history.group] - reach),
+        )
         group, end, place = self._place(panes)
-        features = dict(grid._features(panes, place, beside, errors))
+        features = dict(later._features(panes, place, beside, errors))
         columns: dict[str, Any] = {}
         if self.group is not None:
             columns[self.group] = pl.Series(points.groups, dtype=pl.String).gather(group)
-        columns[self.time] = _as_moments(end * self.step - self.window)
-        columns[END] = _as_moments(end * self.step)
+        for name, moments in ((self.time, end * self.step - self.window), (END, end * self.step)):
+            microseconds = np.round(moments * 1e6).astype(np.int64)
+            columns[name] = pl.Series(microseconds).cast(pl.Datetime("us"))
         columns |= {name: pl.Series(values).fill_nan(None) for name, values in features.items()}
-        table = pl.DataFrame(columns)
-        later = history.recent(reach)
-        return Windows(table, list(features), points, panes, group, end, place, grid, later)
-
-    def _scaled(self, points: Points) -> Floats:
-        """Numbers on a common scale, each column in a row."""
-        return (points.numbers - self.centres).T / np.array(self.scales)[:, None]
+        return Windows(
+            pl.DataFrame(columns), list(features), points, panes, group, end, place, later
+        )
 
     def _points(self, frame: pl.DataFrame, parsed: pl.DataFrame) -> Points:
         """Sort the points, and note what is unusual about their clock."""
@@ -519,87 +507,75 @@ class Windower:
         if parts:
             note(f"{self.time}: {'; '.join(parts)}.")
 
-    def _sum_panes(self, points: Points) -> Panes:
-        """Sum the points of each pane; numbers are brought to a common scale first."""
-        n, bins = len(points.seconds), max(1, _BINS // self.width)
+    def _sum_panes(self, points: Points, x: Floats) -> Panes:
+        """Sum the points of each pane, with `x` their numbers on a common scale, by column."""
+        n, bins, group = len(points.seconds), max(1, _BINS // self.width), points.group
         number = np.floor(points.seconds / self.step).astype(np.int64)
+        u = points.seconds / self.step - number  # where in the pane, from 0 to 1
         before = {}  # whether the point so many places before is of the same group
         for lag in _LAGS:
-            before[lag] = np.append(
-                np.zeros(lag, dtype=bool), points.group[lag:] == points.group[:-lag]
-            )[:n]
+            before[lag] = np.append(np.zeros(lag, dtype=bool), group[lag:] == group[:-lag])[:n]
         first = np.flatnonzero(~before[1] | np.append(True, number[1:] != number[:-1]))
-        u = points.seconds / self.step - number  # where in the pane, from 0 to 1
         counts = np.diff(np.append(first, n))
-        size = len(first) * bins
-        place = np.repeat(np.arange(len(first)), counts) * bins
-        place += np.minimum((u * bins).astype(np.int64), bins - 1)
-        sums: dict[str, list[Floats]] = {}
 
-        def total(name: str, values: NDArray[Any], join: Any = np.add) -> None:
-            sums.setdefault(name, []).append(join.reduceat(values, first, dtype=np.float64))
+        def total(rows: Iterable[NDArray[Any]], join: Any = np.add) -> Floats:
+            # Row by row: what is computed for one is still in the cache when it is summed.
+            return np.stack([join.reduceat(row, first, dtype=np.float64) for row in rows])
 
-        def total_bins(name: str, values: Floats) -> None:
-            if self.width * bins >= _FEWEST_BINS:
-                binned: Any = np.bincount(place, values, size)
-                sums.setdefault(name, []).append(binned)
-
-        x = self._scaled(points)
-        filled = ~np.isnan(x)
-        x[~filled] = 0.0
-        # What depends on blanks alone is summed once for all columns if there are none.
-        for there in filled if not filled.all() else filled[:1]:
-            total("n", there)
-            total("u", there * u)
-            total("uu", there * u * u)
-            for lag, same in before.items():
-                both = same.copy()
-                both[lag:] &= there[lag:] & there[:-lag]
-                total(f"m{lag}", both)
-            total_bins("bn", there.astype(float))
-        low = high = x
-        if not filled.all():
-            low, high = np.where(filled, x, np.inf), np.where(filled, x, -np.inf)
-        for j, v in enumerate(x):
-            total("x", v)
-            total("xx", v * v)
-            total("ux", v * u)
-            total("low", low[j], np.minimum)
-            total("high", high[j], np.maximum)
-            total_bins("bx", v)
-            for lag, same in before.items():
-                d = np.zeros(n)
-                np.subtract(v[lag:], v[:-lag], out=d[lag:])
-                d[~same] = 0.0
-                blank = ~filled[j]
-                d[blank] = 0.0
-                d[lag:][blank[:-lag]] = 0.0
-                total(f"d{lag}", d * d)
-                if lag == 1:
-                    total("d", np.abs(d))
-                    total("jump", np.abs(d), np.maximum)
-                    total("d0", d == 0)  # also where there is no change to speak of
-        for i, j in self._pairs():
-            total("xy", x[i] * x[j])
-        for codes, levels in zip(points.categories.T, self.levels.values(), strict=True):
-            for level in range(len(levels) + 1):
-                total("c", codes == level)
-            changed = np.append(False, codes[1:] != codes[:-1])[:n]
-            total("c", before[1] & changed)
-        total("gap", np.append(0.0, np.diff(points.seconds))[:n] * before[1], np.maximum)
-        arrays = {name: np.stack(rows) for name, rows in sums.items()}
+        gaps = np.append(0.0, np.diff(points.seconds)) * before[1]
+        sums: Sums = {"gap": total([gaps], np.maximum)}
         if self.numbers:
-            arrays["d0"] -= counts - arrays["m1"]
+            filled = ~np.isnan(x)
+            complete = bool(filled.all())
+            x = np.where(filled, x, 0.0)
+            # What depends on blanks alone is summed once for all columns if there are none.
+            there = filled[:1] if complete else filled
+            sums |= {
+                "n": total(there),
+                "u": total(t * u for t in there),
+                "uu": total(t * u * u for t in there),
+                "x": total(x),
+                "xx": total(v * v for v in x),
+                "ux": total(v * u for v in x),
+                "low": total(x if complete else np.where(filled, x, np.inf), np.minimum),
+                "high": total(x if complete else np.where(filled, x, -np.inf), np.maximum),
+            }
+            for lag, same in before.items():
+                both = there & same
+                both[:, lag:] &= there[:, :-lag]
+                moves = np.zeros(x.shape)
+                np.subtract(x[:, lag:], x[:, :-lag], out=moves[:, lag:], where=both[:, lag:])
+                sums[f"m{lag}"] = total(both)
+                sums[f"d{lag}"] = total(d * d for d in moves)
+                if lag == 1:
+                    sums["d"] = total(map(np.abs, moves))
+                    sums["jump"] = total(map(np.abs, moves), np.maximum)
+                    sums["d0"] = total(both & (moves == 0))
+            if self.width * bins >= _FEWEST_BINS:
+                place = np.repeat(np.arange(len(first)), counts) * bins
+                place += np.minimum((u * bins).astype(np.int64), bins - 1)
+                for name, values in (("bn", there), ("bx", x)):
+                    sums[name] = np.stack(
+                        [np.bincount(place, v, len(first) * bins) for v in values]
+                    )
+            if pairs := self._pairs():
+                sums["xy"] = total(x[i] * x[j] for i, j in pairs)
+        states = []
+        for codes, levels in zip(points.categories.T, self.levels.values(), strict=True):
+            states += [codes == level for level in range(len(levels) + 1)]
+            states.append(before[1] & np.append(False, codes[1:] != codes[:-1]))
+        if states:
+            sums["c"] = total(states)
         steps = np.minimum(np.diff(number[first]), self.width)
-        steps[np.diff(points.group[first]) != 0] = self.width
+        steps[np.diff(group[first]) != 0] = self.width
         return Panes(
-            group=points.group[first],
+            group=group[first],
             number=number[first],
             first=first,
             points=counts,
             place=np.cumsum(np.append(self.width - 1, steps)),
             width=self.width,
-            sums=arrays,
+            sums=sums,
         )
 
     def _pairs(self) -> list[tuple[int, int]]:
@@ -700,15 +676,6 @@ class Windower:
             yield f"{self.numbers[j]} and {self.numbers[i]}: correlation", np.clip(r, -1, 1)
 
 
-def _has_past(points: Points, panes: Panes, most: float) -> NDArray[np.bool_]:
-    """Which points follow as many others of their series as a forecast needs, not too far back."""
-    n, number = len(points.group), np.repeat(panes.number, panes.points)
-    has_past = np.zeros(n, dtype=bool)
-    has_past[MEMORY:] = points.group[MEMORY:] == points.group[: max(0, n - MEMORY)]
-    has_past[MEMORY:] &= number[MEMORY:] - number[: max(0, n - MEMORY)] <= most
-    return has_past
-
-
 def _learn_forecasts(deviations: Floats, has_past: NDArray[np.bool_]) -> Floats:
     """Of each column a constant and the weights of the points before, and the usual error."""
     some = np.flatnonzero(has_past)
@@ -778,13 +745,6 @@ def _main_frequency(panes: Panes, place: Integers, mean: Floats) -> tuple[Floats
     return cycles, rhythm
 
 
-def _most_frequent(cells: pl.Series) -> list[str]:
-    """Levels of a category, the most frequent first."""
-    counts = cells.drop_nulls().rename("level").value_counts()
-    counts = counts.sort("count", "level", descending=[True, False])
-    return counts["level"].to_list()[:_MOST_LEVELS]
-
-
 def read_seconds(column: pl.Series) -> Floats:
     """Seconds since 1970 of a column as it was written, NaN if blank."""
     if column.null_count() == len(column):
@@ -814,10 +774,6 @@ def _in_utc(frame: pl.DataFrame, time: str) -> pl.DataFrame:
     if getattr(frame.schema.get(time), "time_zone", None) is None:
         return frame
     return frame.with_columns(pl.col(time).dt.convert_time_zone("UTC"))
-
-
-def _as_moments(seconds: NDArray[np.floating[Any]]) -> pl.Series:
-    return pl.Series(np.round(seconds * 1e6).astype(np.int64)).cast(pl.Datetime("us"))
 
 
 def windows(
@@ -862,4 +818,4 @@ def windows(
     """
     return Windower.fit(
         frame, time=time, window=window, step=step, group=group, kinds=kinds, drop=drop
-    )[1].frame
+    ).frame

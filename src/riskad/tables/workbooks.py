@@ -52,7 +52,9 @@ def read_sheet(place: Place) -> pl.DataFrame:
     note_skipped(above, "row", place.name)
     frame.columns = name_columns(rows[header], place.name)
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
-    return frame.select(_without_zero_times(column) for column in frame)
+    texts = frame.select(pl.col(pl.String).str.replace(_TIME, ""))
+    days = [c.str.replace(_MIDNIGHT, "") for c in texts if c.str.contains(_MIDNIGHT).all()]
+    return frame.with_columns(*texts).with_columns(*days)
 
 
 @contextmanager
@@ -157,14 +159,6 @@ def _with_decimals(body: pl.DataFrame, workbook: Any, sheet: str) -> pl.DataFram
     return body.with_columns(typed[name] for name in decimals if typed[name].dtype == pl.Float64)
 
 
-def _without_zero_times(column: pl.Series) -> pl.Series:
-    if column.dtype != pl.String:
-        return column
-    column = column.str.replace(_TIME, "")
-    days = column.str.contains(_MIDNIGHT)
-    return column.str.replace(_MIDNIGHT, "") if days.any() and days.all() else column
-
-
 # --- writing --------------------------------------------------------------------------------------
 
 SHEET_ROWS = 1_048_575
@@ -217,7 +211,13 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
 
     yield keep
     cells = pl.DataFrame([_as_cells(column) for column in pl.concat(frames)])
-    _check_cells(cells, name)
+    if cells.width > _COLUMNS:
+        raise _too_large(name, f"{cells.width:,} columns", f"a sheet of Excel has {_COLUMNS:,}")
+    for column in cells.select(pl.col(pl.String)):
+        longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
+        if max(longest, len(column.name)) > _TEXT:
+            texts = f"the {longest:,} characters of a cell of column {quoted(column.name)}"
+            raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
     # Rows go to the disk as they come.
     options = {"constant_memory": True, "nan_inf_to_errors": True, "use_zip64": True}
     book = xlsxwriter.Workbook(part, options)
@@ -236,16 +236,6 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
         book.close()
     except XlsxWriterException as error:  # a full disk, for one
         raise OSError(f"{name!r} could not be written: {error}") from error
-
-
-def _check_cells(cells: pl.DataFrame, name: str) -> None:
-    if cells.width > _COLUMNS:
-        raise _too_large(name, f"{cells.width:,} columns", f"a sheet of Excel has {_COLUMNS:,}")
-    for column in cells.select(pl.col(pl.String)):
-        longest = int(column.str.len_chars().max() or 0)  # type: ignore[arg-type]
-        if max(longest, len(column.name)) > _TEXT:
-            texts = f"the {longest:,} characters of a cell of column {quoted(column.name)}"
-            raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
 
 
 def _cell_writer(book: Any, sheet: Any, dtype: pl.DataType) -> Callable[[int, int, Any], Any]:

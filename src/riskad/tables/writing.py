@@ -41,10 +41,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_table(
-    frame: pl.DataFrame,
-    path: str | os.PathLike[str],
-    force: bool = False,
-    csv: CsvFormat = _PLAIN,
+    frame: pl.DataFrame, path: str | os.PathLike[str], force: bool = False, csv: CsvFormat = _PLAIN
 ) -> None:
     """Write `frame` as CSV, Excel or Parquet, as the name says; an existing file needs `force`.
 

@@ -169,10 +169,10 @@ class _Worker:
             return
         with quietly():
             cut = {"group": task.group, "kinds": task.kinds, **task.cut}
-            windower, windows = Windower.fit(self.frame, **cut)
+            windows = Windower.fit(self.frame, **cut)
         features = windows.frame.select(windows.features)
         model, _ = fit_outliers(features, {}, None, task.seed)
-        model[0].windower_ = windower
+        model[0].windower_ = windows.windower
         self.report(model, None)
 
     def report(self, model: Pipeline, report: FitReport | None) -> None:

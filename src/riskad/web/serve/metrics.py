@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from scipy import sparse
@@ -87,7 +87,15 @@ class Window:
             return drift
         if model is None or sum(len(scores) for _, scores, _ in parts) < _FEWEST_ROWS:
             return None
-        rows, scores = _join([part[0] for part in parts]), np.concatenate([p[1] for p in parts])
+        matrices: list[Any] = [part[0] for part in parts]
+        if isinstance(matrices[0], Table):
+            values = np.concatenate([each.values for each in matrices])
+            rows: Any = replace(matrices[0], values=values)
+        elif sparse.issparse(matrices[0]):
+            rows = sparse.vstack(matrices, "csr")
+        else:
+            rows = np.concatenate(matrices)
+        scores = np.concatenate([part[1] for part in parts])
         names = list(model.scorer.preparer.get_feature_names_out())
         try:
             drift = compare_scored(model.scorer.detector, rows, scores, names)
@@ -97,13 +105,6 @@ class Window:
             if model is self._model:
                 self._drift, self._drift_found = drift, time.monotonic()
         return drift
-
-
-def _join(parts: Sequence[Any]) -> Any:
-    """Prepared rows of several requests, one below the other."""
-    if isinstance(parts[0], Table):
-        return replace(parts[0], values=np.concatenate([part.values for part in parts]))
-    return sparse.vstack(parts, "csr") if sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
 class Metrics(Collector):
@@ -126,10 +127,6 @@ class Metrics(Collector):
         self.flagged = Counter("riskad_flagged", "Rows flagged.", registry=registry)
         self.labels = Counter("riskad_labels", "Labels that came back.", registry=registry)
         self.registry.register(self)
-
-    def text(self) -> bytes:
-        """Return all metrics, in the text format of Prometheus."""
-        return generate_latest(self.registry)
 
     def describe(self) -> list[Metric]:
         """Name no metric: those of `collect` depend on what has happened."""
@@ -164,7 +161,7 @@ class Metrics(Collector):
             yield _gauge("score", "Quantiles of their anomaly scores.", levels, ["quantile"])
         if (drift := self.window.drift()) is not None:
             columns, own = drift
-            every = [*columns, *([] if own is None else [own])]
+            every = [*columns, *filter(None, [own])]
             largest = max((each.distance for each in every), default=0.0)
             yield _gauge("drift", "Largest distance D of a column or the scores.", largest)
             moved = sum(each.moved for each in every)

@@ -186,9 +186,18 @@ class RowScorer:
         among others.
         """
         for number, row in enumerate(rows, 1):
-            if not row.keys() >= set(self.columns):
-                inner = [f"{k}.{each}" for k, v in row.items() if type(v) is dict for each in v]
-                self._check_columns([*row, *inner], "The row" if single else f"Row {number:,}")
+            if row.keys() >= set(self.columns):
+                continue
+            inner = [f"{k}.{each}" for k, v in row.items() if type(v) is dict for each in v]
+            present = dict.fromkeys([*row, *inner])
+            if missing := [name for name in self.columns if name not in present]:
+                name = missing[0]
+                close = get_close_matches(name, [*present][:_MOST_COMPARED], n=1)
+                guess = f" Did you mean it by {close[0]!r}?" if close else ""
+                raise InputError(
+                    f"{'The row' if single else f'Row {number:,}'} lacks the column {name!r}, "
+                    f"which the model reads; send it, with null where it is blank.{guess}"
+                )
         check_nesting(rows)
         frame = frame_of_objects(rows, self.columns)
         for name in self._pictures:
@@ -200,18 +209,6 @@ class RowScorer:
                     "itself, as data:image/png;base64,..."
                 )
         return frame
-
-    def _check_columns(self, columns: Sequence[str], of: str) -> None:
-        """Refuse rows that lack a column, with a message that names it."""
-        present = set(columns)
-        for name in self.columns:
-            if name not in present:
-                close = get_close_matches(name, columns[:_MOST_COMPARED], n=1)
-                guess = f" Did you mean it by {close[0]!r}?" if close else ""
-                raise InputError(
-                    f"{of} lacks the column {name!r}, which the model reads; send it, with null "
-                    f"where it is blank.{guess}"
-                )
 
     def _add_reasons(
         self, scored: list[dict[str, Any]], frame: pl.DataFrame, flagged: NDArray[np.bool_], n: int

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -38,7 +38,7 @@ from riskad.web.guard import (
     to_line,
 )
 from riskad.web.serve.metrics import Metrics
-from riskad.web.serve.model import ModelFile, ServedModel
+from riskad.web.serve.model import ModelFile
 from riskad.web.serve.schemas import MOST_LABELS, LabelledRow, describe_service
 from riskad.web.serve.scoring import SCORE_SETTINGS, check_nesting
 
@@ -100,7 +100,7 @@ class Service:
         self.waiting = 0
         self._bytes, self._large = 0, asyncio.Lock()
         try:
-            self.file = ModelFile(path, self._warm_up, state, harmless)
+            self.file = ModelFile(path, self.scoring, state, harmless)
             model = self.file.current
             self.journal = journal and Journal(journal, model.name, model.scorer.columns)
         except BaseException:
@@ -146,20 +146,21 @@ class Service:
             )
             LOG.log(level, "%s", line)
 
-    def _warm_up(self, model: ServedModel) -> None:
-        self.scoring.submit(model.scorer.warm_up).result()
-
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
         """Read a body, and keep the memory of all of them within bounds, from before that."""
         length = request.scope["riskad_length"]
-        if self.waiting >= self.limits.waiting or self._bytes + length > self.limits.all_bodies:
-            raise _busy()
+        self._refuse_if_busy(self._bytes + length > self.limits.all_bodies)
         self._bytes += length
         try:
             yield await read_body(request, self.limits.body_seconds)
         finally:
             self._bytes -= length
+
+    def _refuse_if_busy(self, no_memory: bool = False) -> None:
+        if no_memory or self.waiting >= self.limits.waiting:
+            reason = "The server is busy: too many requests wait. Try again in a second."
+            raise Refusal(503, reason, retry_after="1")
 
     # --- addresses ------------------------------------------------------------------------
 
@@ -168,8 +169,7 @@ class Service:
         query = read_query(request.scope, SCORE_SETTINGS)
         model = self.file.current
         async with self._body(request) as body:
-            if self.waiting >= self.limits.waiting:  # others came while this body did
-                raise _busy()
+            self._refuse_if_busy()  # others came while this body did
             head = {"model_version": model.version}
             steps = model.scorer.answer(body, head, most_rows=self.limits.rows, **query)
             loop, scored = asyncio.get_running_loop(), None
@@ -220,17 +220,12 @@ class Service:
 
     async def show_metrics(self, request: Request) -> Response:
         """Return counts and times for Prometheus."""
-        text = await asyncio.to_thread(self.metrics.text)
+        text = await asyncio.to_thread(generate_latest, self.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def openapi(self, request: Request) -> Response:
         """Describe all addresses."""
         return JSONResponse(describe_service(self.file.current, self.limits.rows))
-
-
-def _busy() -> Refusal:
-    reason = "The server is busy: too many requests wait. Try again in a second."
-    return Refusal(503, reason, retry_after="1")
 
 
 def _read_label(content: Any, columns: list[str]) -> Answer:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import queue
 import re
 import sys
 import threading
@@ -19,7 +20,7 @@ from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.labelled import FrameTable, LabelColumn
-from riskad.web.label.fit_process import FitResult, Task, _listen, _Requests, _Worker
+from riskad.web.label.fit_process import FitResult, Task, _listen, _Worker
 from riskad.web.label.fits import History, Ranking, Worker
 from riskad.web.label.row_queue import RANDOM, RowQueue
 from riskad.web.label.session import Conflict, Options, Session
@@ -619,7 +620,7 @@ def test_a_notebook_shows_the_page_and_gets_the_labels(tmp_path, no_fits):
 def test_a_process_whose_server_is_gone_leaves_no_row_behind(tmp_path, monkeypatch):
     """Standard input closes when the server ends, in whatever way."""
     (tmp_path / "rows.ipc").write_text("rows of the table")
-    ended, asked = [], _Requests()
+    ended, asked = [], queue.LifoQueue()
     monkeypatch.setattr("sys.stdin", io.StringIO("17\n"))
     monkeypatch.setattr("os._exit", ended.append)
     _listen(asked, tmp_path)

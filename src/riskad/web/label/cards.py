@@ -154,18 +154,7 @@ class Picture:
 
 
 def picture_of(column: Column, values: pl.Series) -> Picture | None:
-    """Return the picture of a column; None if every cell is blank.
-
-    Examples
-    --------
-    >>> from riskad import TablePreparer
-    >>> table = pl.DataFrame({"amount": ["1", "2", "3", "40"], "shop": ["a", "a", "b", "a"]})
-    >>> preparer = TablePreparer().fit(table)
-    >>> parsed = preparer.parse(table)
-    >>> amount, shop = (picture_of(c, parsed[c.name]) for c in preparer.used())
-    >>> amount.place(40.0)[0], shop.bars["counts"], shop.place("b")
-    (1.0, [3, 1], (1, 0.25))
-    """
+    """Return the picture of a column; None if every cell is blank."""
     plain, usual = column.plain(values), show_value(column.show(column.typical))
     picture = _of_levels(plain) if column.extremes is None else _of_numbers(column, plain)
     if picture is not None:

@@ -23,6 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import riskad
+from riskad.tables.notes import pluralize
 from riskad.web.label.fit_process import FitResult, Task
 
 _TOP = 100
@@ -106,15 +107,12 @@ class Worker:
         elif "failed" in message:
             self.failed = message["failed"]
         elif "done" in message:
-            scores, probabilities = map(self._read, ("scores", "probabilities"))
+            files = [Path(self._folder.name, f"{name}.npy") for name in ("scores", "probabilities")]
+            arrays = [np.load(f, allow_pickle=False) if f.exists() else None for f in files]
             result = FitResult(**message["done"])
-            self.ranking = Ranking(result, np.array(self.task.rows), scores, probabilities)
+            self.ranking = Ranking(result, np.array(self.task.rows), *arrays)
         elif self.ranking is not None:
             self.ranking.reasons[message.pop("reasons")] = message
-
-    def _read(self, name: str) -> Any:
-        path = Path(self._folder.name, f"{name}.npy")
-        return np.load(path, allow_pickle=False) if path.exists() else None
 
     @property
     def running(self) -> bool:
@@ -168,12 +166,6 @@ class History:
         """Describe what the last labels changed, and whether one could stop.
 
         These are the fewest labels up to the last fit that are at least 30, or all.
-
-        >>> history = History()
-        >>> history.add(20, range(100))
-        >>> history.add(55, range(2, 102))
-        >>> history.hint()
-        'The last 35 labels changed the top 100 by 2 rows; you could stop.'
         """
         if len(self.fits) < 2:
             return ""
@@ -183,7 +175,7 @@ class History:
         n_labels, n_new = labelled - first, len(top - old)
         if not n_labels:
             return ""
-        rows = f"{n_new} row{'' if n_new == 1 else 's'}"
+        rows = pluralize(n_new, "row")
         sentence = f"The last {n_labels} labels changed the top {len(top)} by {rows}"
         may_stop = n_labels >= _RECENT and n_new <= _FEW_CHANGES * len(top) / _TOP
         return f"{sentence}; you could stop." if may_stop else f"{sentence}."

@@ -87,7 +87,6 @@ class Server(WebServer):
                 Route("/static/{name}", self.file),
                 Route("/api/start", self.start),
                 Route("/api/export", self.export),
-                Route("/api/invite", self.new_address, methods=["POST"]),
                 _show("/api/state", lambda q: session.state(_who(q))),
                 _show("/api/next", self.next),
                 _show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
@@ -102,7 +101,8 @@ class Server(WebServer):
                     "/api/rule",
                     lambda body: session.add_rule(**vars(from_plain(RuleRequest, body))),
                 ),
-                _change("/api/leave", self.leave),
+                _change("/api/invite", lambda body: {"address": self.invite()}),
+                _change("/api/leave", lambda body: session.leave(str(body.get("tab"))[:40])),
             ],
             {Conflict: _explain_conflict},
         )
@@ -148,10 +148,6 @@ class Server(WebServer):
         kind = f"text/csv; charset={self.session.options.csv.encoding}"
         return Response(body, media_type=kind, headers=headers)
 
-    async def new_address(self, request: Request) -> Response:
-        """Invite another person."""
-        return JSONResponse({"address": self.invite()})
-
     # --- what the session is asked, in threads --------------------------------------------
 
     def next(self, query: Query) -> list[dict[str, Any]]:
@@ -170,11 +166,6 @@ class Server(WebServer):
         if not answer.who.strip():
             raise InputError("who must not be blank.")
         return self.session.answer(**vars(answer))
-
-    def leave(self, body: dict[str, Any]) -> dict[str, bool]:
-        """Release the rows of a tab that was closed."""
-        self.session.leave(str(body.get("tab"))[:40])
-        return {"left": True}
 
 
 def _show(path: str, work: Callable[[Query], Any]) -> Route:

@@ -39,7 +39,6 @@ _FIRST_ROWS = 30  # enough to judge until the first fit is there
 _POOL = 10_000  # rows that a fit learns from and scores
 _FEWEST_NEW = 5  # answers after which a fit starts
 _SHARE_NEW = 0.1  # of all labels, where these are more
-_FEWEST_OF_KIND = 1
 _CODES = {"normal": NORMAL, "anomaly": ANOMALY}
 _WORDS = {code: word for word, code in _CODES.items()}
 _LETTERS = 60  # of the cells of neighbours and lists
@@ -113,9 +112,7 @@ class Session:
         self._looked_again: dict[int, str] = {}  # what rows were labelled that looked wrong
         self._fits = 0
         self._behind = ThreadPoolExecutor(1)  # what nobody waits for: rows made ready, fits started
-        self._begin()
-
-    # --- beginning ------------------------------------------------------------------------
+        self._rank_without_labels()
 
     def _check_model(self, model: str) -> None:
         """Refuse a model of other columns, before anybody waits for its scores."""
@@ -140,8 +137,8 @@ class Session:
         drawn = np.random.default_rng(self.options.seed).choice(len(rows), n, replace=False)
         return np.sort(rows[drawn])
 
-    def _begin(self) -> None:
-        """Learn the columns and rank some rows without labels, so that there is a first row."""
+    def _rank_without_labels(self) -> None:
+        """Learn the columns and rank some rows, so that there is a first row; then start a fit."""
         options, rows = self.options, self._draw(_START_ROWS)
         frame = self.frame.select(self.features)[rows - 1]
         model, parsed = fit_outliers(frame, dict(options.kinds), options.group, options.seed)
@@ -206,11 +203,11 @@ class Session:
         another one meanwhile, a `Conflict` is raised. `others` are rows of the same stretch of a
         series, which get the same answer.
         """
-        card, *stretch = self.cards.of([self._check_row(each) for each in (row, *others)])
+        card, *stretch = self._cards_of([row, *others])
         with self._lock:
             self.journal.refresh()
-            if self._own(row, who) != before:
-                raise Conflict(self._own(row, who))
+            if (own := self._own(row, who)) != before:
+                raise Conflict(own)
             of_others = [Answer(each.row, each.hash, label, "chosen", who) for each in stretch]
             self.journal.add(Answer(row, card.hash, label, source, who, note=note), *of_others)
             if (doubt := self.ranking.doubtful.get(row)) is not None:
@@ -218,12 +215,13 @@ class Session:
         self._behind.submit(self._fit_if_due)
         return {"saved": row, "counts": self.counts()}
 
-    def _check_row(self, row: int) -> int:
-        if not 1 <= row <= self.frame.height:
-            raise InputError(
-                f"There is no row {row:,}: the table has rows 1 to {self.frame.height:,}."
-            )
-        return row
+    def _cards_of(self, rows: Sequence[int]) -> list[Card]:
+        for row in rows:
+            if not 1 <= row <= self.frame.height:
+                raise InputError(
+                    f"There is no row {row:,}: the table has rows 1 to {self.frame.height:,}."
+                )
+        return self.cards.of(rows)
 
     # --- fits -----------------------------------------------------------------------------
 
@@ -254,26 +252,28 @@ class Session:
             labels = self.labels()
             rows = np.union1d(self._pool, np.array(sorted(labels), dtype=np.int64))
             codes = self.codes_of(rows)
-            how = self._how(labels)
+            # A model needs both kinds.
+            how = "labels" if set(_CODES) <= set(labels.values()) else "outliers"
+            if self.options.model is not None and self.worker is None:
+                how = "model"
             if how == "outliers" and self.worker is not None and self.worker.task.how == how:
                 return False  # it would find the same
             options = self.options
-            model = options.model and os.path.abspath(options.model)
-            settings = (dict(options.kinds), options.group, model, options.budget)
-            cut = dict(options.cut)
-            task = Task(how, rows.tolist(), codes.tolist(), *settings, seed=options.seed, cut=cut)
+            task = Task(
+                how,
+                rows.tolist(),
+                codes.tolist(),
+                kinds=dict(options.kinds),
+                group=options.group,
+                model=options.model and os.path.abspath(options.model),
+                budget=options.budget,
+                seed=options.seed,
+                cut=dict(options.cut),
+            )
             self._fitted_labels = labels
             frame = self.frame.select(self.features)[rows - 1]
             self.next_worker = Worker(task, frame, self._use_result)
             return True
-
-    def _how(self, labels: Mapping[int, str]) -> str:
-        """The kind of fit that the labels allow: a model needs both kinds."""
-        if self.options.model is not None and self.worker is None:
-            return "model"
-        words = list(labels.values())
-        fewest = min(words.count("normal"), words.count("anomaly"))
-        return "labels" if fewest >= _FEWEST_OF_KIND else "outliers"
 
     def _use_result(self, worker: Worker) -> None:
         """Let the ranking of a fit that has ended replace the one in use."""
@@ -326,14 +326,15 @@ class Session:
             for card, (_, kind, source) in zip(cards, rows, strict=True)
         ]
 
-    def leave(self, tab: str) -> None:
+    def leave(self, tab: str) -> dict[str, bool]:
         """Release the rows that a tab has."""
         with self._lock:
             self.queue.release(tab)
+        return {"left": True}
 
     def card(self, row: int, who: str) -> dict[str, Any]:
         """Return a requested row."""
-        (card,) = self.cards.of([self._check_row(row)])
+        (card,) = self._cards_of([row])
         if self.worker is not None:
             self.worker.explain(row, self.frame.select(self.features)[[row - 1]])
         answers, doubt = self.journal.answers.get(row), self.ranking.doubtful.get(row)
@@ -391,7 +392,7 @@ class Session:
 
     def propose_rule(self, row: int) -> dict[str, str]:
         """Return a rule for rows like one, in the columns that say most against it."""
-        (card,) = self.cards.of([self._check_row(row)])
+        (card,) = self._cards_of([row])
         reasons = self.ranking.reasons.get(row, {"adds": []})["adds"]
         columns = [reason["column"] for reason in reasons if reason["adds"] > 0]
         cells = sorted(card.cells, key=lambda cell: cell.get("rarity", 2.0))
@@ -455,7 +456,9 @@ class Session:
         else:
             rows = self.ranking.worst(offset + _PAGE)
         if query and order == "score":
-            rows = sorted(rows, key=self._rank)
+            scores = {row: self.ranking.of(row)["score"] for row in rows}
+            # Those without a score come last.
+            rows.sort(key=lambda row: np.inf if scores[row] is None else -scores[row])
         page = rows[offset : offset + _PAGE]
         return {"rows": self._lines(page, who), "more": len(page) == _PAGE}
 
@@ -469,11 +472,6 @@ class Session:
             line |= {"mine": self._own(card.row, who), "text": text}
             lines.append(line | self.ranking.of(card.row))
         return lines
-
-    def _rank(self, row: int) -> float:
-        """By which rows are sorted: the highest score first, those without one last."""
-        score = self.ranking.of(row)["score"]
-        return np.inf if score is None else -score
 
     def _search(self, query: str) -> list[int]:
         """Numbers of rows with a text in some cell, ignoring case, or with this number."""

@@ -54,11 +54,7 @@ def make_token() -> str:
 
 
 def check_token(token: str) -> str:
-    """Return a token without surrounding blanks; refuse one that could be guessed.
-
-    >>> check_token(" correct-horse-battery ")
-    'correct-horse-battery'
-    """
+    """Return a token without surrounding blanks; refuse one that could be guessed."""
     token = token.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         raise InputError(

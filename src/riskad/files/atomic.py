@@ -91,16 +91,6 @@ def together(keep_if_interrupted: bool = False) -> Iterator[None]:
 
     A failure in the block, however late, leaves all files as they were before. If requested, an
     interrupt by the user, or a signal that ends the process, keeps the complete files.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with together():
-    ...         for name in ("model", "report"):
-    ...             with atomic_path(Path(folder, name)) as part:
-    ...                 _ = part.write_text("whole")
-    ...         before = [name for name in os.listdir(folder) if not name.startswith(".")]
-    ...     before, sorted(os.listdir(folder))
-    ([], ['model', 'report'])
     """
     parts: _Parts = []
     token = _waiting.set(parts)

@@ -95,24 +95,22 @@ class Worker:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                self._take(json.loads(line))
+                message = json.loads(line)
+                if "done" in message:
+                    names = ("scores.npy", "probabilities.npy")
+                    files = [Path(self._folder.name, name) for name in names]
+                    arrays = [np.load(f, allow_pickle=False) if f.exists() else None for f in files]
+                    result = FitResult(**message["done"])
+                    self.ranking = Ranking(result, np.array(self.task.rows), *arrays)
+                elif "reasons" in message and self.ranking is not None:
+                    self.ranking.reasons[message.pop("reasons")] = message
+                else:
+                    self.progress = message.get("progress", self.progress)
+                    self.failed = message.get("failed", self.failed)
                 self._changed(self)
         if self.ranking is None and not self.failed:
             self.failed = "the process that fits the model ended without an answer"
             self._changed(self)
-
-    def _take(self, message: dict[str, Any]) -> None:
-        if "progress" in message:
-            self.progress = message["progress"]
-        elif "failed" in message:
-            self.failed = message["failed"]
-        elif "done" in message:
-            files = [Path(self._folder.name, f"{name}.npy") for name in ("scores", "probabilities")]
-            arrays = [np.load(f, allow_pickle=False) if f.exists() else None for f in files]
-            result = FitResult(**message["done"])
-            self.ranking = Ranking(result, np.array(self.task.rows), *arrays)
-        elif self.ranking is not None:
-            self.ranking.reasons[message.pop("reasons")] = message
 
     @property
     def running(self) -> bool:

@@ -58,8 +58,7 @@ class RowQueue:
         self, tab: str, n: int, is_judged: Callable[[int], bool]
     ) -> Iterator[tuple[int, str, str]]:
         """Yield up to n rows for a tab: the number, the kind and the source of each."""
-        now = monotonic()
-        self._release(lambda loan: loan.until <= now)
+        self.release()
 
         def free(row: int) -> bool:
             return row not in self._loans and not is_judged(row)
@@ -70,15 +69,18 @@ class RowQueue:
                 return
             self._count += 1
             row, kind, source = choice
-            self._loans[row] = _Loan(tab, now + _SECONDS, kind, source)
+            self._loans[row] = _Loan(tab, monotonic() + _SECONDS, kind, source)
             yield choice
 
-    def release(self, tab: str) -> None:
-        """Take back the rows that a tab has and did not judge; others get them first."""
-        self._release(lambda loan: loan.tab == tab)
+    def release(self, tab: str | None = None) -> None:
+        """Take back the rows that a tab, or anybody for too long, has and did not judge.
 
-    def _release(self, ends: Callable[[_Loan], bool]) -> None:
-        over = [(row, loan) for row, loan in self._loans.items() if ends(loan)]
+        Others get them first.
+        """
+        now = monotonic()
+        over = [
+            (r, loan) for r, loan in self._loans.items() if loan.tab == tab or loan.until <= now
+        ]
         for row, loan in reversed(over):
             del self._loans[row]
             if loan.source == "suggested":

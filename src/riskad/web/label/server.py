@@ -82,20 +82,20 @@ class Server(WebServer):
         )
         self.app = make_app(
             [
-                Route("/", self.file),
-                Route("/favicon.ico", self.file),  # asked for before the page is read
-                Route("/static/{name}", self.file),
-                Route("/api/start", self.start),
-                Route("/api/export", self.export),
+                Route("/", self._file),
+                Route("/favicon.ico", self._file),  # asked for before the page is read
+                Route("/static/{name}", self._file),
+                Route("/api/start", self._start),
+                Route("/api/export", self._export),
                 _show("/api/state", lambda q: session.state(_who(q))),
-                _show("/api/next", self.next),
+                _show("/api/next", self._next),
                 _show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
-                _show("/api/rows", self.rows),
+                _show("/api/rows", self._rows),
                 _show("/api/rule/of/{row}", lambda q: session.propose_rule(_whole(q, "row"))),
                 _show(
                     "/api/rule/effect", lambda q: session.rule_effect(q.get("where", ""), _who(q))
                 ),
-                _change("/api/answer", self.answer),
+                _change("/api/answer", self._answer),
                 _change("/api/fit", lambda body: {"started": session.fit()}),
                 _change(
                     "/api/rule",
@@ -122,16 +122,14 @@ class Server(WebServer):
 
     # --- addresses ------------------------------------------------------------------------
 
-    async def file(self, request: Request) -> Response:
-        """Send the page, or one of its files."""
+    async def _file(self, request: Request) -> Response:
         start = {"/": "page.html", "/favicon.ico": "icon.svg"}.get(request.url.path)
         name = start or request.path_params["name"]
         if name not in _FILES:
             return Response("There is no such file.", 404)
         return Response(_read(name), media_type=_FILES[name])
 
-    async def start(self, request: Request) -> Response:
-        """Return what the page shows all the time."""
+    async def _start(self, request: Request) -> Response:
         return JSONResponse(
             {
                 "csrf": request.scope["riskad_csrf"],
@@ -141,8 +139,7 @@ class Server(WebServer):
             }
         )
 
-    async def export(self, request: Request) -> Response:
-        """Send the table with its labels."""
+    async def _export(self, request: Request) -> Response:
         body = await run_in_threadpool(self.session.export)
         headers = {"content-disposition": 'attachment; filename="labelled.csv"'}
         kind = f"text/csv; charset={self.session.options.csv.encoding}"
@@ -150,18 +147,15 @@ class Server(WebServer):
 
     # --- what the session is asked, in threads --------------------------------------------
 
-    def next(self, query: Query) -> list[dict[str, Any]]:
-        """Return the rows to judge next."""
+    def _next(self, query: Query) -> list[dict[str, Any]]:
         n = min(_whole(query, "n", 5), _MOST_NEXT)
         return self.session.next(query.get("tab", "")[:40], _who(query), n)
 
-    def rows(self, query: Query) -> dict[str, Any]:
-        """List rows."""
+    def _rows(self, query: Query) -> dict[str, Any]:
         text, order = (query.get(name, "")[:200] for name in ("q", "order"))
         return self.session.list_rows(text, order, _whole(query, "offset"), _who(query))
 
-    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Save an answer."""
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = from_plain(AnswerRequest, body)
         if not answer.who.strip():
             raise InputError("who must not be blank.")

@@ -49,7 +49,6 @@ def _list(of: str, most: int | None = None) -> Schema:
 
 
 _TEXT: Schema = {"type": "string"}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
 _NUMBER: Schema = {"type": "number"}
 _SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _FLAG: Schema = {"type": "boolean"}
@@ -63,7 +62,7 @@ _RESULT: Schema = {
     "suppressed_by": {"type": ["string", "null"]},
     "reasons": _list("Reason"),
 }
-_HEAD: Schema = {"model_version": _TEXT, "notes": _TEXTS}
+_HEAD: Schema = {"model_version": _TEXT, "notes": {"type": "array", "items": _TEXT}}
 _SOMETIMES = "anomaly_probability novelty p_value suppressed_by reasons notes"
 _MODEL: Schema = {
     "model_version": _TEXT,

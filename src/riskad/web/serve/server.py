@@ -106,12 +106,12 @@ class Service:
         self.metrics = Metrics(self.file, lambda: self.waiting)
         self.app = make_app(
             [
-                Route("/score", self.score, methods=["POST"]),
-                Route("/feedback", self.take_labels, methods=["POST"]),
-                Route("/model", self.model),
-                Route("/health", self.health),
-                Route("/metrics", self.show_metrics),
-                Route("/openapi.json", self.openapi),
+                Route("/score", self._score, methods=["POST"]),
+                Route("/feedback", self._take_labels, methods=["POST"]),
+                Route("/model", self._model),
+                Route("/health", self._health),
+                Route("/metrics", self._show_metrics),
+                Route("/openapi.json", self._openapi),
             ]
         )
         self._paths = {route.path for route in self.app.routes if isinstance(route, Route)}
@@ -160,8 +160,7 @@ class Service:
 
     # --- addresses ------------------------------------------------------------------------
 
-    async def score(self, request: Request) -> Response:
-        """Score a row, or rows."""
+    async def _score(self, request: Request) -> Response:
         query = read_query(request.scope, SCORE_SETTINGS)
         model = self.file.current
         async with self._body(request) as body:
@@ -183,8 +182,7 @@ class Service:
             self.metrics.window.add(model, rows, scores, flagged)
         return Response(answer, media_type="application/json")
 
-    async def take_labels(self, request: Request) -> Response:
-        """Append labels to the journal."""
+    async def _take_labels(self, request: Request) -> Response:
         if not self.journal:
             raise Refusal(404, "No labels are taken: start the server with --journal PATH.")
         read_query(request.scope, {})
@@ -202,25 +200,22 @@ class Service:
             journal.add(*[_read_label(each, journal.columns) for each in labels])
         return len(labels)
 
-    async def model(self, request: Request) -> Response:
-        """Describe the model."""
+    async def _model(self, request: Request) -> Response:
         return JSONResponse(self.file.current.description)
 
-    async def health(self, request: Request) -> Response:
-        """Report whether the service works; clients with the token get more details."""
+    async def _health(self, request: Request) -> Response:
+        # Clients with the token get more details.
         ready = self.waiting < self.limits.waiting
         state: dict[str, Any] = {"live": True, "ready": ready}
         if request.scope["riskad_trusted"]:
             state |= {"model_version": self.file.current.version, "reload_error": self.file.error}
         return JSONResponse(state, 200 if ready else 503)
 
-    async def show_metrics(self, request: Request) -> Response:
-        """Return counts and times for Prometheus."""
+    async def _show_metrics(self, request: Request) -> Response:
         text = await asyncio.to_thread(generate_latest, self.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
-    async def openapi(self, request: Request) -> Response:
-        """Describe all addresses."""
+    async def _openapi(self, request: Request) -> Response:
         return JSONResponse(describe_service(self.file.current, self.limits.rows))
 
 

@@ -170,7 +170,7 @@ def test_the_result_of_a_fit_names_the_rows_of_the_table_whose_labels_look_wrong
     )
     worker = object.__new__(_Worker)  # without its process
     numbers = [1000 - i for i in range(400)]  # of the rows, in the whole table
-    worker.task, worker.codes, worker.start = Task("labels", numbers, codes.tolist()), codes, 0.0
+    worker.task, worker.codes = Task("labels", numbers, codes.tolist()), codes
     doubtful = worker._summary(fit.model, fit.report, [], None).doubtful
     assert [each["row"] for each in doubtful] == [
         1001 - each.row for each in fit.report.doubtful.rows

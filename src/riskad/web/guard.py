@@ -207,8 +207,6 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"{scope['type']} is not served")
         start, status = time.perf_counter(), 0
 
         async def send_guarded(message: Message) -> None:

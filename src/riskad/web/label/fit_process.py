@@ -16,9 +16,8 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,7 +81,6 @@ class FitResult:
     rate: list[float] | None = None
     members: list[dict[str, Any]] = field(default_factory=list)
     doubtful: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 def fit_outliers(
@@ -129,7 +127,6 @@ class _Worker:
         self.requests = queue.LifoQueue[int]()  # rows to explain: requests of the server come first
         self.windows: Windows | None = None
         self.scores: NDArray[np.float64]  # of the windows, or of the rows
-        self.start = perf_counter()
 
     def run(self) -> None:
         """Fit, report the results, and explain rows until there are no more requests."""
@@ -200,26 +197,28 @@ class _Worker:
     def _summary(
         self, model: Pipeline, report: FitReport | None, rows: list[int], suggestions: Any
     ) -> FitResult:
-        detector = model[1]
-        leaders = getattr(detector, "leaderboard_", [])
-        auc = None if report is None else report.auc
-        rate = None if report is None else report.rate
-        doubtful = [] if report is None or report.doubtful is None else report.doubtful.rows
-        return FitResult(
+        result = FitResult(
             how=self.task.how,
             rows=rows,
             kinds=[] if suggestions is None else list(suggestions.reasons),
-            threshold=float(detector._anomaly_threshold),
+            threshold=float(model[1]._anomaly_threshold),
             labelled=int((self.codes != 0).sum()),
-            notes=[] if report is None else [*report.summary, *report.warnings],
-            auc=None if auc is None else [auc.value, auc.low, auc.high],
-            why_no_auc="" if report is None else report.why_no_auc,
-            rate=None if rate is None else [rate.value, rate.low, rate.high],
+            notes=[],
             members=[
-                {name: row[name] for name in ("member", "weight", "auc")}
-                for row in leaders
+                {name: row[name] for name in ("member", "weight")}
+                for row in getattr(model[1], "leaderboard_", [])
                 if row["weight"] > 0
             ],
+        )
+        if report is None:
+            return result
+        auc, rate, doubtful = report.auc, report.rate, report.doubtful
+        return replace(
+            result,
+            notes=[*report.summary, *report.warnings],
+            auc=None if auc is None else [auc.value, auc.low, auc.high],
+            why_no_auc=report.why_no_auc,
+            rate=None if rate is None else [rate.value, rate.low, rate.high],
             doubtful=[
                 {
                     "row": self.task.rows[each.row - 1],
@@ -227,9 +226,8 @@ class _Worker:
                     "p_wrong": each.p_wrong,
                     "why": f"probably wrong ({each.percent}): it looks {each.looks}",
                 }
-                for each in doubtful
+                for each in ([] if doubtful is None else doubtful.rows)
             ],
-            seconds=perf_counter() - self.start,
         )
 
     def _reasons(self, model: Pipeline, row: int) -> dict[str, Any]:

@@ -135,7 +135,6 @@ class Server(WebServer):
                 "csrf": request.scope["riskad_csrf"],
                 "who": self.session.who,
                 "columns": self.session.cards.axes(),
-                "names": self.session.frame.columns,
             }
         )
 

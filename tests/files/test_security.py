@@ -102,13 +102,7 @@ def put(name, value):
     return change
 
 
-SCORER = {
-    "peer": "subprocess.Popen",
-    "standardise": False,
-    "most_rows": None,
-    "options": {"$dict": [["args", ["touch", "/tmp/started"]]]},
-    "random_state": None,
-}
+SCORER = {"peer": "subprocess.Popen", "options": {"$dict": [["args", ["touch", "/tmp/started"]]]}}
 SHALLOW = riskad.ShallowRAD("squared")
 PIPELINE = make_pipeline(SmoothScaler(), riskad.ShallowRAD("squared"))
 CRAFTED = {
@@ -307,16 +301,6 @@ for path in paths:
 """
 
 
-def watched(paths, rows, tmp_path):
-    """What one process says of each file: two lines. It writes no bytecode, which is no file's."""
-    np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
-    command = [sys.executable, "-B", "-c", WATCHED, tmp_path / "rows.npz", *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2 * len(paths), done.stderr
-    return list(zip(lines[::2], lines[1::2], strict=True))
-
-
 @pytest.mark.slow
 def test_using_a_file_starts_nothing_and_touches_no_other_file(saved, rows, tmp_path):
     """A pipeline and AutoRAD: opened, scored, calibrated, fitted again; and crafted files."""
@@ -332,7 +316,12 @@ def test_using_a_file_starts_nothing_and_touches_no_other_file(saved, rows, tmp_
         model, change = CRAFTED[name]
         (tmp_path / name).mkdir()
         paths.append(forge(saved(model), change).rename(tmp_path / name / "model.riskad"))
-    used, more, *refused = watched(paths, rows, tmp_path)
+    np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
+    command = [sys.executable, "-B", "-c", WATCHED, tmp_path / "rows.npz", *paths]  # no bytecode
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    lines = done.stdout.splitlines()  # two of each file
+    assert len(lines) == 2 * len(paths), done.stderr
+    used, more, *refused = zip(lines[::2], lines[1::2], strict=True)
     assert used == more == ("used", "found: []")
     for name, (sentence, found) in zip(crafted, refused, strict=True):
         assert sentence.startswith("refused: 'model.riskad' is not a riskad model"), name

@@ -268,8 +268,8 @@ def test_a_changed_table_is_said(tmp_path, session):
 
 def test_a_card_says_where_its_values_lie(session):
     table, _ = make_payments()
-    drawn = {column["name"]: column for column in session.cards.axes()}
-    assert set(drawn) == {"amount", "age", "country"}
+    drawn = {name: picture.bars for name, picture in session.cards.pictures.items()}
+    assert {bars["name"] for bars in drawn.values()} == set(drawn) == {"amount", "age", "country"}
     assert sum(drawn["amount"]["counts"]) == 300
     assert drawn["country"]["levels"] == ["FR", "XX"]
     most = int(table["amount"].arg_max()) + 1

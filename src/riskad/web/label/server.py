@@ -134,7 +134,7 @@ class Server(WebServer):
             {
                 "csrf": request.scope["riskad_csrf"],
                 "who": self.session.who,
-                "columns": self.session.cards.axes(),
+                "columns": [each.bars for each in self.session.cards.pictures.values()],
             }
         )
 

@@ -319,7 +319,8 @@ class Session:
             rows = list(self.queue.next(tab, n, is_judged))
             ahead = self.queue.peek(_AHEAD)
         cards, labels = self.cards.of([row for row, _, _ in rows]), self.labels()
-        if not all(map(self.cards.ready, ahead[: _AHEAD // 2])):  # many are made as fast as one
+        # Many are made as fast as one.
+        if not all(row in self.cards.ready for row in ahead[: _AHEAD // 2]):
             self._behind.submit(self.cards.of, ahead)
         return [
             self._describe(card, who, labels) | {"kind": kind, "source": source}

@@ -87,8 +87,9 @@ def save_model(
         # Any type: the model reads cells as they are written, and MLflow would refuse "1,5".
         anything = AnyType()  # type: ignore[no-untyped-call]
         inputs = Schema([ColSpec(anything, name) for name in preparer.read_columns])
-        outputs = [ColSpec(_OUTPUTS[name], name) for name in added_columns(detector, None, 0)]
-        signature = ModelSignature(inputs, Schema(outputs))
+        added = added_columns(detector, None, 0)
+        outputs = Schema([ColSpec(_OUTPUTS[name], name) for name in added])
+        signature = ModelSignature(inputs, outputs)
     kinds = {column.name: column.requested_kind for column in preparer.used()}
     if input_example is None:  # a row of usual numbers and texts; dates and others are blank
         usual = {n: preparer.usual_[n] for n, kind in kinds.items() if kind.startswith(_SHOWN)}

@@ -468,21 +468,24 @@ def a_name_for_many_levels(model):
     return {"$pipeline": [["a", prepared(column, "x" * 10_000)], ["b", model]]}
 
 
-# What a file of this kind holds, given the tree of a network: its state, and its arrays if they are
-# others than those of the network.
+# A JSON text that a file of this kind repeats in place of a model's tree.
+REPEATED = {
+    "brackets": "[]",
+    "nested brackets": "[" * 30 + " " * 120 + "]" * 30,
+    "small dicts": '{"":0}',
+    "small lists": "[0,1]",
+    "small tuples": '{"$tuple":[1]}',
+    "short texts": '"\u0436\u0436"',
+    "numbers": "1.5",
+    "types": '{"$type":["RiskZero",{}]}',
+}
+# What a file of another kind holds, given the tree of a network: its state, and its arrays if they
+# are others than those of the network.
 LARGE = {
-    "brackets": lambda model: (repeated("[]"), None),
-    "nested brackets": lambda model: (repeated("[" * 30 + " " * 120 + "]" * 30), None),
-    "small dicts": lambda model: (repeated('{"":0}'), None),
-    "small lists": lambda model: (repeated("[0,1]"), None),
-    "small tuples": lambda model: (repeated('{"$tuple":[1]}'), None),
-    "short texts": lambda model: (repeated('"\u0436\u0436"'), None),
     "texts of which one has a rare letter": lambda model: (
         '["\U0001f600",'.encode() + repeated('"ab"')[1:],
         None,
     ),
-    "numbers": lambda model: (repeated("1.5"), None),
-    "types": lambda model: (repeated('{"$type":["RiskZero",{}]}'), None),
     "number keys": lambda model: ({"$dict": chain(30_000)}, None),
     "layers of one array": lambda model: layers(model, 600),
     "layers of no array": lambda model: (forged(model, module=[1] * 200_000), None),
@@ -510,11 +513,13 @@ def readings(tmp_path_factory, rows):
     valid = folder / "valid.riskad"
     save(riskad.DeepRAD(max_iter=2, module=(3, 2)).fit(*rows), valid)
     before, paths = read(valid), []
-    for kind in (*LARGE, *LARGE_NOTES):
+    for kind in (*REPEATED, *LARGE, *LARGE_NOTES):
         (folder / kind).mkdir()
         paths.append(folder / kind / "model.riskad")
         members = dict(before)
-        if kind in LARGE:
+        if kind in REPEATED:
+            members["state.json"] = repeated(REPEATED[kind])
+        elif kind in LARGE:
             tree, arrays = LARGE[kind](json.loads(before["state.json"]))
             members["state.json"] = tree if type(tree) is bytes else json.dumps(tree).encode()
             members["arrays.safetensors"] = arrays or before["arrays.safetensors"]
@@ -535,7 +540,7 @@ def readings(tmp_path_factory, rows):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process holds")
-@pytest.mark.parametrize("kind", [*LARGE, *LARGE_NOTES])
+@pytest.mark.parametrize("kind", [*REPEATED, *LARGE, *LARGE_NOTES])
 def test_memory_and_time_of_loading_are_bounded_by_the_size_of_the_file(readings, kind):
     size, (_, header, said, whole) = readings[kind]
     if kind != "notes of dicts":  # which are a valid model's

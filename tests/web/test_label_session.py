@@ -21,7 +21,7 @@ from riskad.core.checks import InputError
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.web.label.fit_process import FitResult, Task, _listen, _Worker
-from riskad.web.label.fits import History, Ranking, Worker
+from riskad.web.label.fits import Ranking, Worker, hint_to_stop
 from riskad.web.label.row_queue import RANDOM, RowQueue
 from riskad.web.label.session import Conflict, Options, Session
 
@@ -570,13 +570,11 @@ def test_rows_by_score_follow_the_suggested_ones():
     ("moved", "labels", "stop"), [(2, 35, True), (2, 20, False), (30, 35, False), (0, 30, True)]
 )
 def test_the_hint_says_when_one_could_stop(moved, labels, stop):
-    history = History()
-    assert history.hint() == ""
-    history.add(20, range(100))
-    assert history.hint() == ""
-    history.add(20 + labels, range(moved, moved + 100))
-    assert f"changed the top 100 by {moved} row" in history.hint()
-    assert ("you could stop" in history.hint()) == stop
+    fits = [(20, frozenset(range(100)))]
+    assert hint_to_stop([]) == hint_to_stop(fits) == ""
+    hint = hint_to_stop([*fits, (20 + labels, frozenset(range(moved, moved + 100)))])
+    assert f"changed the top 100 by {moved} row" in hint
+    assert ("you could stop" in hint) == stop
 
 
 # --- the ranking without labels -------------------------------------------------------------------

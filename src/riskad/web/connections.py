@@ -24,10 +24,8 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-HEAD_SECONDS = 10.0
-"""Time limit for the head of a request."""
-REQUEST_SECONDS = 120.0
-"""Time limit for a whole request, until the client has read the answer."""
+HEAD_SECONDS = 10.0  # for the head of a request
+REQUEST_SECONDS = 120.0  # for a whole request, until the client has read the answer
 _LOOK_SECONDS = 2.0  # between looks at a connection; limits are exceeded by no more than that
 
 

@@ -43,8 +43,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Headers: TypeAlias = defaultdict[str, str]
-"""Headers of a request; one that is missing or comes twice is blank."""
+Headers: TypeAlias = defaultdict[str, str]  # one that is missing or comes twice is blank
 
 CSRF_HEADER = "x-riskad-csrf"
 LOG = logging.getLogger("riskad.web")
@@ -94,8 +93,7 @@ class BearerToken:
     """Every request carries one token: `Authorization: Bearer ...`."""
 
     policy = "default-src 'none'; frame-ancestors 'none'"
-    open_paths = frozenset({"/health"})
-    """Paths that anybody may ask for, by any name of the server."""
+    open_paths = frozenset({"/health"})  # for anybody, by any name of the server
     refusal = staticmethod(_error)
 
     def __init__(self, token: str):
@@ -181,8 +179,10 @@ class BrowserSessions:
 
 def _member(text: str, secret_texts: Iterable[str]) -> str | None:
     """Which of some secrets a text is; each is compared in constant time."""
-    # All are compared, so that the time does not tell which was nearly right.
-    matches = [s for s in secret_texts if secrets.compare_digest(s.encode(), text.encode())]
+    # All are compared, so that the time does not tell which was nearly right. Other threads may add
+    # some meanwhile: these are the secrets of now.
+    now = tuple(secret_texts)
+    matches = [s for s in now if secrets.compare_digest(s.encode(), text.encode())]
     return matches[0] if matches else None
 
 

@@ -26,7 +26,7 @@ import riskad
 from riskad.tables.notes import pluralize
 from riskad.web.label.fit_process import FitResult, Task
 
-_TOP = 100
+TOP = 100  # rows of a ranking that are compared with those of the one before
 _RECENT = 30  # labels within which the ranking must stay the same
 _FEW_CHANGES = 5
 
@@ -92,16 +92,17 @@ class Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
+        folder = Path(self._folder.name)
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
                 message = json.loads(line)
                 if "done" in message:
-                    names = ("scores.npy", "probabilities.npy")
-                    files = [Path(self._folder.name, name) for name in names]
-                    arrays = [np.load(f, allow_pickle=False) if f.exists() else None for f in files]
+                    scores = np.load(folder / "scores.npy", allow_pickle=False)
+                    file = folder / "probabilities.npy"
+                    probabilities = np.load(file, allow_pickle=False) if file.exists() else None
                     result = FitResult(**message["done"])
-                    self.ranking = Ranking(result, np.array(self.task.rows), *arrays)
+                    self.ranking = Ranking(result, np.array(self.task.rows), scores, probabilities)
                 elif "reasons" in message and self.ranking is not None:
                     self.ranking.reasons[message.pop("reasons")] = message
                 else:
@@ -150,30 +151,21 @@ def _import_folders() -> list[str]:
     return [*folders, str(Path(riskad.__file__).parents[1])]
 
 
-@dataclass
-class History:
-    """The top rows of each fit, and how they changed as labels arrived."""
+def hint_to_stop(fits: Sequence[tuple[int, frozenset[int]]]) -> str:
+    """Describe what the last labels changed, and whether one could stop.
 
-    fits: list[tuple[int, frozenset[int]]] = field(default_factory=list)
-
-    def add(self, labelled: int, worst: Sequence[int]) -> None:
-        """Record the top rows of a fit to this many labels."""
-        self.fits.append((labelled, frozenset(worst[:_TOP])))
-
-    def hint(self) -> str:
-        """Describe what the last labels changed, and whether one could stop.
-
-        These are the fewest labels up to the last fit that are at least 30, or all.
-        """
-        if len(self.fits) < 2:
-            return ""
-        labelled, top = self.fits[-1]
-        before = [fit for fit in self.fits[:-1] if labelled - fit[0] >= _RECENT]
-        first, old = before[-1] if before else self.fits[0]
-        n_labels, n_new = labelled - first, len(top - old)
-        if not n_labels:
-            return ""
-        rows = pluralize(n_new, "row")
-        sentence = f"The last {n_labels} labels changed the top {len(top)} by {rows}"
-        may_stop = n_labels >= _RECENT and n_new <= _FEW_CHANGES * len(top) / _TOP
-        return f"{sentence}; you could stop." if may_stop else f"{sentence}."
+    Of each fit we have the number of labels and the top rows. The last labels are the fewest up to
+    the last fit that are at least 30, or all.
+    """
+    if len(fits) < 2:
+        return ""
+    labelled, top = fits[-1]
+    before = [fit for fit in fits[:-1] if labelled - fit[0] >= _RECENT]
+    first, old = before[-1] if before else fits[0]
+    n_labels, n_new = labelled - first, len(top - old)
+    if not n_labels:
+        return ""
+    rows = pluralize(n_new, "row")
+    sentence = f"The last {n_labels} labels changed the top {len(top)} by {rows}"
+    may_stop = n_labels >= _RECENT and n_new <= _FEW_CHANGES * len(top) / TOP
+    return f"{sentence}; you could stop." if may_stop else f"{sentence}."

@@ -78,7 +78,7 @@ class Server(WebServer):
             binding.scheme,
             cookie=f"riskad_{self.port}",
             frames=frames,
-            announce=lambda token: announce(self._address(token)),
+            announce=lambda token: announce(f"{self.root}/?token={token}"),
         )
         self.app = make_app(
             [
@@ -108,12 +108,9 @@ class Server(WebServer):
         )
         self.mount(Guard(self.app, self.access, self.hosts, LARGEST_BODY))
 
-    def _address(self, token: str) -> str:
-        return f"{self.root}/?token={token}"
-
     def invite(self) -> str:
         """Return an address that opens the page once."""
-        return self._address(self.access.invite())
+        return f"{self.root}/?token={self.access.invite()}"
 
     def close(self) -> None:
         """Release the port, and end the fits."""

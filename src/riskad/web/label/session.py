@@ -29,7 +29,7 @@ from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
 from riskad.web.label.cards import Card, Cards
 from riskad.web.label.fit_process import FitResult, Task, fit_outliers, suggest
-from riskad.web.label.fits import History, Ranking, Worker
+from riskad.web.label.fits import TOP, Ranking, Worker, hint_to_stop
 from riskad.web.label.harmless import HarmlessFile, rules_beside
 from riskad.web.label.row_queue import RowQueue
 from riskad.web.label.series_view import SeriesView
@@ -86,7 +86,12 @@ class Session:
         if not frame.height:
             raise InputError("The table has a header but no rows.")
         self.source, self.options, self.whole = source, options, frame
-        self.who = options.who or _user()
+        self.who = options.who
+        if not self.who:
+            try:
+                self.who = getpass.getuser()
+            except (OSError, KeyError, ImportError):
+                self.who = "somebody"
         # Two locks: nobody who answers a row waits for a process to start.
         self._lock = RLock()  # for answers and the queue of rows
         self._fit_lock = RLock()  # for starting fits and using their results
@@ -102,7 +107,7 @@ class Session:
         hashed = [name for name in self.frame.columns if name not in earlier]
         self.journal = Journal(journal, source, hashed, frame.height)
         self.notes = [*filter(None, (str(self.journal.locate(frame)), self.journal.skipped()))]
-        self.history = History()
+        self._top_rows: list[tuple[int, frozenset[int]]] = []  # of each fit, and its labels
         self.queue = RowQueue(frame.height, options.seed, lambda row: self.harmless.of(row))
         self.worker: Worker | None = None  # of the ranking in use, for reasons
         self.next_worker: Worker | None = None  # of the fit that is running
@@ -289,7 +294,8 @@ class Session:
             self._fits += 1
             self.ranking = worker.ranking
             if self.ranking.result.how != "outliers":
-                self.history.add(self.ranking.result.labelled, self.ranking.worst(100))
+                top = frozenset(self.ranking.worst(TOP))
+                self._top_rows.append((self.ranking.result.labelled, top))
             with self._lock:
                 self.queue.refill(self.ranking)
         if old is not None:
@@ -439,7 +445,7 @@ class Session:
             "doubtful": self.look_again(),
             "fits": self._fits,
             "progress": "" if worker is None else worker.progress,
-            "hint": self.history.hint(),
+            "hint": hint_to_stop(self._top_rows),
             "model": {k: v for k, v in vars(result).items() if k not in ("rows", "kinds")},
         }
 
@@ -496,10 +502,3 @@ class Session:
             path = Path(folder, "labelled.csv")
             write_table(applied.frame, path, csv=self.options.csv)
             return path.read_bytes()
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "somebody"

@@ -22,9 +22,9 @@ from riskad.decisions.drift import ColumnDrift, compare_scored
 from riskad.rows.table import Table
 from riskad.web.serve.model import ModelFile, ServedModel
 
-BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Upper ends of the latency histogram, in seconds."""
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+# Upper ends of the latency histogram, in seconds.
+_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _MOST_ROWS = 2_000
 _MOST_CELLS = 1_000_000
 _FEWEST_ROWS = 50  # fewer tell nothing of a drift
@@ -113,19 +113,15 @@ class Metrics(Collector):
     def __init__(self, file: ModelFile, waiting: Callable[[], int]):
         self.registry = registry = CollectorRegistry()
         self.window, self._file, self._waiting = Window(), file, waiting
-        self.requests = Counter(
-            "riskad_requests", "Requests by path and status.", ["path", "status"], registry=registry
-        )
+        count = partial(Counter, registry=registry)
+        self.requests = count("riskad_requests", "Requests by path and status.", ["path", "status"])
+        about = "Time from the head of a request to the end of its answer."
         self.seconds = Histogram(
-            "riskad_request_seconds",
-            "Time from the head of a request to the end of its answer.",
-            ["path"],
-            buckets=BUCKETS,
-            registry=registry,
+            "riskad_request_seconds", about, ["path"], buckets=_BUCKETS, registry=registry
         )
-        self.rows = Counter("riskad_rows", "Rows scored.", registry=registry)
-        self.flagged = Counter("riskad_flagged", "Rows flagged.", registry=registry)
-        self.labels = Counter("riskad_labels", "Labels that came back.", registry=registry)
+        self.rows = count("riskad_rows", "Rows scored.")
+        self.flagged = count("riskad_flagged", "Rows flagged.")
+        self.labels = count("riskad_labels", "Labels that came back.")
         self.registry.register(self)
 
     def describe(self) -> list[Metric]:
@@ -143,12 +139,11 @@ class Metrics(Collector):
         yield _counter("reloads", "Changes of the model file.", reloads, ["result"])
         yield _gauge("reload_failed", "1 if the file cannot be used.", bool(self._file.error))
         if (suppression := model.scorer.suppression) is not None:
-            done = suppression.counts
-            rows = {(each.name,): each.suppressed for each in done}
-            yield _counter(
-                "suppressed", "Rows that a rule kept from being flagged.", rows, ["rule"]
-            )
-            likely = {(each.name,): each.likely for each in done}
+            counts = suppression.counts
+            hidden = {(each.name,): each.suppressed for each in counts}
+            about = "Rows that a rule kept from being flagged."
+            yield _counter("suppressed", about, hidden, ["rule"])
+            likely = {(each.name,): each.likely for each in counts}
             yield _gauge("suppressed_likely", "Of these, likely anomalies.", likely, ["rule"])
             ended = {(rule.name,): rule.expired for rule in suppression.rules.rules}
             yield _gauge("rule_expired", "1 if the rule has ended.", ended, ["rule"])
@@ -157,7 +152,7 @@ class Metrics(Collector):
         yield _gauge("window_rows", "The last rows, for what follows.", len(scores))
         if len(scores):
             yield _gauge("flagged_share", "Share of them flagged.", flags.mean())
-            levels = {(str(q),): np.quantile(scores, q) for q in QUANTILES}
+            levels = {(str(q),): np.quantile(scores, q) for q in _QUANTILES}
             yield _gauge("score", "Quantiles of their anomaly scores.", levels, ["quantile"])
         if (drift := self.window.drift()) is not None:
             columns, own = drift

@@ -32,8 +32,8 @@ class ServedModel:
     header: ModelHeader
     scorer: RowScorer
     loaded: datetime = field(default_factory=lambda: datetime.now(UTC))
+    # Larger than that of the models before it, even if the clock was put back.
     order: float = field(default_factory=time.monotonic)
-    """Larger than that of the models before it, even if the clock was put back."""
 
     @classmethod
     def load(

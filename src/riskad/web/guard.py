@@ -25,7 +25,7 @@ import secrets
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -36,13 +36,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
+from starlette.types import Message, Receive, Scope, Send
 
 from riskad.core.checks import InputError
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Headers: TypeAlias = defaultdict[str, str]  # one that is missing or comes twice is blank
 
 CSRF_HEADER = "x-riskad-csrf"

@@ -87,14 +87,13 @@ class RowQueue:
                 self._suggestions.appendleft((row, loan.kind))
 
     def _choose(self, free: Callable[[int], bool]) -> tuple[int, str, str] | None:
-        if self._count % _EVERY == _EVERY - 1 and (row := self._draw_free(free)) is not None:
-            return row, RANDOM, "random"
-        for _ in range(len(self._suggestions)):
-            row, kind = self._suggestions.popleft()
-            if free(row) and not self._is_harmless(row):
-                return row, kind, "suggested"
-        row = self._draw_free(free)
-        return None if row is None else (row, RANDOM, "random")
+        if self._count % _EVERY != _EVERY - 1:
+            for _ in range(len(self._suggestions)):
+                row, kind = self._suggestions.popleft()
+                if free(row) and not self._is_harmless(row):
+                    return row, kind, "suggested"
+        drawn = self._draw_free(free)
+        return None if drawn is None else (drawn, RANDOM, "random")
 
     def _draw(self) -> list[int]:
         return [int(row) for row in self._rng.integers(1, self._n_rows + 1, _BATCH)]

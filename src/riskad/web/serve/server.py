@@ -18,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from riskad.app.journal import Answer, Journal, hash_rows
 from riskad.core.checks import InputError
@@ -30,7 +31,6 @@ from riskad.web.guard import (
     BearerToken,
     Guard,
     Refusal,
-    Scope,
     make_app,
     parse_object,
     read_body,

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.app.journal import Answer, Journal, apply_labels, table_codes
+from riskad.app.journal import Answer, Journal, RowAnswers, apply_labels, table_codes
 from riskad.app.model_files import load
 from riskad.app.score import earlier_results, pick_features, steps_of
 from riskad.app.spec import FitSpec
@@ -46,6 +46,7 @@ _COMPARED = 500  # newest labelled rows of a kind, among which the nearest are l
 _MOST_MATCHES = 500
 _PAGE = 50  # rows of a list
 _AHEAD = 40  # rows that are made ready before they are asked for
+_UNANSWERED = RowAnswers()
 
 
 class Conflict(Exception):
@@ -188,8 +189,7 @@ class Session:
         return {kind: labels.count(kind) for kind in _CODES} | rest
 
     def _own(self, row: int, who: str) -> str:
-        answers = self.journal.answers.get(row)
-        own = None if answers is None else answers.by_person.get(who)
+        own = self.journal.answers.get(row, _UNANSWERED).by_person.get(who)
         return "" if own is None else own.label
 
     def answer(
@@ -235,7 +235,7 @@ class Session:
             labels = self.labels()
             changed = len(labels.items() ^ self._fitted_labels.items())
             due = changed >= max(_FEWEST_NEW, _SHARE_NEW * len(labels))
-            if due and self.next_worker is None:
+            if due:
                 self._try_to_fit()
 
     def _try_to_fit(self) -> None:
@@ -344,17 +344,16 @@ class Session:
         (card,) = self._cards_of([row])
         if self.worker is not None:
             self.worker.explain(row, self.frame.select(self.features)[[row - 1]])
-        answers, doubt = self.journal.answers.get(row), self.ranking.doubtful.get(row)
+        doubt = self.ranking.doubtful.get(row)
         # A row that was drawn at random still tells the anomaly rate when it is judged again.
-        source = "" if answers is None else answers.source
+        source = self.journal.answers.get(row, _UNANSWERED).source
         kind = "" if doubt is None else f"labelled {doubt['label']}, {doubt['why']}"
         described = self._describe(card, who, self.labels())
         return described | {"kind": kind, "source": source or "chosen"}
 
     def _describe(self, card: Card, who: str, labels: Mapping[int, str]) -> dict[str, Any]:
-        answers = self.journal.answers.get(card.row)
-        current = [] if answers is None else answers.standing
-        mine = None if answers is None else answers.by_person.get(who)
+        answers = self.journal.answers.get(card.row, _UNANSWERED)
+        mine = answers.by_person.get(who)
         reasons = self.ranking.reasons.get(card.row)
         return {
             "row": card.row,
@@ -363,10 +362,8 @@ class Session:
             "label": labels.get(card.row, ""),
             "mine": "" if mine is None else mine.label,
             "note": "" if mine is None else mine.note,
-            "answers": [
-                {"who": a.who, "label": a.label, "when": a.when, "note": a.note} for a in current
-            ],
-            "disputed": answers is not None and answers.disputed,
+            "answers": [{"who": a.who, "label": a.label, "note": a.note} for a in answers.standing],
+            "disputed": answers.disputed,
             "harmless": self.harmless.of(card.row),
             "reasons": None if reasons is None else reasons["adds"],
             "near": {kind: self._near(card, kind, labels) for kind in _CODES},

@@ -111,8 +111,10 @@ def together(keep_if_interrupted: bool = False) -> Iterator[None]:
 def _publish(parts: _Parts) -> None:
     """Name the files, unless a name was taken meanwhile."""
     # All are checked before the first gets its name: a failure later would leave only some of them.
-    targets = [check_output_file(path, force) for path, _, force in parts]
-    for (_, part, _), target in zip(parts, targets, strict=True):
+    for path, _, force in parts:
+        check_output_file(path, force)
+    for path, part, force in parts:
+        target = check_output_file(path, force)  # again: copies to a store before it take time
         if is_remote(target):
             put_file(part, target)
             continue

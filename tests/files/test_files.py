@@ -1,11 +1,7 @@
 import os
-import signal
 import stat
-import subprocess
-import sys
 
 import pytest
-from conftest import PATIENCE
 from support.loops import each
 
 from riskad.core.checks import InputError
@@ -104,31 +100,6 @@ def test_missing_input_files(tmp_path):
         check_input_file(tmp_path / "no" / "cards.csv")
     with pytest.raises(InputError, match="is a folder"):
         check_input_file(tmp_path)
-
-
-def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path):
-    script = (
-        "import signal\n"
-        # a shell that runs tests in the background has it ignored
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from riskad.files.atomic import atomic_path\n"
-        "with atomic_path('out.txt') as part:\n"
-        "    part.write_text('half')\n"
-        "    print('written', flush=True)\n"
-        "    signal.pause()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    with process:
-        assert process.stdout.readline() == b"written\n"
-        assert len(names(tmp_path)) == 1
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=PATIENCE) != 0
-    assert names(tmp_path) == []
 
 
 def test_files_appear_together_or_not_at_all(tmp_path):

@@ -154,42 +154,14 @@ def test_a_newer_format_asks_for_an_upgrade(model_file):
 
 @each("version", [0, FORMAT_VERSION - 1])
 def test_an_older_format_is_refused_by_its_version(model_file, version):
+    """Also where the header was compressed, as those of earlier versions were."""
     change_header(model_file, format_version=version)
     message = f"has version {version} of the format.*reads version {FORMAT_VERSION}; fit the model"
-    for read in (load, read_header):
-        with pytest.raises(InputError, match=message):
-            read(model_file)
-
-
-def test_a_header_that_was_compressed_is_refused_by_its_version(model_file):
-    """As those of earlier versions were."""
-    change_header(model_file, format_version=FORMAT_VERSION - 1)
-    members = read_archive(model_file.read_bytes())
-    model_file.write_bytes(write_archive(members, zipfile.ZIP_DEFLATED))
-    with pytest.raises(InputError, match=f"has version {FORMAT_VERSION - 1} of the format"):
-        load(model_file)
-
-
-def test_damage_never_passes(tmp_path, model_file):
-    """Whatever byte is changed or cut off: an InputError, or the very same model."""
-    whole = model_file.read_bytes()
-    expected = load(model_file).transform(TABLE)
-    broken = tmp_path / "broken.riskad"
-    step = max(len(whole) // 400, 1)
-    survived = 0
-    for position in range(0, len(whole), step):
-        flipped = bytearray(whole)
-        flipped[position] ^= 1 << position % 8
-        for data in (flipped, whole[:position]):
-            broken.write_bytes(data)
-            try:
-                again = load(broken)
-            except InputError:
-                continue
-            survived += 1
-            np.testing.assert_array_equal(again.transform(TABLE), expected)
-    # Dates and attributes of members may change unnoticed; the model may not.
-    assert survived < 0.1 * 2 * len(whole) / step
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        model_file.write_bytes(write_archive(read_archive(model_file.read_bytes()), method))
+        for read in (load, read_header):
+            with pytest.raises(InputError, match=message):
+                read(model_file)
 
 
 # --- what can be saved -------------------------------------------------------------------

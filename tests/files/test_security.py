@@ -41,6 +41,14 @@ def read(path):
     return read_archive(path.read_bytes())
 
 
+def pack(path, members, deflated=(), level=None):
+    """An archive of these members, some of them compressed."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            method = zipfile.ZIP_DEFLATED if name in deflated else zipfile.ZIP_STORED
+            archive.writestr(name, data, method, level)
+
+
 def forge(path, change=None, **header):
     """Change the tree of a model file, and its header."""
     members = read(path)
@@ -94,18 +102,11 @@ def put(name, value):
     return change
 
 
-SCORER = {
-    "peer": "subprocess.Popen",
-    "standardise": False,
-    "most_rows": None,
-    "options": {"$dict": [["args", ["touch", "/tmp/started"]]]},
-    "random_state": None,
-}
+SCORER = {"peer": "subprocess.Popen", "options": {"$dict": [["args", ["touch", "/tmp/started"]]]}}
 SHALLOW = riskad.ShallowRAD("squared")
 PIPELINE = make_pipeline(SmoothScaler(), riskad.ShallowRAD("squared"))
 CRAFTED = {
-    "a peer of the benchmark": (PIPELINE, pipeline_with({"$type": ["Scorer", SCORER]})),
-    "a peer, by its full name": (
+    "a peer of the benchmark": (
         PIPELINE,
         pipeline_with({"$type": ["experiments.field.peers.Scorer", SCORER]}),
     ),
@@ -125,10 +126,6 @@ CRAFTED = {
         pipeline_with({"$call": ["os.system", "touch /tmp/started"]}),
     ),
     "a folder to cache in": (PIPELINE, lambda steps: {"$pipeline": steps, "memory": "/tmp/cache"}),
-    "a scaler of scikit-learn": (
-        PIPELINE,
-        pipeline_with({"$type": ["StandardScaler", {"with_mean": True, "n_features_in_": 4}]}),
-    ),
     "64 processes of scikit-learn": (
         PIPELINE,
         pipeline_with({"$type": ["ColumnTransformer", {"transformers": [], "n_jobs": 64}]}),
@@ -173,11 +170,8 @@ def test_a_header_of_arrays_that_declares_more_than_there_is(saved):
 
 def test_a_member_that_expands_without_limit(saved):
     path = saved(riskad.ShallowRAD("squared"))
-    members = read(path)
-    with zipfile.ZipFile(path, "w", compression=zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("riskad.json", members["riskad.json"], zipfile.ZIP_STORED)
-        archive.writestr("state.json", members["state.json"], zipfile.ZIP_STORED)
-        archive.writestr("arrays.safetensors", b" " * 200_000_000)
+    arrays = "arrays.safetensors"
+    pack(path, read(path) | {arrays: b" " * 200_000_000}, [arrays])
     assert path.stat().st_size < 300_000
     with pytest.raises(InputError, match=r"becomes 200,000,000 bytes"):
         load(path)
@@ -188,20 +182,15 @@ def test_json_of_more_than_100_kb_that_is_compressed(saved, member):
     path = saved(riskad.ShallowRAD("squared"))
     members = read(path)
     members[member] += b" " * 100_000
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in members.items():
-            method = zipfile.ZIP_DEFLATED if name == member else zipfile.ZIP_STORED
-            archive.writestr(name, data, method)
+    pack(path, members, [member])
     with pytest.raises(InputError, match=rf"'{member}' says that it becomes"):
         load(path)
 
 
 def test_a_member_that_lies_about_its_size(saved):
     path = saved(riskad.ShallowRAD("squared"))
-    members = read(path)
-    with zipfile.ZipFile(path, "w", compression=zipfile.ZIP_DEFLATED) as archive:
-        for name, data in (members | {"riskad.json": b" " * 50_000_000}).items():
-            archive.writestr(name, data)
+    members = read(path) | {"riskad.json": b" " * 50_000_000}
+    pack(path, members, members)
     data = path.read_bytes().replace(struct.pack("<L", 50_000_000), struct.pack("<L", 1_000))
     path.write_bytes(data)
     for opened in (load, read_header):
@@ -220,9 +209,7 @@ def test_values_nested_too_deeply(saved, member, depth):
         write(path, members)
     else:
         header = members[member].decode().replace('"notes": {}', f'"notes": {{"x": {deep}}}')
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, data in (members | {member: header}).items():
-                archive.writestr(name, data)
+        pack(path, members | {member: header})
     with pytest.raises(InputError, match=r"nested too deeply|nothing but brackets"):
         load(path)
 
@@ -314,39 +301,30 @@ for path in paths:
 """
 
 
-def watched(paths, rows, tmp_path):
-    """What one process says of each file: two lines. It writes no bytecode, which is no file's."""
-    np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
-    command = [sys.executable, "-B", "-c", WATCHED, tmp_path / "rows.npz", *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2 * len(paths), done.stderr
-    return list(zip(lines[::2], lines[1::2], strict=True))
-
-
 @pytest.mark.slow
-def test_using_a_file_starts_nothing_and_touches_no_other_file(rows, tmp_path):
-    """A pipeline and AutoRAD: opened, scored, calibrated, fitted again."""
-    paths = []
-    for model in (make_pipeline(SmoothScaler(), riskad.ShallowRAD()), riskad.AutoRAD(budget=1)):
-        paths.append(tmp_path / f"{type(model).__name__}.riskad")
-        save(model.fit(*rows), paths[-1])
-    assert watched(paths, rows, tmp_path) == [("used", "found: []")] * 2
-
-
-@pytest.mark.slow
-def test_nor_does_a_crafted_one(saved, rows, tmp_path):
-    names = (
+def test_using_a_file_starts_nothing_and_touches_no_other_file(saved, rows, tmp_path):
+    """A pipeline and AutoRAD: opened, scored, calibrated, fitted again; and crafted files."""
+    crafted = (
         *("a peer of the benchmark", "a process", "a function", "a folder to cache in"),
         *("64 processes of scikit-learn", "64 threads"),
     )
     paths = []
-    for name in names:
+    for model in (make_pipeline(SmoothScaler(), riskad.ShallowRAD()), riskad.AutoRAD(budget=1)):
+        paths.append(tmp_path / f"{type(model).__name__}.riskad")
+        save(model.fit(*rows), paths[-1])
+    for name in crafted:
         model, change = CRAFTED[name]
         (tmp_path / name).mkdir()
         paths.append(forge(saved(model), change).rename(tmp_path / name / "model.riskad"))
-    for name, (refused, found) in zip(names, watched(paths, rows, tmp_path), strict=True):
-        assert refused.startswith("refused: 'model.riskad' is not a riskad model"), name
+    np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
+    command = [sys.executable, "-B", "-c", WATCHED, tmp_path / "rows.npz", *paths]  # no bytecode
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    lines = done.stdout.splitlines()  # two of each file
+    assert len(lines) == 2 * len(paths), done.stderr
+    used, more, *refused = zip(lines[::2], lines[1::2], strict=True)
+    assert used == more == ("used", "found: []")
+    for name, (sentence, found) in zip(crafted, refused, strict=True):
+        assert sentence.startswith("refused: 'model.riskad' is not a riskad model"), name
         assert found == "found: []", name
 
 
@@ -490,21 +468,24 @@ def a_name_for_many_levels(model):
     return {"$pipeline": [["a", prepared(column, "x" * 10_000)], ["b", model]]}
 
 
-# What a file of this kind holds, given the tree of a network: its state, and its arrays if they are
-# others than those of the network.
+# A JSON text that a file of this kind repeats in place of a model's tree.
+REPEATED = {
+    "brackets": "[]",
+    "nested brackets": "[" * 30 + " " * 120 + "]" * 30,
+    "small dicts": '{"":0}',
+    "small lists": "[0,1]",
+    "small tuples": '{"$tuple":[1]}',
+    "short texts": '"\u0436\u0436"',
+    "numbers": "1.5",
+    "types": '{"$type":["RiskZero",{}]}',
+}
+# What a file of another kind holds, given the tree of a network: its state, and its arrays if they
+# are others than those of the network.
 LARGE = {
-    "brackets": lambda model: (repeated("[]"), None),
-    "nested brackets": lambda model: (repeated("[" * 30 + " " * 120 + "]" * 30), None),
-    "small dicts": lambda model: (repeated('{"":0}'), None),
-    "small lists": lambda model: (repeated("[0,1]"), None),
-    "small tuples": lambda model: (repeated('{"$tuple":[1]}'), None),
-    "short texts": lambda model: (repeated('"\u0436\u0436"'), None),
     "texts of which one has a rare letter": lambda model: (
         '["\U0001f600",'.encode() + repeated('"ab"')[1:],
         None,
     ),
-    "numbers": lambda model: (repeated("1.5"), None),
-    "types": lambda model: (repeated('{"$type":["RiskZero",{}]}'), None),
     "number keys": lambda model: ({"$dict": chain(30_000)}, None),
     "layers of one array": lambda model: layers(model, 600),
     "layers of no array": lambda model: (forged(model, module=[1] * 200_000), None),
@@ -532,11 +513,13 @@ def readings(tmp_path_factory, rows):
     valid = folder / "valid.riskad"
     save(riskad.DeepRAD(max_iter=2, module=(3, 2)).fit(*rows), valid)
     before, paths = read(valid), []
-    for kind in (*LARGE, *LARGE_NOTES):
+    for kind in (*REPEATED, *LARGE, *LARGE_NOTES):
         (folder / kind).mkdir()
         paths.append(folder / kind / "model.riskad")
         members = dict(before)
-        if kind in LARGE:
+        if kind in REPEATED:
+            members["state.json"] = repeated(REPEATED[kind])
+        elif kind in LARGE:
             tree, arrays = LARGE[kind](json.loads(before["state.json"]))
             members["state.json"] = tree if type(tree) is bytes else json.dumps(tree).encode()
             members["arrays.safetensors"] = arrays or before["arrays.safetensors"]
@@ -557,7 +540,7 @@ def readings(tmp_path_factory, rows):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process holds")
-@pytest.mark.parametrize("kind", [*LARGE, *LARGE_NOTES])
+@pytest.mark.parametrize("kind", [*REPEATED, *LARGE, *LARGE_NOTES])
 def test_memory_and_time_of_loading_are_bounded_by_the_size_of_the_file(readings, kind):
     size, (_, header, said, whole) = readings[kind]
     if kind != "notes of dicts":  # which are a valid model's
@@ -572,9 +555,5 @@ def squeeze_arrays(path):
     """Compress the arrays of a file as far as it may be."""
     members = read(path)
     data = members["arrays.safetensors"]
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in ("riskad.json", "state.json"):
-            archive.writestr(name, members[name])
-        shrunk = len(zlib.compress(data, 1)) - 6
-        method = zipfile.ZIP_DEFLATED if len(data) <= 10 * shrunk else zipfile.ZIP_STORED
-        archive.writestr("arrays.safetensors", data, method, 1)
+    shrunk = len(zlib.compress(data, 1)) - 6
+    pack(path, members, ["arrays.safetensors"] if len(data) <= 10 * shrunk else [], 1)

@@ -31,6 +31,7 @@ class Served:
         self.session = Session(table, journal, Options(who="ada", **options), "cards.csv")
         self.server = Server(self.session, Binding())
         self.browser, self.heard, self.contexts = browser, [], []
+        self.expected = None  # a status that the console may speak of
         self._thread = threading.Thread(target=self.server.run)
         self._thread.start()
 
@@ -56,6 +57,7 @@ class Served:
             context.close()
         self.server.stop()
         self._thread.join()
+        assert [line for line in self.heard if not (self.expected and self.expected in line)] == []
 
 
 @pytest.fixture
@@ -133,7 +135,6 @@ def test_a_key_or_the_pointer_marks_a_stretch_and_undo_takes_it_back(serve):
     page.keyboard.press("n")
     expect(page.locator("#status")).to_contain_text("saved as normal")
     assert list(served.session.labels().values()).count("normal") > 3
-    assert served.heard == []
 
 
 # --- one person -----------------------------------------------------------------------------------
@@ -174,7 +175,6 @@ def test_a_whole_session_with_keys(served):
     expect(page.locator("#note")).to_have_value("looks a bit unusual, now what?")
     page.reload()  # begins with the first that has no answer
     expect(page.locator("#row-title")).to_contain_text(f"Row {second}:")
-    assert served.heard == []
 
 
 def test_the_page_says_what_the_labels_allow(served):
@@ -186,7 +186,6 @@ def test_the_page_says_what_the_labels_allow(served):
     expect(told).to_contain_text("Still missing: an anomaly.")
     press(page, "a")
     expect(told).not_to_contain_text("Still missing")
-    assert served.heard == []
 
 
 def test_changing_an_answer_later_and_held_keys(served):
@@ -201,7 +200,6 @@ def test_changing_an_answer_later_and_held_keys(served):
     page.keyboard.up("n")
     expect(page.locator("#counts")).to_contain_text("1 normal, 1 anomaly")
     assert len(served.session.journal.log) == 3
-    assert served.heard == []
 
 
 def test_mouse_and_touch_on_a_phone_in_the_dark(served):
@@ -220,7 +218,6 @@ def test_mouse_and_touch_on_a_phone_in_the_dark(served):
         box = page.locator(f"#{name}").bounding_box()
         assert box["height"] >= 40  # a finger
         assert box["width"] >= 40
-    assert served.heard == []
 
 
 def test_a_row_is_found_and_help_is_there(served):
@@ -235,7 +232,6 @@ def test_a_row_is_found_and_help_is_there(served):
     expect(page.locator("#row-title")).to_have_text("Row 42: C41")
     press(page, "n")
     assert [(a.row, a.source) for a in served.session.journal.log] == [(42, "chosen")]
-    assert served.heard == []
 
 
 def test_screen_readers_hear_what_happens(served):
@@ -281,11 +277,11 @@ def test_labels_that_look_wrong_are_judged_again_by_key(served):
     press(page, "n")
     expect(page.locator("#again")).to_be_hidden()
     assert session.labels() == {7: "normal", 9: "anomaly", 11: "normal"}
-    assert served.heard == []
 
 
 def test_a_rule_is_seen_before_it_is_saved(served):
     page = served.page()
+    served.expected = "422"
     row = shown_row(page)
     page.keyboard.press("h")
     expect(page.locator("#rule")).to_be_visible()
@@ -308,7 +304,6 @@ def test_a_rule_is_seen_before_it_is_saved(served):
     press(page, "n")
     expect(page.locator("#row-title")).to_contain_text("Row ")
     assert not served.session.harmless.of(shown_row(page))
-    assert [line for line in served.heard if "422" not in line] == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -343,6 +338,7 @@ def test_reasons_are_seen_on_a_phone(served):
 
 def test_two_tabs_share_the_rows_and_do_not_overwrite_each_other(served):
     first = served.page()
+    served.expected = "409"
     second = served.page(context=served.contexts[0])
     assert shown_row(first) != shown_row(second)
     row = press(first, "n")
@@ -356,7 +352,6 @@ def test_two_tabs_share_the_rows_and_do_not_overwrite_each_other(served):
     assert served.session.labels() == {row: "anomaly"}
     press(second, "n")  # knowing it, the person may change it
     assert served.session.labels() == {row: "normal"}
-    assert [said for said in served.heard if "409" not in said] == []
 
 
 def test_two_people_who_differ_see_it(served):
@@ -369,7 +364,6 @@ def test_two_people_who_differ_see_it(served):
     ada.locator("#disputes button").click()
     expect(ada.locator("#row-answers")).to_contain_text("bob said anomaly")
     assert served.session.journal.disputes() == [row]
-    assert served.heard == []
 
 
 def test_another_person_in_the_same_tab_answers_for_herself(served):
@@ -385,7 +379,6 @@ def test_another_person_in_the_same_tab_answers_for_herself(served):
     page.keyboard.press("ArrowLeft")
     expect(page.locator("#row-answers")).to_contain_text("ada said normal")
     expect(page.locator("#row-answers")).to_contain_text("bob said anomaly")
-    assert served.heard == []
 
 
 # --- hostile data and hostile pages ---------------------------------------------------------------
@@ -412,7 +405,6 @@ def test_hostile_names_and_values_stay_text(serve):
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert served.heard == []
 
 
 ATTACK = """<!doctype html><script>

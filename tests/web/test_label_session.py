@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import queue
 import re
 import sys
 import threading
@@ -19,8 +20,8 @@ from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.labelled import FrameTable, LabelColumn
-from riskad.web.label.fit_process import FitResult, Task, _listen, _Requests, _Worker
-from riskad.web.label.fits import History, Ranking, Worker
+from riskad.web.label.fit_process import FitResult, Task, _listen, _Worker
+from riskad.web.label.fits import Ranking, Worker, hint_to_stop
 from riskad.web.label.row_queue import RANDOM, RowQueue
 from riskad.web.label.session import Conflict, Options, Session
 
@@ -169,7 +170,7 @@ def test_the_result_of_a_fit_names_the_rows_of_the_table_whose_labels_look_wrong
     )
     worker = object.__new__(_Worker)  # without its process
     numbers = [1000 - i for i in range(400)]  # of the rows, in the whole table
-    worker.task, worker.codes, worker.start = Task("labels", numbers, codes.tolist()), codes, 0.0
+    worker.task, worker.codes = Task("labels", numbers, codes.tolist()), codes
     doubtful = worker._summary(fit.model, fit.report, [], None).doubtful
     assert [each["row"] for each in doubtful] == [
         1001 - each.row for each in fit.report.doubtful.rows
@@ -267,8 +268,8 @@ def test_a_changed_table_is_said(tmp_path, session):
 
 def test_a_card_says_where_its_values_lie(session):
     table, _ = make_payments()
-    drawn = {column["name"]: column for column in session.cards.axes()}
-    assert set(drawn) == {"amount", "age", "country"}
+    drawn = {name: picture.bars for name, picture in session.cards.pictures.items()}
+    assert {bars["name"] for bars in drawn.values()} == set(drawn) == {"amount", "age", "country"}
     assert sum(drawn["amount"]["counts"]) == 300
     assert drawn["country"]["levels"] == ["FR", "XX"]
     most = int(table["amount"].arg_max()) + 1
@@ -569,13 +570,11 @@ def test_rows_by_score_follow_the_suggested_ones():
     ("moved", "labels", "stop"), [(2, 35, True), (2, 20, False), (30, 35, False), (0, 30, True)]
 )
 def test_the_hint_says_when_one_could_stop(moved, labels, stop):
-    history = History()
-    assert history.hint() == ""
-    history.add(20, range(100))
-    assert history.hint() == ""
-    history.add(20 + labels, range(moved, moved + 100))
-    assert f"changed the top 100 by {moved} row" in history.hint()
-    assert ("you could stop" in history.hint()) == stop
+    fits = [(20, frozenset(range(100)))]
+    assert hint_to_stop([]) == hint_to_stop(fits) == ""
+    hint = hint_to_stop([*fits, (20 + labels, frozenset(range(moved, moved + 100)))])
+    assert f"changed the top 100 by {moved} row" in hint
+    assert ("you could stop" in hint) == stop
 
 
 # --- the ranking without labels -------------------------------------------------------------------
@@ -619,7 +618,7 @@ def test_a_notebook_shows_the_page_and_gets_the_labels(tmp_path, no_fits):
 def test_a_process_whose_server_is_gone_leaves_no_row_behind(tmp_path, monkeypatch):
     """Standard input closes when the server ends, in whatever way."""
     (tmp_path / "rows.ipc").write_text("rows of the table")
-    ended, asked = [], _Requests()
+    ended, asked = [], queue.LifoQueue()
     monkeypatch.setattr("sys.stdin", io.StringIO("17\n"))
     monkeypatch.setattr("os._exit", ended.append)
     _listen(asked, tmp_path)

@@ -7,12 +7,11 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
+from typing import TypeAlias
 
 from riskad.core.checks import InputError
 from riskad.files.remote import address, is_file, is_remote, put_file
@@ -28,17 +27,15 @@ def check_input_file(path: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; give the path of one file in it.")
     if not path.exists():
-        raise InputError(f"There is no file {str(path)!r}.{_near_names(path)}")
+        if not path.parent.is_dir():
+            raise InputError(
+                f"There is no file {str(path)!r}. There is no folder {str(path.parent)!r} either."
+            )
+        neighbours = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+        close = difflib.get_close_matches(path.name, neighbours, n=2, cutoff=0.75)
+        guess = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise InputError(f"There is no file {str(path)!r}.{guess}")
     return path
-
-
-def _near_names(path: Path) -> str:
-    """Guess which neighbour of a missing file was meant."""
-    if not path.parent.is_dir():
-        return f" There is no folder {str(path.parent)!r} either."
-    neighbours = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    close = difflib.get_close_matches(path.name, neighbours, n=2, cutoff=0.75)
-    return f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
 
 
 def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path:
@@ -46,33 +43,28 @@ def check_output_file(path: str | os.PathLike[str], force: bool = False) -> Path
 
     Called before long work, so that nobody waits for a result that cannot be written.
     """
-    if is_remote(path):
-        target = Path(path)
-        if not force and is_file(target):
-            raise _taken(path)
-        return target
     # A link is followed, or writing through it would replace the link by a file.
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise InputError(f"{str(path)!r} is a folder; give the path of a file to write.")
-    if not target.parent.is_dir():
+    target = Path(path) if is_remote(path) else Path(os.path.realpath(path))
+    if not is_remote(path):
+        if target.is_dir():
+            raise InputError(f"{str(path)!r} is a folder; give the path of a file to write.")
+        if not target.parent.is_dir():
+            raise InputError(
+                f"Cannot write {str(path)!r}: there is no folder {str(target.parent)!r}; make it "
+                "first."
+            )
+        if target.exists() and not target.is_file():
+            raise InputError(
+                f"{str(path)!r} is not a plain file; give the path of a file to write."
+            )
+    if not force and is_file(target):
         raise InputError(
-            f"Cannot write {str(path)!r}: there is no folder {str(target.parent)!r}; make it first."
+            f"{address(path)!r} exists already and was left as it is; "
+            "give another name, or replace it with force=True."
         )
-    if target.exists() and not target.is_file():
-        raise InputError(f"{str(path)!r} is not a plain file; give the path of a file to write.")
-    if target.exists() and not force:
-        raise _taken(path)
-    if not os.access(target.parent, os.W_OK):
+    if not (is_remote(path) or os.access(target.parent, os.W_OK)):
         raise InputError(f"Cannot write {str(path)!r}: its folder does not let you write in it.")
     return target
-
-
-def _taken(path: str | os.PathLike[str]) -> InputError:
-    return InputError(
-        f"{address(path)!r} exists already and was left as it is; "
-        "give another name, or replace it with force=True."
-    )
 
 
 def check_different(paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -87,17 +79,10 @@ def check_different(paths: Iterable[str | os.PathLike[str]]) -> None:
         targets.add(target)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A file that is complete except for its name."""
-
-    path: str | os.PathLike[str]
-    part: Path
-    force: bool
-
-
-# The files of the enclosing `together`; a context variable, so that threads do not share them.
-_waiting: ContextVar[list[_Part] | None] = ContextVar("_waiting", default=None)
+# Path, complete file and `force` of each file of the enclosing `together`; a context variable, so
+# that threads do not share them.
+_Parts: TypeAlias = list[tuple[str | os.PathLike[str], Path, bool]]
+_waiting: ContextVar[_Parts | None] = ContextVar("_waiting", default=None)
 
 
 @contextmanager
@@ -106,18 +91,8 @@ def together(keep_if_interrupted: bool = False) -> Iterator[None]:
 
     A failure in the block, however late, leaves all files as they were before. If requested, an
     interrupt by the user, or a signal that ends the process, keeps the complete files.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with together():
-    ...         for name in ("model", "report"):
-    ...             with atomic_path(Path(folder, name)) as part:
-    ...                 _ = part.write_text("whole")
-    ...         before = [name for name in os.listdir(folder) if not name.startswith(".")]
-    ...     before, sorted(os.listdir(folder))
-    ([], ['model', 'report'])
     """
-    parts: list[_Part] = []
+    parts: _Parts = []
     token = _waiting.set(parts)
     try:
         try:
@@ -129,24 +104,24 @@ def together(keep_if_interrupted: bool = False) -> Iterator[None]:
         _publish(parts)
     finally:
         _waiting.reset(token)
-        for part in parts:
-            part.part.unlink(missing_ok=True)
+        for _, part, _ in parts:
+            part.unlink(missing_ok=True)
 
 
-# All are checked before the first gets its name: a failure later would leave only some of them.
-def _publish(parts: Sequence[_Part]) -> None:
+def _publish(parts: _Parts) -> None:
     """Name the files, unless a name was taken meanwhile."""
-    for each in parts:
-        check_output_file(each.path, each.force)
-    for each in parts:
-        target = check_output_file(each.path, each.force)
+    # All are checked before the first gets its name: a failure later would leave only some of them.
+    for path, _, force in parts:
+        check_output_file(path, force)
+    for path, part, force in parts:
+        target = check_output_file(path, force)  # again: copies to a store before it take time
         if is_remote(target):
-            put_file(each.part, target)
+            put_file(part, target)
             continue
         if target.exists():
             # The new file keeps the permissions of the one that it replaces.
-            os.chmod(each.part, stat.S_IMODE(target.stat().st_mode))
-        os.replace(each.part, target)
+            os.chmod(part, stat.S_IMODE(target.stat().st_mode))
+        os.replace(part, target)
 
 
 @contextmanager
@@ -170,7 +145,7 @@ def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[P
             yield part
         return
     target = check_output_file(path, force)
-    check_different([path, *map(attrgetter("path"), waiting)])
+    check_different([path, *(other for other, _, _ in waiting)])
     # In the same folder, since a rename is atomic within one file system only.
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     if is_remote(target):  # a store has no names to change: the file is copied when it is complete
@@ -179,15 +154,11 @@ def atomic_path(path: str | os.PathLike[str], force: bool = False) -> Iterator[P
         part = Path(name)
     try:
         yield part
-        flush_to_disk(part)
+        # The bytes must be on the disk before the name points to them. Windows syncs only files
+        # that are open for writing.
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    waiting.append(_Part(path, part, force))
-
-
-def flush_to_disk(path: Path) -> None:
-    """Make sure the bytes are on the disk before the name points to them."""
-    # Windows syncs only files that are open for writing.
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
+    waiting.append((path, part, force))

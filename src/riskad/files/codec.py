@@ -39,7 +39,7 @@ from sklearn.pipeline import Pipeline
 
 from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_unicode
 from riskad.core.losses import LOSSES, Loss
-from riskad.files.fields import Optional, check_state, fields_of, require
+from riskad.files.fields import Optional, check_state, expect, fields_of, require
 
 _TYPES = {
     "riskad.decisions.anomaly_rate": ("RateEstimate",),
@@ -168,11 +168,9 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
     def each(values: Any) -> list[Any]:
         return [_to_tree(v, f"{where}[{place}]", arrays) for place, v in enumerate(values)]
 
-    if value is None or isinstance(value, bool | str):
-        return value
     if isinstance(value, np.generic):
-        return _to_tree(value.item(), where, arrays)
-    if isinstance(value, int):
+        value = value.item()
+    if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, float):
         return value if np.isfinite(value) else {"$number": repr(value)}
@@ -195,14 +193,15 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
         return each(value)
     if type(value) is tuple:
         return {"$tuple": each(value)}
-    if type(value) is dict or type(value) is Pipeline:
-        kind, items = (
-            ("$dict", value.items()) if type(value) is dict else ("$pipeline", value.steps)
-        )
-        pairs = [
-            [_to_tree(k, where, arrays), _to_tree(v, f"{where}[{k!r}]", arrays)] for k, v in items
-        ]
-        return {kind: pairs}
+    if type(value) in (dict, Pipeline):
+        kind = "$dict" if type(value) is dict else "$pipeline"
+        items = value.items() if type(value) is dict else value.steps
+        return {
+            kind: [
+                [_to_tree(k, where, arrays), _to_tree(v, f"{where}[{k!r}]", arrays)]
+                for k, v in items
+            ]
+        }
     if isinstance(value, slice):
         return {"$slice": [value.start, value.stop]}
     name = type(value).__name__
@@ -261,13 +260,11 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def from_tree(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The model of a tree and its arrays; an `InputError` explains what is wrong with them."""
-    return _from_tree(tree, dict(arrays), 0)
+def from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
+    """The model of a tree and its arrays; an `InputError` explains what is wrong with them.
 
-
-def _from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
-    """Build the value of a tree, innermost values first; arrays that are used are taken out."""
+    Innermost values are built first; arrays that are used are taken out.
+    """
     content: Any
     if depth > _DEEPEST:
         raise InputError("values are nested too deeply")
@@ -276,45 +273,45 @@ def _from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int) -> Any:
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     if isinstance(tree, list):
-        return [_from_tree(each, arrays, depth + 1) for each in tree]
+        return [from_tree(each, arrays, depth + 1) for each in tree]
     kind, content = next(iter(tree.items())) if len(tree) == 1 else ("", None)
     if kind == "$number":
-        _expect(content in ("nan", "inf", "-inf"), "nan, inf or -inf", content)
+        expect(content in ("nan", "inf", "-inf"), "nan, inf or -inf", content)
         return float(content)
     if kind in ("$array", "$transposed"):
         unused = isinstance(content, str) and content in arrays
-        _expect(unused, "an array that nothing else uses", content)
+        expect(unused, "an array that nothing else uses", content)
         return arrays.pop(content) if kind == "$array" else arrays.pop(content).T
     if kind == "$type":
         right = isinstance(content, list) and len(content) == 2 and isinstance(content[0], str)
-        _expect(right and isinstance(content[1], dict), "a name and a state", content)
+        expect(right and isinstance(content[1], dict), "a name and a state", content)
         name, state = content
         # A `$type` holds its state in a list: two levels of nesting at a time.
-        inside = [_from_tree(each, arrays, depth + 2) for each in state.values()]
+        inside = [from_tree(each, arrays, depth + 2) for each in state.values()]
         return _from_state(name, dict(zip(state, inside, strict=True)))
     if kind not in ("$tuple", "$dict", "$slice", "$objects", "$pipeline"):
         raise InputError(f"{enumerate_names(tree, 3)} says nothing of what it is")
-    _expect(isinstance(content, list), "a list", content)
-    values = [_from_tree(each, arrays, depth + 2) for each in content]
+    expect(isinstance(content, list), "a list", content)
+    values = [from_tree(each, arrays, depth + 2) for each in content]
     if kind == "$tuple":
         return tuple(values)
     if kind == "$slice":
         plain = len(values) == 2 and all(end is None or type(end) is int for end in values)
-        _expect(plain, "two whole numbers", content)
+        expect(plain, "two whole numbers", content)
         return slice(*values)
     if kind == "$objects":
-        _expect(not any(isinstance(v, list | dict | tuple) for v in values), "texts", content)
+        expect(not any(isinstance(v, list | dict | tuple) for v in values), "texts", content)
         texts = np.empty(len(values), dtype=object)
         texts[:] = values
         return texts
     for pair in values:
         right = isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)
-        _expect(right, "pairs", content)
+        expect(right, "pairs", content)
     if kind == "$pipeline":
         return _make_pipeline(values)
     numbers = [key for key, _ in values if type(key) is int]
     few = len(numbers) <= _MOST_NUMBER_KEYS and all(abs(key) < _LARGEST_KEY for key in numbers)
-    _expect(few, f"at most {_MOST_NUMBER_KEYS:,} numbers as keys", content)
+    expect(few, f"at most {_MOST_NUMBER_KEYS:,} numbers as keys", content)
     return dict(values)
 
 
@@ -360,7 +357,7 @@ def _make_pipeline(pairs: list[Any]) -> Pipeline:
     width = None
     for name, step in pairs:
         allowed = isinstance(step, BaseEstimator) and _find_type(type(step).__name__) is type(step)
-        _expect(allowed and type(name) is str, "steps", name)
+        expect(allowed and type(name) is str, "steps", name)
         require(name != "" and "__" not in name, "steps: bad names")
         require(set(vars(step)) > set(step.get_params(deep=False)), f"{name!a} is not fitted")
         takes = getattr(step, "n_features_in_", width)
@@ -371,12 +368,6 @@ def _make_pipeline(pairs: list[Any]) -> Pipeline:
             width = getattr(step, "n_features_out_", None)
     require(len(dict(pairs)) == len(pairs) > 0, "steps: expected different names")
     return Pipeline([(name, step) for name, step in pairs])
-
-
-def _expect(holds: bool, what: str, got: Any) -> None:
-    if not holds:
-        text = ascii(got)
-        raise InputError(f"expected {what}, got {text if len(text) <= 80 else text[:77] + '...'}")
 
 
 def _not_stored(cls: type) -> set[str]:

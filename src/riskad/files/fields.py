@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -31,7 +32,7 @@ from riskad.core.checks import InputError, enumerate_names, is_unicode
 
 State: TypeAlias = Mapping[str, Any]
 Sizes: TypeAlias = dict[str, int]
-# What an int64 of NumPy holds: larger numbers would fail in the middle of a computation.
+# Of an int64 of NumPy: larger numbers would fail in the middle of a computation.
 _LARGEST_WHOLE = 2**63 - 1
 _KINDS = {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "truth values"}
 
@@ -281,30 +282,40 @@ def require(holds: bool, what: str) -> None:
         raise InputError(what)
 
 
+def expect(holds: bool, what: str, value: Any, where: str = "") -> None:
+    """Raise an `InputError` that says what was expected in place of a value."""
+    if holds:
+        return
+    if isinstance(value, np.ndarray):
+        text = f"an array of {value.dtype} of shape {value.shape}"
+    elif hasattr(value, "get_params"):
+        text = f"a {type(value).__name__}"
+    else:
+        text = ascii(value)
+        text = text if len(text) <= 80 else f"{text[:77]}..."
+    raise InputError(f"{where}{': ' * bool(where)}expected {what}, got {text}")
+
+
 def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
     """Raise an `InputError` that says what is wrong with a value, unless its field allows it."""
     match field:
         case Number(low, high, whole, open_):
             what = "a whole number" if whole else "a number"
             # True is an int for Python.
-            if not isinstance(value, int if whole else (int, float)) or isinstance(value, bool):
-                raise _unlike(where, what, value)
-            if isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
-                raise _unlike(where, what, value)
-            if not np.isfinite(value):
-                raise _unlike(where, f"{what} that is finite", value)
+            right = isinstance(value, int if whole else (int, float)) and type(value) is not bool
+            right = right and not (isinstance(value, int) and abs(value) > _LARGEST_WHOLE)
+            expect(right, what, value, where)
+            expect(math.isfinite(value), f"{what} that is finite", value, where)
             if not (low < value < high if open_ else low <= value <= high):
-                raise _unlike(where, f"{what} between {low:g} and {high:g}", value)
+                expect(False, f"{what} between {low:g} and {high:g}", value, where)
         case Text(choices, longest, shortest):
-            if not isinstance(value, str) or not is_unicode(value):
-                raise _unlike(where, "a text", value)
+            expect(isinstance(value, str) and is_unicode(value), "a text", value, where)
             if not shortest <= len(value) <= longest:
-                raise _unlike(where, f"a text of {shortest} to {longest:,} letters", value)
+                expect(False, f"a text of {shortest} to {longest:,} letters", value, where)
             if choices and value not in choices:
-                raise _unlike(where, f"one of {enumerate_names(choices, 30)}", value)
+                expect(False, f"one of {enumerate_names(choices, 30)}", value, where)
         case Flag():
-            if not isinstance(value, bool):
-                raise _unlike(where, "True or False", value)
+            expect(isinstance(value, bool), "True or False", value, where)
         case Maybe(inner):
             if value is not None:
                 check(value, inner, sizes, where)
@@ -313,25 +324,22 @@ def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
         case Array():
             _check_array(value, field, sizes, where)
         case ListOf(inner, size):
-            if type(value) not in (list, tuple):
-                raise _unlike(where, "a list", value)
+            expect(type(value) in (list, tuple), "a list", value, where)
             for place, each in enumerate(value):
                 check(each, inner, sizes, f"{where}[{place}]")
             _check_several(value, field, sizes, where, size)
         case DictOf(keys, values, size):
-            if type(value) is not dict:
-                raise _unlike(where, "a dict", value)
+            expect(type(value) is dict, "a dict", value, where)
             for key, each in value.items():
                 check(key, keys, sizes, where)
                 check(each, values, sizes, f"{where}[{key!a}]")
             _check_several(value, field, sizes, where, size)
         case Record(types, parts, fitted):
-            if type(value).__name__ not in types:
-                raise _unlike(where, " or ".join(types), value)
+            expect(type(value).__name__ in types, " or ".join(types), value, where)
             estimator = fitted and hasattr(type(value), "get_params")
             # A fitted estimator has more attributes than its parameters.
-            if estimator and not set(vars(value)) > set(value.get_params(deep=False)):
-                raise _unlike(where, "a fitted one", value)
+            complete = not estimator or set(vars(value)) > set(value.get_params(deep=False))
+            expect(complete, "a fitted one", value, where)
             # Attributes of the object must fit sizes that other attributes of the state have set.
             for name, size in parts.items():
                 part = getattr(value, name)
@@ -340,13 +348,12 @@ def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
                     what = f"{name} is {n}, expected {expected} ({size})"
                     raise InputError(f"{where}: of another size: {what}")
         case Tuple():
-            if type(value) is not tuple or len(value) != len(field.fields):
-                raise _unlike(where, f"a tuple of {len(field.fields)}", value)
+            right = type(value) is tuple and len(value) == len(field.fields)
+            expect(right, f"a tuple of {len(field.fields)}", value, where)
             for place, (inner, each) in enumerate(zip(field.fields, value, strict=True)):
                 check(each, inner, sizes, f"{where}[{place}]")
         case Fixed(fields):
-            if type(value) is not dict:
-                raise _unlike(where, "a dict", value)
+            expect(type(value) is dict, "a dict", value, where)
             try:
                 check_state(value, fields, sizes)
             except InputError as error:
@@ -359,55 +366,53 @@ def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
                     continue
             check(value, field.fields[-1], sizes, where)
         case Names(size):
-            if not isinstance(value, np.ndarray) or value.dtype != object or value.ndim != 1:
-                raise _unlike(where, "names", value)
+            right = isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1
+            expect(right, "names", value, where)
             for name in value:
                 check(name, TEXT, sizes, where)
-            if len(set(value)) < len(value):
-                raise _unlike(where, "different names", value)
-            if len(value) != sizes.setdefault(size, len(value)):
-                raise _unlike(where, "a name each", value)
+            expect(len(set(value)) == len(value), "different names", value, where)
+            n = sizes.setdefault(size, len(value))
+            expect(len(value) == n, "a name each", value, where)
         case Span():
-            if not isinstance(value, slice) or value.step is not None:
-                raise _unlike(where, "a slice", value)
+            expect(isinstance(value, slice) and value.step is None, "a slice", value, where)
             for end in (value.start, value.stop):
                 check(end, COUNT, sizes, where)
-            if value.start > value.stop:
-                raise _unlike(where, "a slice that goes on", value)
+            expect(value.start <= value.stop, "a slice that goes on", value, where)
         case Plain():
             if isinstance(value, list | tuple | dict):
                 for each in [*value, *value.values()] if isinstance(value, dict) else value:
                     check(each, field, sizes, where)
             elif isinstance(value, str):
                 check(value, TEXT, sizes, where)
-            elif value is not None and not isinstance(value, bool | int | float | np.ndarray):
-                raise _unlike(where, "plain values", value)
+            else:
+                plain = value is None or isinstance(value, bool | int | float | np.ndarray)
+                expect(plain, "plain values", value, where)
         case _:
             raise TypeError(f"{field!r} is no bound that riskad knows")
 
 
 def _check_array(value: Any, field: Array, sizes: Sizes, where: str) -> None:
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in field.kinds:
-        what = " or ".join(dict.fromkeys(_KINDS[kind] for kind in field.kinds))
-        raise _unlike(where, f"an array of {what}", value)
-    if field.itemsizes and value.itemsize not in field.itemsizes:
+    kinds = " or ".join(dict.fromkeys(_KINDS[kind] for kind in field.kinds))
+    right = isinstance(value, np.ndarray) and value.dtype.kind in field.kinds
+    expect(right, f"an array of {kinds}", value, where)
+    if field.itemsizes:
         bits = " or ".join(str(8 * size) for size in field.itemsizes)
-        raise _unlike(where, f"numbers of {bits} bits", value)
-    if field.shape is not None and value.ndim != len(field.shape):
-        raise _unlike(where, f"{len(field.shape)} dimensions", value)
-    for size, dimension in zip(value.shape, field.shape or (), strict=field.shape is not None):
-        if (expected := _expected(dimension, size, sizes)) != size:
-            raise _unlike(where, f"a size of {expected} ({dimension})", value)
+        expect(value.itemsize in field.itemsizes, f"numbers of {bits} bits", value, where)
+    if field.shape is not None:
+        expect(value.ndim == len(field.shape), f"{len(field.shape)} dimensions", value, where)
+        for size, dimension in zip(value.shape, field.shape, strict=True):
+            expected = _expected(dimension, size, sizes)
+            expect(size == expected, f"a size of {expected} ({dimension})", value, where)
     numbers = value
     if value.dtype.kind == "f":
         # NaN compares false with everything: it must be counted apart from the range.
         numbers = value[~np.isnan(value)]
-        if not field.gaps and numbers.size < value.size:
-            raise _unlike(where, "an array without NaN", value)
-        if not field.infinite and np.isinf(value).any():
-            raise _unlike(where, "an array without infinities", value)
+        if not field.gaps:
+            expect(numbers.size == value.size, "an array without NaN", value, where)
+        if not field.infinite:
+            expect(not np.isinf(value).any(), "an array without infinities", value, where)
     if numbers.size and (numbers.min() < field.low or numbers.max() > field.high):
-        raise _unlike(where, f"values between {field.low:g} and {field.high:g}", value)
+        expect(False, f"values between {field.low:g} and {field.high:g}", value, where)
     _check_several(value, field, sizes, where)
 
 
@@ -426,34 +431,20 @@ def _expected(size: int | str | None, n: int, sizes: Sizes) -> int:
 def _check_several(
     values: Any, field: Several, sizes: Sizes, where: str, size: int | str | None = None
 ) -> None:
-    if size is not None and (n := _expected(size, len(values), sizes)) != len(values):
-        raise _unlike(where, f"{n} values", values)
-    if field.nonempty and not len(values):
-        raise _unlike(where, "at least one value", values)
-    if field.most is not None and len(values) > field.most:
-        raise _unlike(where, f"at most {field.most:,} values", values)
-    if field.below is not None and len(values) and np.max(values) >= sizes[field.below]:
-        raise _unlike(where, f"values below {sizes[field.below]} ({field.below})", values)
+    n = 1 if isinstance(values, np.ndarray) and not values.ndim else len(values)
+    expected = _expected(size, n, sizes)
+    expect(n == expected, f"{expected} values", values, where)
+    expect(n > 0 or not field.nonempty, "at least one value", values, where)
+    if field.most is not None:
+        expect(n <= field.most, f"at most {field.most:,} values", values, where)
+    if field.below is not None and n and np.max(values) >= sizes[field.below]:
+        expect(False, f"values below {sizes[field.below]} ({field.below})", values, where)
     if field.rising:
         ordered = np.asarray(values)
         # Differences of unsigned numbers would wrap around.
-        if (ordered[..., 1:] < ordered[..., :-1]).any():
-            raise _unlike(where, "values in rising order", values)
+        falls = (ordered[..., 1:] < ordered[..., :-1]).any()
+        expect(not falls, "values in rising order", values, where)
     if field.different:
         # A set of an array's numbers would make a Python object of each.
         once = np.unique(values) if isinstance(values, np.ndarray) else set(values)
-        if len(once) < len(values):
-            raise _unlike(where, "different values", values)
-
-
-def _unlike(where: str, what: str, value: Any) -> InputError:
-    return InputError(f"{where}: expected {what}, got {_show(value)}")
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} of shape {value.shape}"
-    if hasattr(value, "get_params"):
-        return f"a {type(value).__name__}"
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        expect(len(once) == n, "different values", values, where)

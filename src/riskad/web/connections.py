@@ -24,10 +24,8 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-HEAD_SECONDS = 10.0
-"""Time limit for the head of a request."""
-REQUEST_SECONDS = 120.0
-"""Time limit for a whole request, until the client has read the answer."""
+HEAD_SECONDS = 10.0  # for the head of a request
+REQUEST_SECONDS = 120.0  # for a whole request, until the client has read the answer
 _LOOK_SECONDS = 2.0  # between looks at a connection; limits are exceeded by no more than that
 
 
@@ -102,12 +100,6 @@ class Binding:
             names |= {socket.gethostname(), socket.getfqdn()}
         return frozenset(f"{name}:{port}".lower() for name in names)
 
-    def shown_host(self) -> str:
-        """Return the name to print."""
-        if self.host in ("0.0.0.0", "::"):
-            return self.names[0] if self.names else socket.gethostname().lower()
-        return f"[{self.host}]" if ":" in self.host else self.host
-
 
 class TimeoutProtocol(H11Protocol):
     """A connection that is closed when its client takes too long, or when others need its place.
@@ -131,12 +123,21 @@ class TimeoutProtocol(H11Protocol):
         self._tls, self._early = tls, b""
 
     def connection_made(self, transport: Any) -> None:
-        """Start the clock, and TLS."""
+        """Start the clock and TLS, and close the connection that waited longest of too many."""
         self.transport = transport
         self._since = self.loop.time()
         self._look = self.loop.call_later(_LOOK_SECONDS, self._look_again)
         self.connections.add(self)
-        self._make_room()
+        assert self.limit_concurrency is not None
+        if len(self.connections) >= self.limit_concurrency:
+            others: Any = self.connections - {self}
+            waiting = [each for each in others if not each._at_work]
+            if waiting:
+                # Those without a token first (False < True), then the oldest.
+                longest = min(waiting, key=lambda each: (each._trusted, each._since))
+                # At once: `connection_lost`, which would do it, comes later.
+                self.connections.discard(longest)
+                longest.transport.abort()
         if self._tls is None:
             super().connection_made(transport)
             return
@@ -155,27 +156,13 @@ class TimeoutProtocol(H11Protocol):
         if self._early:
             self.data_received(self._early)
 
-    def _make_room(self) -> None:
-        """Close the connection that has waited longest, if there are too many."""
-        assert self.limit_concurrency is not None
-        if len(self.connections) < self.limit_concurrency:
-            return
-        others: Any = self.connections - {self}
-        waiting = [each for each in others if not each._at_work]
-        if waiting:
-            # Those without a token first (False < True), then the oldest.
-            longest = min(waiting, key=lambda each: (each._trusted, each._since))
-            # At once: `connection_lost`, which would do it, comes later.
-            self.connections.discard(longest)
-            longest.transport.abort()
+    @property
+    def _trusted(self) -> bool:
+        return self.scope is not None and bool(self.scope.get("riskad_trusted"))
 
     @property
     def _at_work(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
-
-    @property
-    def _trusted(self) -> bool:
-        return self.scope is not None and bool(self.scope.get("riskad_trusted"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop checking, and free the buffers of the connection.
@@ -202,18 +189,16 @@ class TimeoutProtocol(H11Protocol):
         super().on_response_complete()
 
     def _look_again(self) -> None:
-        if self.loop.time() - self._since > self._patience():
+        seconds = REQUEST_SECONDS  # until the client has read the answer
+        if not self.transport.get_write_buffer_size():
+            if self.timeout_keep_alive_task is not None:
+                seconds = float("inf")  # between requests, which uvicorn ends
+            elif not self._at_work:
+                seconds = HEAD_SECONDS
+        if self.loop.time() - self._since > seconds:
             self.transport.abort()
             return
         self._look = self.loop.call_later(_LOOK_SECONDS, self._look_again)
-
-    def _patience(self) -> float:
-        # The client has not read the answer yet.
-        if self.transport.get_write_buffer_size():
-            return REQUEST_SECONDS
-        if self.timeout_keep_alive_task is not None:
-            return float("inf")  # between requests, which uvicorn ends
-        return REQUEST_SECONDS if self._at_work else HEAD_SECONDS
 
 
 class WebServer:
@@ -225,7 +210,10 @@ class WebServer:
         binding.check()
         self._binding, self._socket = binding, binding.bound()
         self.port = self._socket.getsockname()[1]
-        self.root = f"{binding.scheme}://{binding.shown_host()}:{self.port}"
+        host = f"[{binding.host}]" if ":" in binding.host else binding.host
+        if binding.host in ("0.0.0.0", "::"):
+            host = binding.names[0] if binding.names else socket.gethostname().lower()
+        self.root = f"{binding.scheme}://{host}:{self.port}"
         self.hosts = binding.hosts(self.port)
 
     def mount(self, app: Any, *, most_connections: int = 200, grace_seconds: int = 1) -> None:
@@ -256,10 +244,11 @@ class WebServer:
             # uvicorn must not begin TLS itself: `TimeoutProtocol` does.
             tls, config.ssl = config.ssl, None
             config.http_protocol_class = partial(TimeoutProtocol, tls=tls)  # type: ignore[assignment]
+        except InputError:
+            self._socket.close()
+            raise
         except (ssl.SSLError, ValueError) as error:
             self._socket.close()
-            if isinstance(error, InputError):
-                raise
             raise InputError(
                 f"The certificate or its key cannot be used: {error}. Both must be PEM, and belong "
                 "together."

@@ -25,7 +25,7 @@ import secrets
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -36,15 +36,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
+from starlette.types import Message, Receive, Scope, Send
 
 from riskad.core.checks import InputError
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Headers: TypeAlias = defaultdict[str, str]
-"""Headers of a request; one that is missing or comes twice is blank."""
+Headers: TypeAlias = defaultdict[str, str]  # one that is missing or comes twice is blank
 
 CSRF_HEADER = "x-riskad-csrf"
 LOG = logging.getLogger("riskad.web")
@@ -83,6 +79,10 @@ class Refusal(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
+def _error(reason: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": " ".join(reason.split())}, status, headers)
+
+
 # --- who may ask --------------------------------------------------------------------------
 
 
@@ -90,8 +90,8 @@ class BearerToken:
     """Every request carries one token: `Authorization: Bearer ...`."""
 
     policy = "default-src 'none'; frame-ancestors 'none'"
-    open_paths = frozenset({"/health"})
-    """Paths that anybody may ask for, by any name of the server."""
+    open_paths = frozenset({"/health"})  # for anybody, by any name of the server
+    refusal = staticmethod(_error)
 
     def __init__(self, token: str):
         self._token = token.encode()
@@ -104,10 +104,6 @@ class BearerToken:
         if not scope["riskad_trusted"] and scope["path"] not in self.open_paths:
             raise Refusal(401, _NO_TOKEN, www_authenticate="Bearer")
 
-    def refuse(self, refusal: Refusal) -> Response:
-        """Return the answer to a request that is not served."""
-        return _error(refusal.reason, refusal.status, refusal.headers)
-
 
 class BrowserSessions:
     """An address with a token opens the page once, and leaves a cookie in the browser.
@@ -119,6 +115,7 @@ class BrowserSessions:
     """
 
     open_paths: frozenset[str] = frozenset()
+    refusal = PlainTextResponse  # which a person may see instead of the page
 
     def __init__(
         self,
@@ -144,15 +141,30 @@ class BrowserSessions:
 
     def admit(self, scope: Scope, headers: Headers) -> Response | None:
         """Exchange a token for a cookie, or look for the cookie."""
-        session = self._session(headers)
+        try:
+            cookie = SimpleCookie(headers["cookie"]).get(self._cookie)
+        except CookieError:
+            cookie = None
+        session = None if cookie is None else _member(cookie.value, self._csrf)
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token")
         if token and scope["path"] == "/" and scope["method"] == "GET":
-            return self._welcome(token[0], session)
+            invitation = _member(token[0], self._tokens)
+            # Used up, even if the browser has a session already, which its other tabs go on with.
+            self._tokens.discard(invitation or "")
+            if session is None and invitation is not None:
+                session = secrets.token_urlsafe(32)
+                self._csrf[session] = secrets.token_urlsafe(32)
+            if session is not None:
+                secure = "; Secure" if self._scheme == "https" else ""
+                text = f"{self._cookie}={session}; HttpOnly; SameSite=Strict; Path=/{secure}"
+                return HTMLResponse(_WELCOME, headers={"set-cookie": text})
         # A link on another site may open the page itself, which shows nothing without the cookie.
         if headers["sec-fetch-site"] == "cross-site" and scope["path"] != "/":
             raise Refusal(403, "Another site asked for this.")
         if session is None:
-            raise self._no_access()
+            if not self._tokens:  # unless an address is unused, the terminal shows a new one
+                self._announce(self.invite())
+            raise Refusal(403, _NO_COOKIE)
         if scope["method"] == "POST":
             if headers["origin"] != f"{self._scheme}://{headers['host']}":
                 raise Refusal(403, "Only the page itself may write (Origin).")
@@ -161,42 +173,13 @@ class BrowserSessions:
         scope["riskad_csrf"], scope["riskad_trusted"] = self._csrf[session], True
         return None
 
-    def refuse(self, refusal: Refusal) -> Response:
-        """Return plain words, which a person may see instead of the page."""
-        return PlainTextResponse(refusal.reason, refusal.status, refusal.headers)
-
-    def _session(self, headers: Headers) -> str | None:
-        try:
-            cookie = SimpleCookie(headers["cookie"]).get(self._cookie)
-        except CookieError:
-            return None
-        return None if cookie is None else _member(cookie.value, self._csrf)
-
-    def _welcome(self, token: str, session: str | None) -> Response:
-        """Leave the cookie of a new session, or the one that is there: other tabs go on with it."""
-        invitation = _member(token, self._tokens)
-        # Used up, even if the browser has a session already.
-        self._tokens.discard(invitation or "")
-        if session is None:
-            if invitation is None:
-                raise self._no_access()
-            session = secrets.token_urlsafe(32)
-            self._csrf[session] = secrets.token_urlsafe(32)
-        secure = "; Secure" if self._scheme == "https" else ""
-        cookie = f"{self._cookie}={session}; HttpOnly; SameSite=Strict; Path=/{secure}"
-        return HTMLResponse(_WELCOME, headers={"set-cookie": cookie})
-
-    def _no_access(self) -> Refusal:
-        """Let the owner of the terminal have a new address, unless one is unused."""
-        if not self._tokens:
-            self._announce(self.invite())
-        return Refusal(403, _NO_COOKIE)
-
 
 def _member(text: str, secret_texts: Iterable[str]) -> str | None:
     """Which of some secrets a text is; each is compared in constant time."""
-    # All are compared, so that the time does not tell which was nearly right.
-    matches = [s for s in secret_texts if secrets.compare_digest(s.encode(), text.encode())]
+    # All are compared, so that the time does not tell which was nearly right. Other threads may add
+    # some meanwhile: these are the secrets of now.
+    now = tuple(secret_texts)
+    matches = [s for s in now if secrets.compare_digest(s.encode(), text.encode())]
     return matches[0] if matches else None
 
 
@@ -221,8 +204,6 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"{scope['type']} is not served")
         start, status = time.perf_counter(), 0
 
         async def send_guarded(message: Message) -> None:
@@ -235,7 +216,7 @@ class Guard:
         try:
             answer = self._check(scope) or self._app
         except Refusal as refusal:
-            answer = self._entrance.refuse(refusal)
+            answer = self._entrance.refusal(refusal.reason, refusal.status, refusal.headers)
         try:
             await answer(scope, receive, send_guarded)
         except Exception:  # which the application has answered
@@ -243,7 +224,11 @@ class Guard:
         self._answered(scope, status, time.perf_counter() - start)
 
     def _check(self, scope: Scope) -> Response | None:
-        headers = _read_headers(scope["headers"])
+        headers: Headers = defaultdict(str)
+        for raw_name, value in scope["headers"]:
+            name = raw_name.decode("latin-1")
+            # Of two values we and a proxy might each believe another one.
+            headers[name] = "" if name in headers else value.decode("latin-1")
         if headers.keys() >= {"content-length", "transfer-encoding"}:
             # A proxy before us may have read the other length.
             raise Refusal(400, "Send Content-Length or Transfer-Encoding, not both.")
@@ -270,15 +255,6 @@ class Guard:
                 raise Refusal(413, f"The body is longer than {most:,} bytes; send less at once.")
             scope["riskad_length"] = int(length)
         return None
-
-
-def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
-    headers: Headers = defaultdict(str)
-    for name, value in raw:
-        key = name.decode("latin-1")
-        # Of two values we and a proxy might each believe another one.
-        headers[key] = "" if key in headers else value.decode("latin-1")
-    return headers
 
 
 # --- applications -------------------------------------------------------------------------
@@ -311,10 +287,6 @@ async def _explain(request: Request, error: Exception) -> Response:
         return _error(f"{request.url.path} takes {method}.", 405, {"allow": method})
     paths = ", ".join(route.path for route in request.app.routes)
     return _error(f"No such address; choose from {paths}.", error.status_code)
-
-
-def _error(reason: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"error": " ".join(reason.split())}, status, headers)
 
 
 def read_query(scope: Scope, settings: Mapping[str, tuple[int, str]]) -> dict[str, int]:
@@ -350,11 +322,7 @@ async def read_body(request: Request, seconds: float = _BODY_SECONDS) -> bytes:
 
 
 def parse_object(body: bytes, example: str = "{...}") -> dict[str, Any]:
-    """Return the JSON object of a body; anything else is refused with status 400.
-
-    >>> parse_object(b'{"amount": 1}')
-    {'amount': 1}
-    """
+    """Return the JSON object of a body; anything else is refused with status 400."""
     if not body.strip():
         raise Refusal(400, f"The body is empty; send {example}.")
     try:
@@ -367,11 +335,10 @@ def parse_object(body: bytes, example: str = "{...}") -> dict[str, Any]:
         raise Refusal(400, "The body is nested too deeply.") from None
     except UnicodeEncodeError:
         raise Refusal(400, "The body holds half a letter (a lone surrogate).") from None
-    except UnicodeDecodeError as error:
-        reason = f"byte {error.start:,} is no letter"
-        raise Refusal(400, f"The body is not JSON in UTF-8: {reason}.") from None
     except ValueError as error:  # also where a number has too many digits
         reason = str(error).partition(";")[0] if "digits" in str(error) else str(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"byte {error.start:,} is no letter"
         raise Refusal(400, f"The body is not JSON in UTF-8: {reason}.") from None
     if not isinstance(content, dict):
         raise Refusal(400, f"The body must be a JSON object, such as {example}.")

@@ -1,15 +1,4 @@
-"""Labelling in the browser: a local page, a journal that loses nothing, and background fits.
-
-| file | knows |
-|---|---|
-| `cards` | how a row is shown to a person, and where its values lie in their columns |
-| `fit_process` | one fit in its own process: scores, rows to judge, reasons |
-| `fits` | starting these processes, their results, and what new labels changed |
-| `row_queue` | which row comes next |
-| `harmless` | rules of the known harmless: one from a row, what it would hide, their file |
-| `session` | the table, the answers and the next rows |
-| `server` | addresses and answers |
-| `notebook` | the same from Python |
+"""Labelling in the browser: a local page, and fits in the background.
 
 Answers are kept by `riskad.app.journal`.
 """

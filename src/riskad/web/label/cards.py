@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -60,30 +60,22 @@ class Cards:
         matrix = _dense(preparer, parsed)
         self._mean, self._scale = matrix.mean(axis=0), matrix.std(axis=0)
         self._scale[self._scale == 0] = 1.0
-        self._cache: OrderedDict[int, Card] = OrderedDict()
+        self.ready: OrderedDict[int, Card] = OrderedDict()  # by row, the last ones that were shown
         self._lock = Lock()
-
-    def axes(self) -> list[dict[str, Any]]:
-        """Return the bars of each column that has some, and what stands below them."""
-        return [picture.bars for picture in self.pictures.values()]
-
-    def ready(self, row: int) -> bool:
-        """Return whether a card is already made."""
-        return row in self._cache
 
     def of(self, rows: Sequence[int]) -> list[Card]:
         """Return the cards of rows, counted from 1; new ones are made together."""
         with self._lock:
-            new = [row for row in dict.fromkeys(rows) if row not in self._cache]
-            cards = {row: self._cache[row] for row in rows if row in self._cache}
+            new = [row for row in dict.fromkeys(rows) if row not in self.ready]
+            cards = {row: self.ready[row] for row in rows if row in self.ready}
         if new:
             cards |= {card.row: card for card in self._make(new)}
         with self._lock:
             for row in rows:
-                self._cache[row] = cards[row]
-                self._cache.move_to_end(row)
-            while len(self._cache) > _MOST_CARDS:
-                self._cache.popitem(last=False)
+                self.ready[row] = cards[row]
+                self.ready.move_to_end(row)
+            while len(self.ready) > _MOST_CARDS:
+                self.ready.popitem(last=False)
         return [cards[row] for row in rows]
 
     def _make(self, rows: Sequence[int]) -> list[Card]:
@@ -96,28 +88,20 @@ class Cards:
         texts = {name: to_text(some[name]).to_list() for name in some.columns}
         image = next((c.name for c in self.preparer.used() if c.kind == "image"), None)
         maps = picture_maps(self.preparer, some, longest=_PICTURE)
-        return [
-            Card(
-                row,
-                None if self.id is None else shorten(texts[self.id][i] or "", _LONGEST),
-                hashes[i],
-                [
-                    self._cell(name, text[i], plain, i) | (maps[i] if name == image else {})
-                    for name, text in texts.items()
-                ],
-                np.nan_to_num(vectors[i]),
-            )
-            for i, row in enumerate(rows)
-        ]
-
-    def _cell(
-        self, name: str, text: str | None, plain: Mapping[str, Any], i: int
-    ) -> dict[str, Any]:
-        cell = {"column": name, "text": None if text is None else shorten(text, _LONGEST_CELL)}
-        if name not in self.pictures:
-            return cell
-        at, rarity = self.pictures[name].place(plain[name][i])
-        return cell | {"at": at, "rarity": round(rarity, 4)}
+        cards = []
+        for i, row in enumerate(rows):
+            cells: list[dict[str, Any]] = []
+            for name, column in texts.items():
+                text = None if column[i] is None else shorten(column[i], _LONGEST_CELL)
+                cells.append({"column": name, "text": text})
+                if name in self.pictures:
+                    at, rarity = self.pictures[name].place(plain[name][i])
+                    cells[-1] |= {"at": at, "rarity": round(rarity, 4)}
+                if name == image:
+                    cells[-1] |= maps[i]
+            id = None if self.id is None else shorten(texts[self.id][i] or "", _LONGEST)
+            cards.append(Card(row, id, hashes[i], cells, np.nan_to_num(vectors[i])))
+        return cards
 
     def nearest(self, card: Card, rows: Sequence[int]) -> list[Card]:
         """Return the cards of the three of `rows` that are nearest to one, the nearest first.
@@ -154,18 +138,7 @@ class Picture:
 
 
 def picture_of(column: Column, values: pl.Series) -> Picture | None:
-    """Return the picture of a column; None if every cell is blank.
-
-    Examples
-    --------
-    >>> from riskad import TablePreparer
-    >>> table = pl.DataFrame({"amount": ["1", "2", "3", "40"], "shop": ["a", "a", "b", "a"]})
-    >>> preparer = TablePreparer().fit(table)
-    >>> parsed = preparer.parse(table)
-    >>> amount, shop = (picture_of(c, parsed[c.name]) for c in preparer.used())
-    >>> amount.place(40.0)[0], shop.bars["counts"], shop.place("b")
-    (1.0, [3, 1], (1, 0.25))
-    """
+    """Return the picture of a column; None if every cell is blank."""
     plain, usual = column.plain(values), show_value(column.show(column.typical))
     picture = _of_levels(plain) if column.extremes is None else _of_numbers(column, plain)
     if picture is not None:

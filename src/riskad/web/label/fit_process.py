@@ -16,9 +16,9 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.fit import FitReport, fit_table
 from riskad.app.model_files import load
-from riskad.app.reasons import Reason, explain_rows, show_value
+from riskad.app.reasons import explain_rows, show_value
 from riskad.app.score import knows_probabilities, steps_of
 from riskad.app.series import plain_model, window_codes
 from riskad.core.checks import InputError
@@ -81,7 +81,6 @@ class FitResult:
     rate: list[float] | None = None
     members: list[dict[str, Any]] = field(default_factory=list)
     doubtful: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 def fit_outliers(
@@ -108,19 +107,10 @@ def suggest(
         scores = detector.anomaly_score(features)
         if not (codes == 0).any():
             return None, scores
-        stored = _StoredScores(scores, float(detector.offset_))
-        rows = suggest_rows(stored, features, n, y=codes, compared=matrix, random_state=seed)
+        # A model whose scores of the rows are already computed.
+        model = SimpleNamespace(score_samples=lambda _: -scores, offset_=float(detector.offset_))
+        rows = suggest_rows(model, features, n, y=codes, compared=matrix, random_state=seed)
     return rows, scores
-
-
-class _StoredScores:
-    """A model whose scores of the rows are already computed."""
-
-    def __init__(self, anomaly_score: np.ndarray, offset: float):
-        self._scores, self.offset_ = -anomaly_score, offset
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        return self._scores
 
 
 # --- the process ------------------------------------------------------------------------------
@@ -134,10 +124,9 @@ class _Worker:
         self.task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
         self.frame = pl.read_ipc(folder / "rows.ipc")
         self.codes = np.array(self.task.codes, dtype=np.int16)
-        self.requests = _Requests()
+        self.requests = queue.LifoQueue[int]()  # rows to explain: requests of the server come first
         self.windows: Windows | None = None
         self.scores: NDArray[np.float64]  # of the windows, or of the rows
-        self.start = perf_counter()
 
     def run(self) -> None:
         """Fit, report the results, and explain rows until there are no more requests."""
@@ -162,17 +151,16 @@ class _Worker:
             return
         self.send({"progress": "Scoring the rows"})
         if task.how == "model" and task.model is not None:
-            self.report(load(task.model), None)
-            return
-        if not task.cut:
-            self.report(fit_outliers(self.frame, task.kinds, task.group, task.seed)[0], None)
-            return
-        with quietly():
-            cut = {"group": task.group, "kinds": task.kinds, **task.cut}
-            windows = Windower.fit(self.frame, **cut)
-        features = windows.frame.select(windows.features)
-        model, _ = fit_outliers(features, {}, None, task.seed)
-        model[0].windower_ = windows.windower
+            model = load(task.model)
+        elif not task.cut:
+            model, _ = fit_outliers(self.frame, task.kinds, task.group, task.seed)
+        else:
+            with quietly():
+                cut = {"group": task.group, "kinds": task.kinds, **task.cut}
+                windows = Windower.fit(self.frame, **cut)
+            features = windows.frame.select(windows.features)
+            model, _ = fit_outliers(features, {}, None, task.seed)
+            model[0].windower_ = windows.windower
         self.report(model, None)
 
     def report(self, model: Pipeline, report: FitReport | None) -> None:
@@ -196,34 +184,41 @@ class _Worker:
             probabilities = detector.calibration_.anomaly_probability(scores)
             np.save(self.folder / "probabilities.npy", probabilities)
         rows = [task.rows[i] for i in chosen]
-        self.send({"done": vars(self._summary(model, report, rows, suggestions))})
-        for row in rows:
+        for row in reversed(rows):
             self.requests.put(row)
-        self._explain(model)
+        self.send({"done": vars(self._summary(model, report, rows, suggestions))})
+        done: set[int] = set()
+        while True:  # `_listen` ends the process
+            row = self.requests.get()
+            if row not in done:
+                self.send({"reasons": row, **self._reasons(model, row)})
+                done.add(row)
 
     def _summary(
         self, model: Pipeline, report: FitReport | None, rows: list[int], suggestions: Any
     ) -> FitResult:
-        detector = model[1]
-        leaders = getattr(detector, "leaderboard_", [])
-        auc = None if report is None else report.auc
-        rate = None if report is None else report.rate
-        doubtful = [] if report is None or report.doubtful is None else report.doubtful.rows
-        return FitResult(
+        result = FitResult(
             how=self.task.how,
             rows=rows,
             kinds=[] if suggestions is None else list(suggestions.reasons),
-            threshold=float(detector._anomaly_threshold),
+            threshold=float(model[1]._anomaly_threshold),
             labelled=int((self.codes != 0).sum()),
-            notes=[] if report is None else [*report.summary, *report.warnings],
-            auc=None if auc is None else [auc.value, auc.low, auc.high],
-            why_no_auc="" if report is None else report.why_no_auc,
-            rate=None if rate is None else [rate.value, rate.low, rate.high],
+            notes=[],
             members=[
-                {name: row[name] for name in ("member", "weight", "auc")}
-                for row in leaders
+                {name: row[name] for name in ("member", "weight")}
+                for row in getattr(model[1], "leaderboard_", [])
                 if row["weight"] > 0
             ],
+        )
+        if report is None:
+            return result
+        auc, rate, doubtful = report.auc, report.rate, report.doubtful
+        return replace(
+            result,
+            notes=[*report.summary, *report.warnings],
+            auc=None if auc is None else [auc.value, auc.low, auc.high],
+            why_no_auc=report.why_no_auc,
+            rate=None if rate is None else [rate.value, rate.low, rate.high],
             doubtful=[
                 {
                     "row": self.task.rows[each.row - 1],
@@ -231,19 +226,9 @@ class _Worker:
                     "p_wrong": each.p_wrong,
                     "why": f"probably wrong ({each.percent}): it looks {each.looks}",
                 }
-                for each in doubtful
+                for each in ([] if doubtful is None else doubtful.rows)
             ],
-            seconds=perf_counter() - self.start,
         )
-
-    def _explain(self, model: Pipeline) -> None:
-        """Explain rows that the server requests before those that come next."""
-        done: set[int] = set()
-        while True:  # `_listen` ends the process
-            row = self.requests.get()
-            if row not in done:
-                self.send({"reasons": row, **self._reasons(model, row)})
-                done.add(row)
 
     def _reasons(self, model: Pipeline, row: int) -> dict[str, Any]:
         path = self.folder / f"row-{row}.ipc"
@@ -259,7 +244,15 @@ class _Worker:
         with quietly():
             reasons = explain_rows(model, frame)
         score = float(reasons.anomaly_score[0])
-        adds = [_to_plain(reason) for reason in reasons.of(0)[:_REASONS]]
+        adds = [
+            {
+                "column": reason.column,
+                "value": show_value(reason.value),
+                "usual": show_value(reason.usual),
+                "adds": reason.adds,
+            }
+            for reason in reasons.of(0)[:_REASONS]
+        ]
         message: dict[str, Any] = {"score": score, "adds": adds}
         if knows_probabilities(model[1]):
             probability = model[1].calibration_.anomaly_probability(reasons.anomaly_score)
@@ -267,24 +260,10 @@ class _Worker:
         return message
 
 
-def _to_plain(reason: Reason) -> dict[str, Any]:
-    shown = {"value": show_value(reason.value), "usual": show_value(reason.usual)}
-    return {"column": reason.column, **shown, "adds": reason.adds}
-
-
-class _Requests(queue.Queue[int]):
-    """Rows to explain; requests of the server come first."""
-
-    def put_first(self, row: int) -> None:
-        with self.mutex:
-            self.queue.appendleft(row)
-            self.not_empty.notify()
-
-
-def _listen(requests: _Requests, folder: Path) -> None:
+def _listen(requests: queue.Queue[int], folder: Path) -> None:
     """Read requests until the server has ended for any reason; then delete the folder."""
     for line in sys.stdin:
-        requests.put_first(int(line))
+        requests.put(int(line))
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 

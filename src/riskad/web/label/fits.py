@@ -23,9 +23,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 import riskad
+from riskad.tables.notes import pluralize
 from riskad.web.label.fit_process import FitResult, Task
 
-_TOP = 100
+TOP = 100  # rows of a ranking that are compared with those of the one before
 _RECENT = 30  # labels within which the ranking must stay the same
 _FEW_CHANGES = 5
 
@@ -91,30 +92,26 @@ class Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
+        folder = Path(self._folder.name)
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                self._take(json.loads(line))
+                message = json.loads(line)
+                if "done" in message:
+                    scores = np.load(folder / "scores.npy", allow_pickle=False)
+                    file = folder / "probabilities.npy"
+                    probabilities = np.load(file, allow_pickle=False) if file.exists() else None
+                    result = FitResult(**message["done"])
+                    self.ranking = Ranking(result, np.array(self.task.rows), scores, probabilities)
+                elif "reasons" in message and self.ranking is not None:
+                    self.ranking.reasons[message.pop("reasons")] = message
+                else:
+                    self.progress = message.get("progress", self.progress)
+                    self.failed = message.get("failed", self.failed)
                 self._changed(self)
         if self.ranking is None and not self.failed:
             self.failed = "the process that fits the model ended without an answer"
             self._changed(self)
-
-    def _take(self, message: dict[str, Any]) -> None:
-        if "progress" in message:
-            self.progress = message["progress"]
-        elif "failed" in message:
-            self.failed = message["failed"]
-        elif "done" in message:
-            scores, probabilities = map(self._read, ("scores", "probabilities"))
-            result = FitResult(**message["done"])
-            self.ranking = Ranking(result, np.array(self.task.rows), scores, probabilities)
-        elif self.ranking is not None:
-            self.ranking.reasons[message.pop("reasons")] = message
-
-    def _read(self, name: str) -> Any:
-        path = Path(self._folder.name, f"{name}.npy")
-        return np.load(path, allow_pickle=False) if path.exists() else None
 
     @property
     def running(self) -> bool:
@@ -154,36 +151,21 @@ def _import_folders() -> list[str]:
     return [*folders, str(Path(riskad.__file__).parents[1])]
 
 
-@dataclass
-class History:
-    """The top rows of each fit, and how they changed as labels arrived."""
+def hint_to_stop(fits: Sequence[tuple[int, frozenset[int]]]) -> str:
+    """Describe what the last labels changed, and whether one could stop.
 
-    fits: list[tuple[int, frozenset[int]]] = field(default_factory=list)
-
-    def add(self, labelled: int, worst: Sequence[int]) -> None:
-        """Record the top rows of a fit to this many labels."""
-        self.fits.append((labelled, frozenset(worst[:_TOP])))
-
-    def hint(self) -> str:
-        """Describe what the last labels changed, and whether one could stop.
-
-        These are the fewest labels up to the last fit that are at least 30, or all.
-
-        >>> history = History()
-        >>> history.add(20, range(100))
-        >>> history.add(55, range(2, 102))
-        >>> history.hint()
-        'The last 35 labels changed the top 100 by 2 rows; you could stop.'
-        """
-        if len(self.fits) < 2:
-            return ""
-        labelled, top = self.fits[-1]
-        before = [fit for fit in self.fits[:-1] if labelled - fit[0] >= _RECENT]
-        first, old = before[-1] if before else self.fits[0]
-        n_labels, n_new = labelled - first, len(top - old)
-        if not n_labels:
-            return ""
-        rows = f"{n_new} row{'' if n_new == 1 else 's'}"
-        sentence = f"The last {n_labels} labels changed the top {len(top)} by {rows}"
-        may_stop = n_labels >= _RECENT and n_new <= _FEW_CHANGES * len(top) / _TOP
-        return f"{sentence}; you could stop." if may_stop else f"{sentence}."
+    Of each fit we have the number of labels and the top rows. The last labels are the fewest up to
+    the last fit that are at least 30, or all.
+    """
+    if len(fits) < 2:
+        return ""
+    labelled, top = fits[-1]
+    before = [fit for fit in fits[:-1] if labelled - fit[0] >= _RECENT]
+    first, old = before[-1] if before else fits[0]
+    n_labels, n_new = labelled - first, len(top - old)
+    if not n_labels:
+        return ""
+    rows = pluralize(n_new, "row")
+    sentence = f"The last {n_labels} labels changed the top {len(top)} by {rows}"
+    may_stop = n_labels >= _RECENT and n_new <= _FEW_CHANGES * len(top) / TOP
+    return f"{sentence}; you could stop." if may_stop else f"{sentence}."

@@ -58,8 +58,7 @@ class RowQueue:
         self, tab: str, n: int, is_judged: Callable[[int], bool]
     ) -> Iterator[tuple[int, str, str]]:
         """Yield up to n rows for a tab: the number, the kind and the source of each."""
-        now = monotonic()
-        self._release(lambda loan: loan.until <= now)
+        self.release()
 
         def free(row: int) -> bool:
             return row not in self._loans and not is_judged(row)
@@ -70,29 +69,31 @@ class RowQueue:
                 return
             self._count += 1
             row, kind, source = choice
-            self._loans[row] = _Loan(tab, now + _SECONDS, kind, source)
+            self._loans[row] = _Loan(tab, monotonic() + _SECONDS, kind, source)
             yield choice
 
-    def release(self, tab: str) -> None:
-        """Take back the rows that a tab has and did not judge; others get them first."""
-        self._release(lambda loan: loan.tab == tab)
+    def release(self, tab: str | None = None) -> None:
+        """Take back the rows that a tab, or anybody for too long, has and did not judge.
 
-    def _release(self, ends: Callable[[_Loan], bool]) -> None:
-        over = [(row, loan) for row, loan in self._loans.items() if ends(loan)]
+        Others get them first.
+        """
+        now = monotonic()
+        over = [
+            (r, loan) for r, loan in self._loans.items() if loan.tab == tab or loan.until <= now
+        ]
         for row, loan in reversed(over):
             del self._loans[row]
             if loan.source == "suggested":
                 self._suggestions.appendleft((row, loan.kind))
 
     def _choose(self, free: Callable[[int], bool]) -> tuple[int, str, str] | None:
-        if self._count % _EVERY == _EVERY - 1 and (row := self._draw_free(free)) is not None:
-            return row, RANDOM, "random"
-        for _ in range(len(self._suggestions)):
-            row, kind = self._suggestions.popleft()
-            if free(row) and not self._is_harmless(row):
-                return row, kind, "suggested"
-        row = self._draw_free(free)
-        return None if row is None else (row, RANDOM, "random")
+        if self._count % _EVERY != _EVERY - 1:
+            for _ in range(len(self._suggestions)):
+                row, kind = self._suggestions.popleft()
+                if free(row) and not self._is_harmless(row):
+                    return row, kind, "suggested"
+        drawn = self._draw_free(free)
+        return None if drawn is None else (drawn, RANDOM, "random")
 
     def _draw(self) -> list[int]:
         return [int(row) for row in self._rng.integers(1, self._n_rows + 1, _BATCH)]

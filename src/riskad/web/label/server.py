@@ -78,42 +78,39 @@ class Server(WebServer):
             binding.scheme,
             cookie=f"riskad_{self.port}",
             frames=frames,
-            announce=lambda token: announce(self._address(token)),
+            announce=lambda token: announce(f"{self.root}/?token={token}"),
         )
         self.app = make_app(
             [
-                Route("/", self.file),
-                Route("/favicon.ico", self.file),  # asked for before the page is read
-                Route("/static/{name}", self.file),
-                Route("/api/start", self.start),
-                Route("/api/export", self.export),
-                Route("/api/invite", self.new_address, methods=["POST"]),
+                Route("/", self._file),
+                Route("/favicon.ico", self._file),  # asked for before the page is read
+                Route("/static/{name}", self._file),
+                Route("/api/start", self._start),
+                Route("/api/export", self._export),
                 _show("/api/state", lambda q: session.state(_who(q))),
-                _show("/api/next", self.next),
+                _show("/api/next", self._next),
                 _show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
-                _show("/api/rows", self.rows),
+                _show("/api/rows", self._rows),
                 _show("/api/rule/of/{row}", lambda q: session.propose_rule(_whole(q, "row"))),
                 _show(
                     "/api/rule/effect", lambda q: session.rule_effect(q.get("where", ""), _who(q))
                 ),
-                _change("/api/answer", self.answer),
+                _change("/api/answer", self._answer),
                 _change("/api/fit", lambda body: {"started": session.fit()}),
                 _change(
                     "/api/rule",
                     lambda body: session.add_rule(**vars(from_plain(RuleRequest, body))),
                 ),
-                _change("/api/leave", self.leave),
+                _change("/api/invite", lambda body: {"address": self.invite()}),
+                _change("/api/leave", lambda body: session.leave(str(body.get("tab"))[:40])),
             ],
             {Conflict: _explain_conflict},
         )
         self.mount(Guard(self.app, self.access, self.hosts, LARGEST_BODY))
 
-    def _address(self, token: str) -> str:
-        return f"{self.root}/?token={token}"
-
     def invite(self) -> str:
         """Return an address that opens the page once."""
-        return self._address(self.access.invite())
+        return f"{self.root}/?token={self.access.invite()}"
 
     def close(self) -> None:
         """Release the port, and end the fits."""
@@ -122,59 +119,43 @@ class Server(WebServer):
 
     # --- addresses ------------------------------------------------------------------------
 
-    async def file(self, request: Request) -> Response:
-        """Send the page, or one of its files."""
+    async def _file(self, request: Request) -> Response:
         start = {"/": "page.html", "/favicon.ico": "icon.svg"}.get(request.url.path)
         name = start or request.path_params["name"]
         if name not in _FILES:
             return Response("There is no such file.", 404)
         return Response(_read(name), media_type=_FILES[name])
 
-    async def start(self, request: Request) -> Response:
-        """Return what the page shows all the time."""
+    async def _start(self, request: Request) -> Response:
         return JSONResponse(
             {
                 "csrf": request.scope["riskad_csrf"],
                 "who": self.session.who,
-                "columns": self.session.cards.axes(),
-                "names": self.session.frame.columns,
+                "columns": [each.bars for each in self.session.cards.pictures.values()],
             }
         )
 
-    async def export(self, request: Request) -> Response:
-        """Send the table with its labels."""
+    async def _export(self, request: Request) -> Response:
         body = await run_in_threadpool(self.session.export)
         headers = {"content-disposition": 'attachment; filename="labelled.csv"'}
         kind = f"text/csv; charset={self.session.options.csv.encoding}"
         return Response(body, media_type=kind, headers=headers)
 
-    async def new_address(self, request: Request) -> Response:
-        """Invite another person."""
-        return JSONResponse({"address": self.invite()})
-
     # --- what the session is asked, in threads --------------------------------------------
 
-    def next(self, query: Query) -> list[dict[str, Any]]:
-        """Return the rows to judge next."""
+    def _next(self, query: Query) -> list[dict[str, Any]]:
         n = min(_whole(query, "n", 5), _MOST_NEXT)
         return self.session.next(query.get("tab", "")[:40], _who(query), n)
 
-    def rows(self, query: Query) -> dict[str, Any]:
-        """List rows."""
+    def _rows(self, query: Query) -> dict[str, Any]:
         text, order = (query.get(name, "")[:200] for name in ("q", "order"))
         return self.session.list_rows(text, order, _whole(query, "offset"), _who(query))
 
-    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Save an answer."""
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = from_plain(AnswerRequest, body)
         if not answer.who.strip():
             raise InputError("who must not be blank.")
         return self.session.answer(**vars(answer))
-
-    def leave(self, body: dict[str, Any]) -> dict[str, bool]:
-        """Release the rows of a tab that was closed."""
-        self.session.leave(str(body.get("tab"))[:40])
-        return {"left": True}
 
 
 def _show(path: str, work: Callable[[Query], Any]) -> Route:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.app.journal import Answer, Journal, apply_labels, table_codes
+from riskad.app.journal import Answer, Journal, RowAnswers, apply_labels, table_codes
 from riskad.app.model_files import load
 from riskad.app.score import earlier_results, pick_features, steps_of
 from riskad.app.spec import FitSpec
@@ -29,7 +29,7 @@ from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
 from riskad.web.label.cards import Card, Cards
 from riskad.web.label.fit_process import FitResult, Task, fit_outliers, suggest
-from riskad.web.label.fits import History, Ranking, Worker
+from riskad.web.label.fits import TOP, Ranking, Worker, hint_to_stop
 from riskad.web.label.harmless import HarmlessFile, rules_beside
 from riskad.web.label.row_queue import RowQueue
 from riskad.web.label.series_view import SeriesView
@@ -39,7 +39,6 @@ _FIRST_ROWS = 30  # enough to judge until the first fit is there
 _POOL = 10_000  # rows that a fit learns from and scores
 _FEWEST_NEW = 5  # answers after which a fit starts
 _SHARE_NEW = 0.1  # of all labels, where these are more
-_FEWEST_OF_KIND = 1
 _CODES = {"normal": NORMAL, "anomaly": ANOMALY}
 _WORDS = {code: word for word, code in _CODES.items()}
 _LETTERS = 60  # of the cells of neighbours and lists
@@ -47,6 +46,7 @@ _COMPARED = 500  # newest labelled rows of a kind, among which the nearest are l
 _MOST_MATCHES = 500
 _PAGE = 50  # rows of a list
 _AHEAD = 40  # rows that are made ready before they are asked for
+_UNANSWERED = RowAnswers()
 
 
 class Conflict(Exception):
@@ -87,7 +87,12 @@ class Session:
         if not frame.height:
             raise InputError("The table has a header but no rows.")
         self.source, self.options, self.whole = source, options, frame
-        self.who = options.who or _user()
+        self.who = options.who
+        if not self.who:
+            try:
+                self.who = getpass.getuser()
+            except (OSError, KeyError, ImportError):
+                self.who = "somebody"
         # Two locks: nobody who answers a row waits for a process to start.
         self._lock = RLock()  # for answers and the queue of rows
         self._fit_lock = RLock()  # for starting fits and using their results
@@ -103,7 +108,7 @@ class Session:
         hashed = [name for name in self.frame.columns if name not in earlier]
         self.journal = Journal(journal, source, hashed, frame.height)
         self.notes = [*filter(None, (str(self.journal.locate(frame)), self.journal.skipped()))]
-        self.history = History()
+        self._top_rows: list[tuple[int, frozenset[int]]] = []  # of each fit, and its labels
         self.queue = RowQueue(frame.height, options.seed, lambda row: self.harmless.of(row))
         self.worker: Worker | None = None  # of the ranking in use, for reasons
         self.next_worker: Worker | None = None  # of the fit that is running
@@ -113,9 +118,7 @@ class Session:
         self._looked_again: dict[int, str] = {}  # what rows were labelled that looked wrong
         self._fits = 0
         self._behind = ThreadPoolExecutor(1)  # what nobody waits for: rows made ready, fits started
-        self._begin()
-
-    # --- beginning ------------------------------------------------------------------------
+        self._rank_without_labels()
 
     def _check_model(self, model: str) -> None:
         """Refuse a model of other columns, before anybody waits for its scores."""
@@ -140,8 +143,8 @@ class Session:
         drawn = np.random.default_rng(self.options.seed).choice(len(rows), n, replace=False)
         return np.sort(rows[drawn])
 
-    def _begin(self) -> None:
-        """Learn the columns and rank some rows without labels, so that there is a first row."""
+    def _rank_without_labels(self) -> None:
+        """Learn the columns and rank some rows, so that there is a first row; then start a fit."""
         options, rows = self.options, self._draw(_START_ROWS)
         frame = self.frame.select(self.features)[rows - 1]
         model, parsed = fit_outliers(frame, dict(options.kinds), options.group, options.seed)
@@ -186,8 +189,7 @@ class Session:
         return {kind: labels.count(kind) for kind in _CODES} | rest
 
     def _own(self, row: int, who: str) -> str:
-        answers = self.journal.answers.get(row)
-        own = None if answers is None else answers.by_person.get(who)
+        own = self.journal.answers.get(row, _UNANSWERED).by_person.get(who)
         return "" if own is None else own.label
 
     def answer(
@@ -206,11 +208,11 @@ class Session:
         another one meanwhile, a `Conflict` is raised. `others` are rows of the same stretch of a
         series, which get the same answer.
         """
-        card, *stretch = self.cards.of([self._check_row(each) for each in (row, *others)])
+        card, *stretch = self._cards_of([row, *others])
         with self._lock:
             self.journal.refresh()
-            if self._own(row, who) != before:
-                raise Conflict(self._own(row, who))
+            if (own := self._own(row, who)) != before:
+                raise Conflict(own)
             of_others = [Answer(each.row, each.hash, label, "chosen", who) for each in stretch]
             self.journal.add(Answer(row, card.hash, label, source, who, note=note), *of_others)
             if (doubt := self.ranking.doubtful.get(row)) is not None:
@@ -218,12 +220,13 @@ class Session:
         self._behind.submit(self._fit_if_due)
         return {"saved": row, "counts": self.counts()}
 
-    def _check_row(self, row: int) -> int:
-        if not 1 <= row <= self.frame.height:
-            raise InputError(
-                f"There is no row {row:,}: the table has rows 1 to {self.frame.height:,}."
-            )
-        return row
+    def _cards_of(self, rows: Sequence[int]) -> list[Card]:
+        for row in rows:
+            if not 1 <= row <= self.frame.height:
+                raise InputError(
+                    f"There is no row {row:,}: the table has rows 1 to {self.frame.height:,}."
+                )
+        return self.cards.of(rows)
 
     # --- fits -----------------------------------------------------------------------------
 
@@ -232,7 +235,7 @@ class Session:
             labels = self.labels()
             changed = len(labels.items() ^ self._fitted_labels.items())
             due = changed >= max(_FEWEST_NEW, _SHARE_NEW * len(labels))
-            if due and self.next_worker is None:
+            if due:
                 self._try_to_fit()
 
     def _try_to_fit(self) -> None:
@@ -254,26 +257,28 @@ class Session:
             labels = self.labels()
             rows = np.union1d(self._pool, np.array(sorted(labels), dtype=np.int64))
             codes = self.codes_of(rows)
-            how = self._how(labels)
+            # A model needs both kinds.
+            how = "labels" if set(_CODES) <= set(labels.values()) else "outliers"
+            if self.options.model is not None and self.worker is None:
+                how = "model"
             if how == "outliers" and self.worker is not None and self.worker.task.how == how:
                 return False  # it would find the same
             options = self.options
-            model = options.model and os.path.abspath(options.model)
-            settings = (dict(options.kinds), options.group, model, options.budget)
-            cut = dict(options.cut)
-            task = Task(how, rows.tolist(), codes.tolist(), *settings, seed=options.seed, cut=cut)
+            task = Task(
+                how,
+                rows.tolist(),
+                codes.tolist(),
+                kinds=dict(options.kinds),
+                group=options.group,
+                model=options.model and os.path.abspath(options.model),
+                budget=options.budget,
+                seed=options.seed,
+                cut=dict(options.cut),
+            )
             self._fitted_labels = labels
             frame = self.frame.select(self.features)[rows - 1]
             self.next_worker = Worker(task, frame, self._use_result)
             return True
-
-    def _how(self, labels: Mapping[int, str]) -> str:
-        """The kind of fit that the labels allow: a model needs both kinds."""
-        if self.options.model is not None and self.worker is None:
-            return "model"
-        words = list(labels.values())
-        fewest = min(words.count("normal"), words.count("anomaly"))
-        return "labels" if fewest >= _FEWEST_OF_KIND else "outliers"
 
     def _use_result(self, worker: Worker) -> None:
         """Let the ranking of a fit that has ended replace the one in use."""
@@ -289,7 +294,8 @@ class Session:
             self._fits += 1
             self.ranking = worker.ranking
             if self.ranking.result.how != "outliers":
-                self.history.add(self.ranking.result.labelled, self.ranking.worst(100))
+                top = frozenset(self.ranking.worst(TOP))
+                self._top_rows.append((self.ranking.result.labelled, top))
             with self._lock:
                 self.queue.refill(self.ranking)
         if old is not None:
@@ -319,34 +325,35 @@ class Session:
             rows = list(self.queue.next(tab, n, is_judged))
             ahead = self.queue.peek(_AHEAD)
         cards, labels = self.cards.of([row for row, _, _ in rows]), self.labels()
-        if not all(map(self.cards.ready, ahead[: _AHEAD // 2])):  # many are made as fast as one
+        # Many are made as fast as one.
+        if not all(row in self.cards.ready for row in ahead[: _AHEAD // 2]):
             self._behind.submit(self.cards.of, ahead)
         return [
             self._describe(card, who, labels) | {"kind": kind, "source": source}
             for card, (_, kind, source) in zip(cards, rows, strict=True)
         ]
 
-    def leave(self, tab: str) -> None:
+    def leave(self, tab: str) -> dict[str, bool]:
         """Release the rows that a tab has."""
         with self._lock:
             self.queue.release(tab)
+        return {"left": True}
 
     def card(self, row: int, who: str) -> dict[str, Any]:
         """Return a requested row."""
-        (card,) = self.cards.of([self._check_row(row)])
+        (card,) = self._cards_of([row])
         if self.worker is not None:
             self.worker.explain(row, self.frame.select(self.features)[[row - 1]])
-        answers, doubt = self.journal.answers.get(row), self.ranking.doubtful.get(row)
+        doubt = self.ranking.doubtful.get(row)
         # A row that was drawn at random still tells the anomaly rate when it is judged again.
-        source = "" if answers is None else answers.source
+        source = self.journal.answers.get(row, _UNANSWERED).source
         kind = "" if doubt is None else f"labelled {doubt['label']}, {doubt['why']}"
         described = self._describe(card, who, self.labels())
         return described | {"kind": kind, "source": source or "chosen"}
 
     def _describe(self, card: Card, who: str, labels: Mapping[int, str]) -> dict[str, Any]:
-        answers = self.journal.answers.get(card.row)
-        current = [] if answers is None else answers.standing
-        mine = None if answers is None else answers.by_person.get(who)
+        answers = self.journal.answers.get(card.row, _UNANSWERED)
+        mine = answers.by_person.get(who)
         reasons = self.ranking.reasons.get(card.row)
         return {
             "row": card.row,
@@ -355,10 +362,8 @@ class Session:
             "label": labels.get(card.row, ""),
             "mine": "" if mine is None else mine.label,
             "note": "" if mine is None else mine.note,
-            "answers": [
-                {"who": a.who, "label": a.label, "when": a.when, "note": a.note} for a in current
-            ],
-            "disputed": answers is not None and answers.disputed,
+            "answers": [{"who": a.who, "label": a.label, "note": a.note} for a in answers.standing],
+            "disputed": answers.disputed,
             "harmless": self.harmless.of(card.row),
             "reasons": None if reasons is None else reasons["adds"],
             "near": {kind: self._near(card, kind, labels) for kind in _CODES},
@@ -391,7 +396,7 @@ class Session:
 
     def propose_rule(self, row: int) -> dict[str, str]:
         """Return a rule for rows like one, in the columns that say most against it."""
-        (card,) = self.cards.of([self._check_row(row)])
+        (card,) = self._cards_of([row])
         reasons = self.ranking.reasons.get(row, {"adds": []})["adds"]
         columns = [reason["column"] for reason in reasons if reason["adds"] > 0]
         cells = sorted(card.cells, key=lambda cell: cell.get("rarity", 2.0))
@@ -432,14 +437,12 @@ class Session:
             "rows": self.frame.height,
             "pool": len(self.ranking.places),
             "counts": self.counts(),
-            "answers": sum(a.who == who for a in self.journal.log),
             "disputes": self.journal.disputes()[:_PAGE],
-            "journal": self.journal.path.name,
             "notes": [*self.notes, *self.harmless.rules.notes()],
             "doubtful": self.look_again(),
             "fits": self._fits,
             "progress": "" if worker is None else worker.progress,
-            "hint": self.history.hint(),
+            "hint": hint_to_stop(self._top_rows),
             "model": {k: v for k, v in vars(result).items() if k not in ("rows", "kinds")},
         }
 
@@ -455,7 +458,9 @@ class Session:
         else:
             rows = self.ranking.worst(offset + _PAGE)
         if query and order == "score":
-            rows = sorted(rows, key=self._rank)
+            scores = {row: self.ranking.of(row)["score"] for row in rows}
+            # Those without a score come last.
+            rows.sort(key=lambda row: np.inf if scores[row] is None else -scores[row])
         page = rows[offset : offset + _PAGE]
         return {"rows": self._lines(page, who), "more": len(page) == _PAGE}
 
@@ -469,11 +474,6 @@ class Session:
             line |= {"mine": self._own(card.row, who), "text": text}
             lines.append(line | self.ranking.of(card.row))
         return lines
-
-    def _rank(self, row: int) -> float:
-        """By which rows are sorted: the highest score first, those without one last."""
-        score = self.ranking.of(row)["score"]
-        return np.inf if score is None else -score
 
     def _search(self, query: str) -> list[int]:
         """Numbers of rows with a text in some cell, ignoring case, or with this number."""
@@ -499,10 +499,3 @@ class Session:
             path = Path(folder, "labelled.csv")
             write_table(applied.frame, path, csv=self.options.csv)
             return path.read_bytes()
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "somebody"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from scipy import sparse
@@ -22,9 +22,9 @@ from riskad.decisions.drift import ColumnDrift, compare_scored
 from riskad.rows.table import Table
 from riskad.web.serve.model import ModelFile, ServedModel
 
-BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Upper ends of the latency histogram, in seconds."""
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+# Upper ends of the latency histogram, in seconds.
+_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _MOST_ROWS = 2_000
 _MOST_CELLS = 1_000_000
 _FEWEST_ROWS = 50  # fewer tell nothing of a drift
@@ -87,7 +87,15 @@ class Window:
             return drift
         if model is None or sum(len(scores) for _, scores, _ in parts) < _FEWEST_ROWS:
             return None
-        rows, scores = _join([part[0] for part in parts]), np.concatenate([p[1] for p in parts])
+        matrices: list[Any] = [part[0] for part in parts]
+        if isinstance(matrices[0], Table):
+            values = np.concatenate([each.values for each in matrices])
+            rows: Any = replace(matrices[0], values=values)
+        elif sparse.issparse(matrices[0]):
+            rows = sparse.vstack(matrices, "csr")
+        else:
+            rows = np.concatenate(matrices)
+        scores = np.concatenate([part[1] for part in parts])
         names = list(model.scorer.preparer.get_feature_names_out())
         try:
             drift = compare_scored(model.scorer.detector, rows, scores, names)
@@ -99,37 +107,22 @@ class Window:
         return drift
 
 
-def _join(parts: Sequence[Any]) -> Any:
-    """Prepared rows of several requests, one below the other."""
-    if isinstance(parts[0], Table):
-        return replace(parts[0], values=np.concatenate([part.values for part in parts]))
-    return sparse.vstack(parts, "csr") if sparse.issparse(parts[0]) else np.concatenate(parts)
-
-
 class Metrics(Collector):
     """What happened since the server started, and its present state."""
 
     def __init__(self, file: ModelFile, waiting: Callable[[], int]):
         self.registry = registry = CollectorRegistry()
         self.window, self._file, self._waiting = Window(), file, waiting
-        self.requests = Counter(
-            "riskad_requests", "Requests by path and status.", ["path", "status"], registry=registry
-        )
+        count = partial(Counter, registry=registry)
+        self.requests = count("riskad_requests", "Requests by path and status.", ["path", "status"])
+        about = "Time from the head of a request to the end of its answer."
         self.seconds = Histogram(
-            "riskad_request_seconds",
-            "Time from the head of a request to the end of its answer.",
-            ["path"],
-            buckets=BUCKETS,
-            registry=registry,
+            "riskad_request_seconds", about, ["path"], buckets=_BUCKETS, registry=registry
         )
-        self.rows = Counter("riskad_rows", "Rows scored.", registry=registry)
-        self.flagged = Counter("riskad_flagged", "Rows flagged.", registry=registry)
-        self.labels = Counter("riskad_labels", "Labels that came back.", registry=registry)
+        self.rows = count("riskad_rows", "Rows scored.")
+        self.flagged = count("riskad_flagged", "Rows flagged.")
+        self.labels = count("riskad_labels", "Labels that came back.")
         self.registry.register(self)
-
-    def text(self) -> bytes:
-        """Return all metrics, in the text format of Prometheus."""
-        return generate_latest(self.registry)
 
     def describe(self) -> list[Metric]:
         """Name no metric: those of `collect` depend on what has happened."""
@@ -146,12 +139,11 @@ class Metrics(Collector):
         yield _counter("reloads", "Changes of the model file.", reloads, ["result"])
         yield _gauge("reload_failed", "1 if the file cannot be used.", bool(self._file.error))
         if (suppression := model.scorer.suppression) is not None:
-            done = suppression.counts
-            rows = {(each.name,): each.suppressed for each in done}
-            yield _counter(
-                "suppressed", "Rows that a rule kept from being flagged.", rows, ["rule"]
-            )
-            likely = {(each.name,): each.likely for each in done}
+            counts = suppression.counts
+            hidden = {(each.name,): each.suppressed for each in counts}
+            about = "Rows that a rule kept from being flagged."
+            yield _counter("suppressed", about, hidden, ["rule"])
+            likely = {(each.name,): each.likely for each in counts}
             yield _gauge("suppressed_likely", "Of these, likely anomalies.", likely, ["rule"])
             ended = {(rule.name,): rule.expired for rule in suppression.rules.rules}
             yield _gauge("rule_expired", "1 if the rule has ended.", ended, ["rule"])
@@ -160,11 +152,11 @@ class Metrics(Collector):
         yield _gauge("window_rows", "The last rows, for what follows.", len(scores))
         if len(scores):
             yield _gauge("flagged_share", "Share of them flagged.", flags.mean())
-            levels = {(str(q),): np.quantile(scores, q) for q in QUANTILES}
+            levels = {(str(q),): np.quantile(scores, q) for q in _QUANTILES}
             yield _gauge("score", "Quantiles of their anomaly scores.", levels, ["quantile"])
         if (drift := self.window.drift()) is not None:
             columns, own = drift
-            every = [*columns, *([] if own is None else [own])]
+            every = [*columns, *filter(None, [own])]
             largest = max((each.distance for each in every), default=0.0)
             yield _gauge("drift", "Largest distance D of a column or the scores.", largest)
             moved = sum(each.moved for each in every)

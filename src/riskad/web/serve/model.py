@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -32,8 +32,8 @@ class ServedModel:
     header: ModelHeader
     scorer: RowScorer
     loaded: datetime = field(default_factory=lambda: datetime.now(UTC))
+    # Larger than that of the models before it, even if the clock was put back.
     order: float = field(default_factory=time.monotonic)
-    """Larger than that of the models before it, even if the clock was put back."""
 
     @classmethod
     def load(
@@ -67,20 +67,19 @@ class ModelFile:
     """A model file that is checked every second, and the model in use.
 
     If a new file cannot be used, the old model stays; `error` says why, until the file changes
-    again.
+    again. Models are warmed up by the executor that scores.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        warm_up: Callable[[ServedModel], object],
+        scoring: Executor,
         state: Path | None = None,
         harmless: HarmlessRules | None = None,
     ):
-        self.path, self._warm_up, self._options = Path(path), warm_up, (state, harmless)
+        self.path, self._scoring, self._options = Path(path), scoring, (state, harmless)
         self._seen = _look(self.path)
-        self.current = ServedModel.load(self.path, *self._options)
-        warm_up(self.current)
+        self.current = self._load()
         self.error = ""
         self.reloads = {"taken": 0, "refused": 0}
         self._ending = threading.Event()
@@ -89,6 +88,11 @@ class ModelFile:
     def close(self) -> None:
         """Stop checking."""
         self._ending.set()
+
+    def _load(self) -> ServedModel:
+        model = ServedModel.load(self.path, *self._options)
+        self._scoring.submit(model.scorer.warm_up).result()
+        return model
 
     def _watch(self) -> None:
         while not self._ending.wait(_LOOK_SECONDS):
@@ -101,8 +105,7 @@ class ModelFile:
             return
         self._seen, model, error = seen, None, ""
         try:
-            model = ServedModel.load(self.path, *self._options)
-            self._warm_up(model)
+            model = self._load()
         except InputError as mistake:
             error = str(mistake)
         except Exception as mistake:  # whatever is wrong with the new one, the old one goes on

@@ -12,8 +12,8 @@ from riskad.files.records import json_schema
 from riskad.web.serve.model import ServedModel
 from riskad.web.serve.scoring import SCORE_SETTINGS
 
-MOST_LABELS = 1_000
-"""Most labels in one request."""
+MOST_LABELS = 1_000  # in one request
+Schema = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,6 @@ class LabelledRow:
     number: Annotated[int, Number(1, 10**12, whole=True)] | None = None
 
 
-# --- the document -------------------------------------------------------------------------
-
-Schema = dict[str, Any]
-
-
 def _object(properties: Schema, optional: str = "", closed: bool = True) -> Schema:
     required = [name for name in properties if name not in optional.split()]
     schema: Schema = {"type": "object", "properties": properties, "required": required}
@@ -43,13 +38,7 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _list(of: str, most: int | None = None) -> Schema:
-    schema: Schema = {"type": "array", "items": _ref(of)}
-    return schema if most is None else schema | {"minItems": 1, "maxItems": most}
-
-
 _TEXT: Schema = {"type": "string"}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
 _NUMBER: Schema = {"type": "number"}
 _SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _FLAG: Schema = {"type": "boolean"}
@@ -61,9 +50,10 @@ _RESULT: Schema = {
     "novelty": _NUMBER,
     "p_value": _SHARE,
     "suppressed_by": {"type": ["string", "null"]},
-    "reasons": _list("Reason"),
+    "reasons": {"type": "array", "items": _ref("Reason")},
 }
-_HEAD: Schema = {"model_version": _TEXT, "notes": _TEXTS}
+_RESULTS: Schema = {"type": "array", "items": _ref("Result")}
+_HEAD: Schema = {"model_version": _TEXT, "notes": {"type": "array", "items": _TEXT}}
 _SOMETIMES = "anomaly_probability novelty p_value suppressed_by reasons notes"
 _MODEL: Schema = {
     "model_version": _TEXT,
@@ -81,7 +71,7 @@ _ANSWERS: Schema = {
     "Reason": _object(_REASON),
     "Result": _object(_RESULT, _SOMETIMES),
     "ScoredRow": _object(_HEAD | _RESULT, _SOMETIMES),
-    "ScoredRows": _object(_HEAD | {"rows": _list("Result")}, _SOMETIMES),
+    "ScoredRows": _object(_HEAD | {"rows": _RESULTS}, _SOMETIMES),
     "Saved": _object({"saved": {"type": "integer"}, "journal": _TEXT}),
     "Model": _object(_MODEL, closed=False),
     "Health": _object(_HEALTH, "model_version reload_error"),
@@ -110,11 +100,12 @@ def describe_service(model: ServedModel, most_rows: int) -> Schema:
     """Return the description of all addresses, with the columns of the present model."""
     kinds = model.scorer.kinds
     cells = {name: _CELL | {"description": kinds[name]} for name in model.scorer.columns}
+    several = {"type": "array", "minItems": 1}
     bodies = {
         "Row": _object(cells, closed=False),
-        "Rows": _object({"rows": _list("Row", most_rows)}),
+        "Rows": _object({"rows": {"items": _ref("Row"), "maxItems": most_rows} | several}),
         "Label": json_schema(LabelledRow),
-        "Labels": _object({"labels": _list("Label", MOST_LABELS)}),
+        "Labels": _object({"labels": {"items": _ref("Label"), "maxItems": MOST_LABELS} | several}),
     }
     settings = [
         {

@@ -35,13 +35,12 @@ from riskad.tables.harmless import HarmlessRules, Suppression, check_rows_are_sc
 from riskad.tables.json_lines import frame_of_objects
 from riskad.web.guard import Refusal, parse_object
 
-MOST_EXPLAINED = 100
-"""Most rows whose reasons may be requested at once: they take as long as hundreds of rows."""
+_MOST_EXPLAINED = 100  # rows whose reasons are given at once: they take as long as hundreds
+# What may follow /score: whole numbers, each with the largest and its meaning.
 SCORE_SETTINGS: Mapping[str, tuple[int, str]] = {
     "reasons": (20, "How many reasons for flagged rows."),
     "p_values": (1, "1 to add p-values of being normal."),
 }
-"""What may follow /score: whole numbers, each with the largest and its meaning."""
 _EXAMPLE = '{"amount": 12.5, "country": "BE"} or {"rows": [{"amount": 12.5}, {"amount": 3}]}'
 _PART = 1_000  # rows that are scored before others get their turn: some 10 to 100 ms
 _WARM_UP_ROWS = 2
@@ -68,10 +67,8 @@ class RowScorer:
     ):
         self.model = model
         self.preparer, self.detector = steps_of(model)
-        self.columns: list[str] = self.preparer.read_columns
-        """The columns that rows must have."""
-        self.kinds = self.preparer.kinds_
-        """The kind of each column that is read."""
+        self.columns: list[str] = self.preparer.read_columns  # which rows must have
+        self.kinds = self.preparer.kinds_  # of each column that is read
         self._segments = segments_of(self.detector)
         if self._segments is not None and self._segments.column not in self.columns:
             self.columns = [*self.columns, self._segments.column]
@@ -113,9 +110,9 @@ class RowScorer:
     ) -> Iterator[tuple[bytes, Any, Floats, NDArray[np.bool_]] | None]:
         """Answer a request for scores, in steps."""
         objects, single = _parse_rows(parse_object(body, _EXAMPLE), most_rows)
-        if reasons and len(objects) > MOST_EXPLAINED:
+        if reasons and len(objects) > _MOST_EXPLAINED:
             raise InputError(
-                f"Reasons are given for at most {MOST_EXPLAINED} rows at once, and there are "
+                f"Reasons are given for at most {_MOST_EXPLAINED} rows at once, and there are "
                 f"{len(objects):,}. Send fewer, or ask again for those that are flagged."
             )
         frame = self._frame(objects, single)
@@ -186,9 +183,18 @@ class RowScorer:
         among others.
         """
         for number, row in enumerate(rows, 1):
-            if not row.keys() >= set(self.columns):
-                inner = [f"{k}.{each}" for k, v in row.items() if type(v) is dict for each in v]
-                self._check_columns([*row, *inner], "The row" if single else f"Row {number:,}")
+            if row.keys() >= set(self.columns):
+                continue
+            inner = [f"{k}.{each}" for k, v in row.items() if type(v) is dict for each in v]
+            present = dict.fromkeys([*row, *inner])
+            if missing := [name for name in self.columns if name not in present]:
+                name = missing[0]
+                close = get_close_matches(name, [*present][:_MOST_COMPARED], n=1)
+                guess = f" Did you mean it by {close[0]!r}?" if close else ""
+                raise InputError(
+                    f"{'The row' if single else f'Row {number:,}'} lacks the column {name!r}, "
+                    f"which the model reads; send it, with null where it is blank.{guess}"
+                )
         check_nesting(rows)
         frame = frame_of_objects(rows, self.columns)
         for name in self._pictures:
@@ -200,18 +206,6 @@ class RowScorer:
                     "itself, as data:image/png;base64,..."
                 )
         return frame
-
-    def _check_columns(self, columns: Sequence[str], of: str) -> None:
-        """Refuse rows that lack a column, with a message that names it."""
-        present = set(columns)
-        for name in self.columns:
-            if name not in present:
-                close = get_close_matches(name, columns[:_MOST_COMPARED], n=1)
-                guess = f" Did you mean it by {close[0]!r}?" if close else ""
-                raise InputError(
-                    f"{of} lacks the column {name!r}, which the model reads; send it, with null "
-                    f"where it is blank.{guess}"
-                )
 
     def _add_reasons(
         self, scored: list[dict[str, Any]], frame: pl.DataFrame, flagged: NDArray[np.bool_], n: int

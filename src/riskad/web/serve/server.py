@@ -14,10 +14,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from riskad.app.journal import Answer, Journal, hash_rows
 from riskad.core.checks import InputError
@@ -30,7 +31,6 @@ from riskad.web.guard import (
     BearerToken,
     Guard,
     Refusal,
-    Scope,
     make_app,
     parse_object,
     read_body,
@@ -38,7 +38,7 @@ from riskad.web.guard import (
     to_line,
 )
 from riskad.web.serve.metrics import Metrics
-from riskad.web.serve.model import ModelFile, ServedModel
+from riskad.web.serve.model import ModelFile
 from riskad.web.serve.schemas import MOST_LABELS, LabelledRow, describe_service
 from riskad.web.serve.scoring import SCORE_SETTINGS, check_nesting
 
@@ -54,11 +54,7 @@ def make_token() -> str:
 
 
 def check_token(token: str) -> str:
-    """Return a token without surrounding blanks; refuse one that could be guessed.
-
-    >>> check_token(" correct-horse-battery ")
-    'correct-horse-battery'
-    """
+    """Return a token without surrounding blanks; refuse one that could be guessed."""
     token = token.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         raise InputError(
@@ -100,7 +96,7 @@ class Service:
         self.waiting = 0
         self._bytes, self._large = 0, asyncio.Lock()
         try:
-            self.file = ModelFile(path, self._warm_up, state, harmless)
+            self.file = ModelFile(path, self.scoring, state, harmless)
             model = self.file.current
             self.journal = journal and Journal(journal, model.name, model.scorer.columns)
         except BaseException:
@@ -110,12 +106,12 @@ class Service:
         self.metrics = Metrics(self.file, lambda: self.waiting)
         self.app = make_app(
             [
-                Route("/score", self.score, methods=["POST"]),
-                Route("/feedback", self.take_labels, methods=["POST"]),
-                Route("/model", self.model),
-                Route("/health", self.health),
-                Route("/metrics", self.show_metrics),
-                Route("/openapi.json", self.openapi),
+                Route("/score", self._score, methods=["POST"]),
+                Route("/feedback", self._take_labels, methods=["POST"]),
+                Route("/model", self._model),
+                Route("/health", self._health),
+                Route("/metrics", self._show_metrics),
+                Route("/openapi.json", self._openapi),
             ]
         )
         self._paths = {route.path for route in self.app.routes if isinstance(route, Route)}
@@ -146,30 +142,29 @@ class Service:
             )
             LOG.log(level, "%s", line)
 
-    def _warm_up(self, model: ServedModel) -> None:
-        self.scoring.submit(model.scorer.warm_up).result()
-
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
         """Read a body, and keep the memory of all of them within bounds, from before that."""
         length = request.scope["riskad_length"]
-        if self.waiting >= self.limits.waiting or self._bytes + length > self.limits.all_bodies:
-            raise _busy()
+        self._refuse_if_busy(self._bytes + length > self.limits.all_bodies)
         self._bytes += length
         try:
             yield await read_body(request, self.limits.body_seconds)
         finally:
             self._bytes -= length
 
+    def _refuse_if_busy(self, no_memory: bool = False) -> None:
+        if no_memory or self.waiting >= self.limits.waiting:
+            reason = "The server is busy: too many requests wait. Try again in a second."
+            raise Refusal(503, reason, retry_after="1")
+
     # --- addresses ------------------------------------------------------------------------
 
-    async def score(self, request: Request) -> Response:
-        """Score a row, or rows."""
+    async def _score(self, request: Request) -> Response:
         query = read_query(request.scope, SCORE_SETTINGS)
         model = self.file.current
         async with self._body(request) as body:
-            if self.waiting >= self.limits.waiting:  # others came while this body did
-                raise _busy()
+            self._refuse_if_busy()  # others came while this body did
             head = {"model_version": model.version}
             steps = model.scorer.answer(body, head, most_rows=self.limits.rows, **query)
             loop, scored = asyncio.get_running_loop(), None
@@ -187,8 +182,7 @@ class Service:
             self.metrics.window.add(model, rows, scores, flagged)
         return Response(answer, media_type="application/json")
 
-    async def take_labels(self, request: Request) -> Response:
-        """Append labels to the journal."""
+    async def _take_labels(self, request: Request) -> Response:
         if not self.journal:
             raise Refusal(404, "No labels are taken: start the server with --journal PATH.")
         read_query(request.scope, {})
@@ -206,31 +200,23 @@ class Service:
             journal.add(*[_read_label(each, journal.columns) for each in labels])
         return len(labels)
 
-    async def model(self, request: Request) -> Response:
-        """Describe the model."""
+    async def _model(self, request: Request) -> Response:
         return JSONResponse(self.file.current.description)
 
-    async def health(self, request: Request) -> Response:
-        """Report whether the service works; clients with the token get more details."""
+    async def _health(self, request: Request) -> Response:
+        # Clients with the token get more details.
         ready = self.waiting < self.limits.waiting
         state: dict[str, Any] = {"live": True, "ready": ready}
         if request.scope["riskad_trusted"]:
             state |= {"model_version": self.file.current.version, "reload_error": self.file.error}
         return JSONResponse(state, 200 if ready else 503)
 
-    async def show_metrics(self, request: Request) -> Response:
-        """Return counts and times for Prometheus."""
-        text = await asyncio.to_thread(self.metrics.text)
+    async def _show_metrics(self, request: Request) -> Response:
+        text = await asyncio.to_thread(generate_latest, self.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
-    async def openapi(self, request: Request) -> Response:
-        """Describe all addresses."""
+    async def _openapi(self, request: Request) -> Response:
         return JSONResponse(describe_service(self.file.current, self.limits.rows))
-
-
-def _busy() -> Refusal:
-    reason = "The server is busy: too many requests wait. Try again in a second."
-    return Refusal(503, reason, retry_after="1")
 
 
 def _read_label(content: Any, columns: list[str]) -> Answer:

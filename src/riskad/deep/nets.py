@@ -214,11 +214,7 @@ def build_decoder(architecture: Architecture, shape: Sequence[int], seed: int) -
 
 
 def build_network(
-    module: Module,
-    shape: Sequence[int],
-    seed: int,
-    scores: bool = True,
-    centred: bool = False,
+    module: Module, shape: Sequence[int], seed: int, scores: bool = True, centred: bool = False
 ) -> nn.Module:
     """A network over rows of `shape`, with the weights that the seed gives.
 

@@ -20,28 +20,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.core.labels import (
-    ANOMALY,
-    NORMAL,
-    check_codes,
-    check_rows_match,
-)
+from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
 from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import UnlabelledSummary
 from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
-from riskad.files.fields import (
-    NAMES,
-    NUMBER,
-    SEED,
-    Either,
-    Maybe,
-    Number,
-    Optional,
-    Record,
-)
+from riskad.files.fields import NAMES, NUMBER, SEED, Either, Maybe, Number, Optional, Record
 from riskad.metrics.search import labelled_auc
 from riskad.rows.arrays import on_host_array, to_numpy
 from riskad.rows.sources import as_rows, sampled, unpacked

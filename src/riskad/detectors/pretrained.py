@@ -29,16 +29,7 @@ from riskad.detectors.description import DetectorTags, settings_in_words
 from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import table_network_scores
-from riskad.files.fields import (
-    COUNT,
-    SHARE,
-    Array,
-    Maybe,
-    Record,
-    State,
-    Text,
-    require,
-)
+from riskad.files.fields import COUNT, SHARE, Array, Maybe, Record, State, Text, require
 from riskad.rows.arrays import GraphNumbers, to_dense
 from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
 

@@ -22,12 +22,7 @@ from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
 from riskad.core.losses import get_loss
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
 from riskad.detectors.auto.views import COMPARED, Member, with_labelled
-from riskad.detectors.boosted import (
-    BoostedRAD,
-    LabelledTrees,
-    labelled_growth,
-    lightgbm_library,
-)
+from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth, lightgbm_library
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.linear.candidates import Candidate, choose_candidate
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read

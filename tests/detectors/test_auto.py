@@ -24,7 +24,7 @@ from riskad import AutoRAD, DataWarning, InputError, explain_rows
 from riskad.core.labels import read_codes
 from riskad.detectors import forest
 from riskad.detectors.auto import detector, members
-from riskad.detectors.auto.cross_fit import ExtraLabelled, member_weights
+from riskad.detectors.auto.cross_fit import extra_labelled, member_weights
 from riskad.detectors.auto.members import MEMBERS, Clock, Sizes, plan_fit, rows_within_budget
 from riskad.detectors.auto.views import Views, sample_rows
 from riskad.detectors.features.union import NativeColumns
@@ -136,14 +136,14 @@ def test_a_fit_says_how_long_it_will_still_take(monkeypatch):
     left = [int(what.split("(about ")[1].split()[0]) for what in said if "left" in what]
     assert len(left) >= 5
     assert left[-1] < left[0]
-    assert clocks[0].seconds_left() == pytest.approx(0, abs=1e-6)  # all that was planned is done
+    assert clocks[0]._finished == pytest.approx(clocks[0].planned)  # all that was planned is done
 
 
 def test_a_clock_counts_in_words_that_people_use(monkeypatch):
     monkeypatch.setattr(members, "time", SimpleNamespace(perf_counter=lambda: 100.0))
     clock = Clock(60)
     assert clock.in_words() == ""
-    clock.expect(1000.0)
+    clock.planned = 1000.0
     clock.finish(200.0)
     for spent, words in ((0.1, ""), (10, " (about 40 s left)"), (60, " (about 4 min left)")):
         clock.start = 100.0 - spent
@@ -208,8 +208,8 @@ def test_what_is_known_of_other_tables_counts_less_the_more_anomalies_are_labell
 
 def test_extra_labelled_rows_are_of_no_group_that_may_be_held_out():
     codes, rows = np.array([1, 0, -1, 1]), np.array([0, 1])
-    assert ExtraLabelled.places(codes, None, rows).tolist() == [2, 3]
-    assert ExtraLabelled.places(codes, np.array([0, 1, 0, 2]), rows).tolist() == [3]
+    assert extra_labelled(codes, None, rows).tolist() == [2, 3]
+    assert extra_labelled(codes, np.array([0, 1, 0, 2]), rows).tolist() == [3]
 
 
 # --- which labels there are -----------------------------------------------------------------

@@ -158,7 +158,7 @@ def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None,
     if rows.time is not None and auc is not None:
         by_time = f"scored by a fit to rows that are earlier by {rows.time!r}"
         return by_time if group is None else f"{by_time}; the interval counts each {group!r} as one"
-    by_fold: str = detector._evidence_in_words()
+    by_fold: str = detector._evidence_in_words
     if group is None:
         return by_fold
     return (

@@ -248,7 +248,6 @@ class BoostedRAD(TreeDetector):
         return None if result is None else (self._by_column(result[0]), result[1])
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the sum of the trees."""
         return self.trees_.onnx(graph, self._graph_rows(graph, rows))
 
     def _clone_for_fold(self) -> Self:
@@ -496,7 +495,6 @@ class LabelledTrees(BaseEstimator):
         return self.trees_.predict(np.asarray(X))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the sum of the trees."""
         return self.trees_.onnx(graph, rows)
 
 

@@ -14,7 +14,7 @@ a training on synthetic tables that went on with three of four tables drawn from
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Annotated, Any, Self
 from weakref import WeakKeyDictionary
@@ -96,6 +96,10 @@ class PretrainedRAD(Detector):
     array([ 1, -1, -1])
     """
 
+    _detector_tags = DetectorTags(slow_to_score=True, needs_rows=True)
+    # Even in NumPy, single precision differs from double by 2e-5 to 3e-4, row by row.
+    _graph_tolerance = 3e-4
+
     prior: Annotated[float, SHARE]
     unlabelled: Annotated[int, COUNT]
     kept_: Annotated[np.ndarray, Array("i", ("kept",), low=0, below="n_features_in_")]
@@ -114,9 +118,6 @@ class PretrainedRAD(Detector):
             require(components.shape[0] == len(columns), "components_: of other columns")
             width = components.shape[1]
         require(state["context_"].shape[1] == width, "context_: of other columns")
-
-    def __riskad_tags__(self) -> DetectorTags:
-        return replace(super().__riskad_tags__(), slow_to_score=True, needs_rows=True)
 
     def _clone_for_fold(self) -> Self:
         return clone(self).set_params(unlabelled=self.unlabelled // 2)
@@ -238,13 +239,7 @@ class PretrainedRAD(Detector):
             parts = Threads(min(len(starts), usable_cpus())).map(score, starts)
             return -np.concatenate(list(parts)).astype(float)
 
-    @property
-    def _graph_tolerance(self) -> float:
-        """Even in NumPy, single precision differs from double by 2e-5 to 3e-4, row by row."""
-        return 3e-4
-
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the network, with what it reads of the context as constants."""
         Z = graph.cast(self._graph_columns(graph, rows), np.float32)
         network = TableNetwork.load(self.weights_)
         scores = table_network_scores(graph, Z, network, self.context_, self.states_)

@@ -18,7 +18,13 @@ from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import as_rate_estimate, check_label_source
 from riskad.decisions.calibration import Calibration, quietly
 from riskad.decisions.thresholds import Likely, zero_one_threshold
-from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, MemberRows
+from riskad.detectors.auto.cross_fit import (
+    CrossFitter,
+    ExtraLabelled,
+    HeldOut,
+    MemberRows,
+    extra_labelled,
+)
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
     MEMBERS,
@@ -44,7 +50,7 @@ from riskad.detectors.auto.views import (
     with_labelled,
 )
 from riskad.detectors.base import RandomState
-from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
+from riskad.detectors.description import DetectorTags
 from riskad.detectors.features.maps import beside
 from riskad.detectors.features.union import NativeColumns
 from riskad.detectors.frame_detector import ENCODER, FrameDetector
@@ -120,6 +126,8 @@ class AutoRAD(FrameDetector):
     >>> bool(right > middle and below > middle)  # no line tells these apart
     True
     """
+
+    _evidence_in_words = "scored by members that were fitted, tuned and weighted without its label"
 
     budget: Annotated[float, fields.POSITIVE]
     contamination: Annotated[Any, fields.Maybe(fields.SHARE)]
@@ -201,8 +209,6 @@ class AutoRAD(FrameDetector):
         self.n_jobs = n_jobs
         self.callback = callback
         self.random_state = random_state
-
-    # --- fit ------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -288,15 +294,12 @@ class AutoRAD(FrameDetector):
         self.encoder_ = fit_encoder(with_evidence[rows], self.schema_.levels, self._seed)
         views = Views.fit(self.encoder_, with_evidence[rows], recipes.values(), self._seed)
         self.views_ = dict(views.learned)
-        extra, places = None, ExtraLabelled.places(codes, groups, rows)
+        extra, places = None, extra_labelled(codes, groups, rows)
         if len(places):
-            columns = Views(self.views_, self.encoder_, with_evidence[places]).part(
-                "plain", "columns"
-            )
+            more = Views(self.views_, self.encoder_, with_evidence[places])
             extra_weight = None if weight is None else weight[places]
-            # Only the members that learn from all labelled rows read these, and they see plain
-            # columns.
-            extra = ExtraLabelled(columns, codes[places], extra_weight)
+            # Only members that learn from all labelled rows read these, and see plain columns.
+            extra = ExtraLabelled(more.part("plain", "columns"), codes[places], extra_weight)
         training = MemberRows(
             matrix=matrix[rows],
             codes=codes[rows],
@@ -312,7 +315,7 @@ class AutoRAD(FrameDetector):
         n_columns, slices = self.encoder_.n_features_out_, self.views_["plain"].slices_
         sizes = Sizes.of(training.codes, n_columns, slices, n_extra=len(places))
         plan = plan_fit(sizes, recipes, self.budget)
-        clock.expect(plan.seconds(self._threads))
+        clock.planned = plan.seconds(self._threads)
         # The plan's seconds, not those that passed: what is left to do is known in these.
         clock.finish(plan.feature_seconds)
         seconds = self._fit_members(training, plan, clock)
@@ -383,12 +386,9 @@ class AutoRAD(FrameDetector):
     def _standard_scores(
         self, training: MemberRows, rows: np.ndarray, compared: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Scores of rows by each member, whose mean and spread over compared rows set its scale.
-
-        While members learn, the evidence on the levels of a category is cross-fitted and weaker.
-        A threshold must be set on scores of the kind that it is applied to: with features as
-        `score_samples` computes them.
-        """
+        """Scores of rows by each member, whose mean and spread over compared rows set its scale."""
+        # While members learn, the evidence on the levels of a category is cross-fitted and weaker.
+        # A threshold must be set on scores of the kind that it is applied to.
         if self.evidence_.places:
             with_evidence = self.evidence_.transform(training.matrix[rows])
             views = Views(self.views_, self.encoder_, with_evidence)
@@ -443,17 +443,15 @@ class AutoRAD(FrameDetector):
         # Last, when calibration and rate are known.
         self.set_threshold(Likely())
 
-    # --- scores, which do not change the detector: threads may share one ------------------
-
+    # Scoring does not change the detector: threads may share one.
     def _scores(self, X: Any) -> np.ndarray:
         with one_blas_thread():
             return np.concatenate([self._average(rows) for rows in self._blocks(X)])
 
     def _blocks(self, X: Any) -> Iterator[Views]:
         for start in range(0, X.shape[0], _BLOCK):
-            yield Views(
-                self.views_, self.encoder_, self._append_evidence(X[start : start + _BLOCK])
-            )
+            rows = self._append_evidence(X[start : start + _BLOCK])
+            yield Views(self.views_, self.encoder_, rows)
 
     def _average(self, rows: Views) -> np.ndarray:
         total = np.zeros(len(rows))
@@ -466,9 +464,10 @@ class AutoRAD(FrameDetector):
             total += self.weights_[name] * (scores - mean) / spread
         return total
 
-    def __riskad_tags__(self) -> DetectorTags:
-        return replace(
-            super().__riskad_tags__(),
+    @property
+    def _detector_tags(self) -> DetectorTags:
+        return DetectorTags(
+            accepts_frames=True,
             cross_fits=True,
             reports_progress=True,
             slow_to_score=True,
@@ -502,8 +501,6 @@ class AutoRAD(FrameDetector):
                 usual.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
         return -np.concatenate(scores), (mean - np.concatenate(usual)) / spread
 
-    # --- a student, which scores rows at the speed of trees -------------------------------
-
     def compress(self) -> CompressedRAD:
         """Let boosted trees learn the scores, and return them as a `CompressedRAD`.
 
@@ -517,8 +514,6 @@ class AutoRAD(FrameDetector):
         self.student_ = CompressedRAD(random_state=self._seed)._learn(self)
         return self.student_._deciding_as(self)
 
-    # --- the same scores in an ONNX graph -------------------------------------------------
-
     @property
     def _graph_tolerance(self) -> float:
         """More than usual if a member with much weight computes in single precision."""
@@ -526,14 +521,12 @@ class AutoRAD(FrameDetector):
             self.weights_[name] / self.scales_[name][1] * getattr(detector, "_graph_tolerance", 0.0)
             for name, detector in self.members_.items()
         )
-        return max(GRAPH_TOLERANCE, sum(members))
+        return max(super()._graph_tolerance, sum(members))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the weighted average of the members."""
         return self._onnx_member_scores(graph, rows)[0]
 
     def _onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
-        """Return the weighted average of the members, and novelty, high for unusual rows."""
         average, standard = self._onnx_member_scores(graph, rows)
         # Standardised scores have a column for each member, in their order.
         place = np.array(list(self.members_).index(NOVELTY))
@@ -567,8 +560,6 @@ class AutoRAD(FrameDetector):
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)
 
-    # --- summary --------------------------------------------------------------------------
-
     def _describe(self) -> dict[str, Any]:
         return super()._describe() | {
             "leaderboard": self.leaderboard_,
@@ -601,9 +592,6 @@ class AutoRAD(FrameDetector):
 
     def _left_out(self) -> str:
         return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
-
-    def _evidence_in_words(self) -> str:
-        return "scored by members that were fitted, tuned and weighted without its label"
 
     def _kept_rows(self) -> int:
         views = sum(view.kept_rows() for view in self.views_.values())

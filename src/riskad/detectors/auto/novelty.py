@@ -80,7 +80,6 @@ class Novelty(BaseEstimator):
         return -(first[:, 0] + np.maximum(others, 0).sum(axis=1))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same scores in an ONNX graph."""
         least = np.zeros(self.n_features_in_)
         least[0] = -np.inf  # the first score counts fully
         counted = graph.node("Max", rows, least)

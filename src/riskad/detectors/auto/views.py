@@ -71,7 +71,7 @@ class Member(Protocol):
 
     n_features_in_: int
 
-    def fit(self, X: Any, y: Any) -> Any: ...
+    def fit(self, X: Any, y: Any, **options: Any) -> Any: ...
     def score_samples(self, X: Any) -> np.ndarray: ...
     def get_params(self) -> dict[str, Any]: ...
     def set_params(self, **params: Any) -> Any: ...
@@ -168,11 +168,9 @@ class Views:
         return self._features[key]
 
     def scores_by(self, recipe: Recipe, detector: Member) -> np.ndarray:
-        """The scores of a member.
-
-        Kernels, the widest part, are not computed for a member that is linear in them: it gives
-        weights to landmarks.
-        """
+        """The scores of a member."""
+        # Kernels, the widest part, are not computed for a member that is linear in them: it gives
+        # weights to landmarks.
         if not ("kernels" in recipe.parts and isinstance(detector, ShallowRAD)):
             score = getattr(detector, "_scores", detector.score_samples)  # rows need no check
             return np.asarray(score(self.features_for(recipe)))

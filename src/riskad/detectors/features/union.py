@@ -252,7 +252,6 @@ class NativeColumns:
         return np.hstack([cells, np.column_stack(codes).astype(float)])
 
     def onnx_columns(self, graph: Any, Z: str, rows: str) -> str:
-        """Return the same columns in an ONNX graph."""
         blocks = []
         if len(self.cells):
             cells = graph.node("Gather", Z, self.cells, axis=1)

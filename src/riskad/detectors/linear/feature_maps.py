@@ -55,7 +55,6 @@ class RandomWaves:
         return np.cos(Z @ self.weights + self.offsets) * np.full(q, (2 / q) ** 0.5)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the waves in an ONNX graph."""
         return str(self.transform(GraphNumbers(graph, rows)).node)
 
 
@@ -92,7 +91,6 @@ class KernelLandmarks:
         return np.asarray(rbf_kernel(Z, self.landmarks, gamma=self.gamma) @ self.normalization.T)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the kernels in an ONNX graph."""
         return kernels(graph, rows, self.landmarks, [self.gamma], [self.normalization])
 
 
@@ -118,7 +116,6 @@ class ColumnProducts:
         return PolynomialFeatures(degree=2, include_bias=False).fit_transform(Z)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the columns and products in an ONNX graph."""
         pairs = np.triu_indices(self.n_features_in_)
         left, right = (graph.node("Gather", rows, columns, axis=1) for columns in pairs)
         return beside(graph, [rows, graph.node("Mul", left, right)])

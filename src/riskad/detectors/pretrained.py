@@ -166,7 +166,11 @@ class PretrainedRAD(Detector):
                 f"them: {count_labels(codes)}. Label some rows with -1 (anomaly) or +1 (normal)."
             )
         Z = self._fit_columns(X, codes)
-        places = self._places(codes)
+        rng = np.random.default_rng(self.random_state or 0)
+        # The order of kinds is part of what a seed draws.
+        sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
+        kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
+        places = np.concatenate([rng.permutation(rows)[:most] for rows, most in kinds])
         # As the network was trained; doubles would be rounded at each call.
         self.context_ = Z[places].astype(np.float32)
         self.states_ = np.array([_STATES[code] for code in codes[places]])
@@ -184,13 +188,6 @@ class PretrainedRAD(Detector):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-    def _places(self, codes: np.ndarray) -> np.ndarray:
-        rng = np.random.default_rng(self.random_state or 0)
-        # The order of kinds is part of what a seed draws.
-        sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
-        kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
-        return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
 
     def _fit_columns(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
         self.kept_ = np.flatnonzero(_varies(X))

@@ -47,20 +47,10 @@ class Trees:
     at a categorical split, if it equals `threshold`. A missing value, NaN, goes where
     `missing_left` says; at a categorical split it goes right.
 
-    Attributes
-    ----------
-    n_trees, n_features : int
-        Number of trees, and of columns of the rows.
-    splits : bool array, one for each node
-        Whether a node splits; else it is a leaf.
-    feature, threshold, missing_left : arrays, one for each split
-        Column; threshold, of the precision in which rows are compared; whether NaN goes left.
-    value : array, one for each leaf
-        Value that a leaf adds to the sum over the trees.
-    cover : array, one for each leaf, or None
-        Training rows in each leaf, which `contributions` needs.
-    categorical : bool array, one for each split, or None
-        Whether a split separates one category, whose code is the threshold, from all others.
+    `splits` says of each node whether it splits; else it is a leaf, whose `value` is added to the
+    sum over the trees. `threshold` has the precision in which rows are compared. `cover`, the
+    number of training rows in each leaf, is needed by `contributions`. `categorical` says of each
+    split whether it separates one category, whose code is the threshold, from all others.
     """
 
     n_trees: Annotated[int, SIZE]

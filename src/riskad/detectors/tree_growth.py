@@ -20,7 +20,7 @@ impurity. A leaf's value is S / W.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -318,7 +318,12 @@ def from_lightgbm(booster: Any) -> Trees:
         raise InputError("Only trees that are added up to one score can be taken over.")
     # Where no split lowers a loss there may be no tree: a leaf of value 0.
     roots = [tree["tree_structure"] for tree in dump["tree_info"]] or [{"leaf_value": 0.0}]
-    nodes = list(_nodes_level_by_level([_one_category_each(root) for root in roots]))
+    level = [_one_category_each(root) for root in roots]
+    nodes: list[dict[str, Any]] = []
+    while level:
+        nodes += level
+        parents = (node for node in level if "split_feature" in node)
+        level = [node[side] for node in parents for side in ("left_child", "right_child")]
     splits = np.array(["split_feature" in node for node in nodes], dtype=bool)
     inner = [node for node in nodes if "split_feature" in node]
     leaves = [node for node in nodes if "split_feature" not in node]
@@ -360,10 +365,3 @@ def _one_category_each(node: dict[str, Any], share: float = 1.0) -> dict[str, An
         left = _one_category_each(node["left_child"], share / len(codes))
         chain = {**node, "threshold": float(code), "left_child": left, "right_child": chain}
     return chain
-
-
-def _nodes_level_by_level(level: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    while level:
-        yield from level
-        parents = (node for node in level if "split_feature" in node)
-        level = [node[side] for node in parents for side in ("left_child", "right_child")]

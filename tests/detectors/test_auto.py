@@ -104,10 +104,10 @@ def test_the_network_is_charged_for_the_labelled_rows_that_it_reads():
     assert wanted.read == labelled_rows_read(codes) == 600
     assert wanted.network_columns == 42
     plan = plan_fit(wanted, MEMBERS, AutoRAD().budget)
-    assert {"network", "boosted"} <= set(plan.members)
+    assert {"network", "boosted"} <= set(plan.member_seconds)
     assert (plan.folds, plan.kinds) == (5, True)
     short = plan_fit(sizes(150), some("kernel", "smooth forest", "network"), 2)
-    assert short.members == ("kernel", "smooth forest")
+    assert tuple(short.member_seconds) == ("kernel", "smooth forest")
 
 
 def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
@@ -182,10 +182,10 @@ def test_more_budget_is_never_less_work():
     wanted = [sizes(600, n, 100) for n in rows]
     plans = [plan_fit(w, MEMBERS, b) for w, b in zip(wanted, budgets, strict=True)]
     for less, more in itertools.pairwise(plans):
-        assert set(less.members) <= set(more.members)
-        assert len(less.members) < len(more.members) or less.folds <= more.folds
+        assert set(less.member_seconds) <= set(more.member_seconds)
+        assert len(less.member_seconds) < len(more.member_seconds) or less.folds <= more.folds
         assert (less.folds > 1) <= (more.folds > 1)
-    assert plans[0].members == ("smooth forest", "novelty")
+    assert tuple(plans[0].member_seconds) == ("smooth forest", "novelty")
     assert all(plan.seconds() <= b for plan, b in zip(plans[1:], budgets[1:], strict=True))
 
 

@@ -1,7 +1,6 @@
 r"""CompressedRAD: boosted trees that learned the scores of an `AutoRAD`, its student.
 
-An `AutoRAD` compares each row with thousands of stored rows, and its network takes nine tenths of
-the time. Its score is a function of the columns of a row, and trees can learn this function without
+The score of an `AutoRAD` is a function of the columns of a row, and trees can learn it without
 labels, from rows that the original detector (in code, the `teacher`) has scored. A fitted teacher
 holds what is needed: up to 2,000 of its training rows, from which others are made,
 

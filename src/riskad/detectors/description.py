@@ -1,8 +1,8 @@
 """What a detector reports about itself. Other code asks the detector and never checks its class.
 
-Users see a scikit-learn estimator. What the rest of the package asks is `DetectorTags`, as
-scikit-learn has tags, and the underscored methods of `SelfDescribing`. What a model file may
-contain of a detector are its annotations with a bound (`riskad.files.fields`).
+What the rest of the package asks is `DetectorTags`, as scikit-learn has tags, and the underscored
+members of `SelfDescribing`. What a model file may contain of a detector are its annotations with a
+bound (`riskad.files.fields`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The detectors by their names.
 
-An entry holds everything that is known about a detector before its class is imported: some classes
-need libraries that take seconds to load or are not installed. The class itself reports everything
-else (`riskad.detectors.description`).
+An entry holds what is known about a detector before its class is imported: some need libraries that
+take seconds to load or are not installed. The class reports the rest (`description`).
 """
 
 from __future__ import annotations

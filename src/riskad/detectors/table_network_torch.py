@@ -1,8 +1,7 @@
 """The network of `riskad.detectors.table_network` on a device that torch knows, such as a GPU.
 
 The context is read once in NumPy; its keys and values move to the device, and rows are scored
-there, in single precision and with the same folded weights. Inputs of cells are computed in NumPy:
-they are counts and places in sorted columns.
+there, with the same folded weights. NumPy computes the inputs of cells.
 """
 
 from __future__ import annotations

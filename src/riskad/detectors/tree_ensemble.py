@@ -111,8 +111,7 @@ class Trees:
         trees so deep that their paths do not fit into memory.
 
         If a column is not known, a row takes both branches of its splits, in the shares of the
-        training rows that went there (Lundberg et al., 2020). If the columns S are known, a leaf of
-        value v is then reached by the share
+        training rows (Lundberg et al., 2020). With S known, a leaf of value v is reached by the share
 
             prod_{j in S} o_j  prod_{j not in S} z_j
 
@@ -201,11 +200,10 @@ class Trees:
 
 
 class _Walk:
-    """Trees in the layout for walking many rows through many trees at once.
+    """Trees in the layout for walking many rows through many trees at once, a step together.
 
-    All rows of a block and many trees take one step together: gather each pair's column and
-    threshold, compare, and go to the left child or the one after it. A leaf is its own child, with
-    a threshold that nothing exceeds, so pairs that have arrived stay there until they are dropped.
+    A leaf is its own child, with a threshold that nothing exceeds, so pairs of row and tree that
+    have arrived stay there until they are dropped.
     """
 
     def __init__(self, trees: Trees):

@@ -2,9 +2,8 @@ r"""Where `Trees` come from: grown here, or by scikit-learn or LightGBM and take
 
 Here extremely randomised trees grow, all of them at once.
 
-With few labelled rows, a library that grows one tree after another spends most of its time between
-trees. Here all trees grow one level together: the rows of every node lie side by side, and sums
-over nodes are sums over segments of one array.
+A library that grows one tree after another spends most of its time between trees if rows are few.
+Here the rows of every node lie side by side, and sums over nodes are sums over segments.
 
 At a node with rows i of weight w_i and target y_i, columns are drawn without replacement until
 `max_features` of them that are not constant there have been tried, each with one threshold t,

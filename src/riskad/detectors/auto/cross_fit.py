@@ -7,11 +7,10 @@ A, its weight in the average is
     w_k  ~  b_k exp(-(A - A_k) / SE).
 
 A clearly worse member counts little. SE is large when there are few anomalies, so the weights are
-then close to b_k. With fewer than two labelled rows of a kind nothing can be held out, and the
-weights are b_k. Unlabelled rows are held out, too, so that the scores of both can be compared. On
-each fold, the average is judged with the weights that the other folds give, and with members whose
-settings were chosen without held-out labels: its AUC is measured on rows whose labels no part of
-the model has seen.
+then close to b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are
+b_k. On each fold, the average is judged with the weights that the other folds give, and with
+members whose settings were chosen without held-out labels: its AUC is measured on rows whose labels
+no part of the model has seen.
 """
 
 from __future__ import annotations
@@ -115,8 +114,7 @@ class CrossFitter:
         self, places: np.ndarray, plan: Plan, clock: Clock, threads: int, log: Callable[[str], None]
     ) -> HeldOut:
         """Hold out labelled rows and kinds of anomaly, as many as planned and as time allows."""
-        # Labels of one kind are held out as well: they give no AUC, but show how far this kind
-        # stands out from the unlabelled rows.
+        # Labels of one kind give no AUC, but show how far it stands out from unlabelled rows.
         rows, labels, kinds = self.rows, count_labels(self.rows.codes), UnseenKinds()
         n_splits = min(SPLITS, *(n for n in (labels.normal, labels.anomaly) if n))
         folds = folds_to_hold_out(rows.codes, n_splits, self.seed, rows.groups)

@@ -360,7 +360,7 @@ class AutoRAD(FrameDetector):
         self.members_ = {}
         codes, labels = training.codes, count_labels(training.codes)
         seconds: dict[str, float] = {}
-        for name in plan.members:
+        for name in plan.member_seconds:
             # At least one member is always fitted: a model without any could not score.
             if seconds and not clock.allows_more():
                 break

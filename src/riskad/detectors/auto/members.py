@@ -1,10 +1,10 @@
 """The kinds of detector that `AutoRAD` averages, and how many of them a budget allows.
 
-A budget of seconds buys work: rows to learn from, members, rows that the pretrained network reads
-and scores, folds. All of it is planned before the fit from the shape of the table (`plan_fit`),
-with constants that were measured once on one core of a typical machine. So the same data and seed
-give the same model on a slow or busy machine; there the fit takes longer than its budget. Only if
-it takes ten times as long (`Clock`), planned work is left out, with a warning.
+A budget of seconds buys rows to learn from, members, rows that the network reads and scores, and
+folds. All is planned before the fit from the shape of the table (`plan_fit`), with constants that
+were measured once on one core of a typical machine. So the same data and seed give the same model
+on a slow or busy machine; there the fit takes longer than its budget. Only if it takes ten times as
+long (`Clock`), planned work is left out, with a warning.
 """
 
 from __future__ import annotations
@@ -112,13 +112,10 @@ class Recipe:
         return self.weight
 
     def parts_among(self, slices: Mapping[str, slice], native: int | None) -> tuple[str, ...]:
-        """Return the parts that the member sees, of a view that has these.
-
-        A network reads blank cells and levels of categories directly, from `native` columns if
-        there are any, and components instead of columns if there are too many columns.
-        """
+        """Return the parts that the member sees, of a view that has these."""
         if not self.pretrained:
             return self.parts
+        # It reads blanks and levels of categories directly, from `native` columns if there are any.
         columns = columns_for_network(slices, native)
         return tuple(columns if part == "columns" else part for part in self.parts)
 
@@ -302,10 +299,6 @@ class Plan:
     kinds: bool  # whether kinds of anomaly are held out, too
     kind_seconds: float  # for all of them; 0 if they are not
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        return tuple(self.member_seconds)
-
     def folds_at_once(self, threads: int) -> int:
         """Return how many folds this many threads hold out at a time."""
         return max(1, min(threads, self.folds))
@@ -327,13 +320,13 @@ def plan_fit(sizes: Sizes, recipes: Mapping[str, Recipe], budget: float) -> Plan
     plans = []
     for read, decided in _NETWORK_WORK:
         plan = _plan(sizes, recipes, budget, read, decided)
-        if plan.folds == SPLITS and networks <= set(plan.members):
+        if plan.folds == SPLITS and networks <= set(plan.member_seconds):
             return plan
         plans.append(plan)
     others = {name: recipe for name, recipe in recipes.items() if name not in networks}
     plans.append(_plan(sizes, others or recipes, budget, *_NETWORK_WORK[-1]))
     # Weights need two folds; then more members count, and last more folds.
-    return max(plans, key=lambda plan: (plan.folds > 1, len(plan.members), plan.folds))
+    return max(plans, key=lambda plan: (plan.folds > 1, len(plan.member_seconds), plan.folds))
 
 
 def _plan(

@@ -48,10 +48,7 @@ def with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
 
 
 def sample_rows(codes: np.ndarray, most: int, fewest_unlabelled: int, seed: int) -> np.ndarray:
-    """Return positions of rows to learn from: labelled rows first, then unlabelled ones.
-
-    At most 10,000 labelled rows take part, and at least `fewest_unlabelled` unlabelled ones.
-    """
+    """Return positions of rows to learn from: labelled rows first, then unlabelled ones."""
     # A random order, then labelled rows first: a stable sort keeps the order within both.
     order = np.random.default_rng(seed).permutation(len(codes))
     order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]

@@ -123,22 +123,17 @@ class ColumnProducts:
 
 _MAPS: dict[str, Any] = {"rbf": RandomWaves, "nystroem": KernelLandmarks, "poly": ColumnProducts}
 FEATURE_MAPS = tuple(_MAPS)
-"""Names of feature maps."""
+# Fields of model files; transformers of others are not stored.
 UNFITTED_MAP = Record(features.__all__, fitted=False)
-"""The field of a given feature map in a model file; transformers of others are not stored."""
 FITTED_MAP = Record(
     (*features.__all__, *(each.__name__ for each in _MAPS.values())),
     {"n_features_in_": "n_features_in_"},
 )
-"""The field of a fitted feature map in a model file."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """phi(x): (x - mean) / scale, or the output of the fitted `feature_map`.
-
-    It can be sent to other processes.
-    """
+    """phi(x): (x - mean) / scale, or the output of the fitted `feature_map`."""
 
     feature_map: Any
     mean: np.ndarray
@@ -171,8 +166,7 @@ def fit_features(
 ) -> Features:
     """phi, fitted to the rows of a fit; `statistics` are needed with `scale`.
 
-    A named map learns from a sample if there are many rows, and a transformer from all rows in
-    memory. Neither learns from rows without weight, nor uses the weights of the others.
+    Maps do not learn from rows without weight, nor use the weights of the others.
     """
     mean, spread = np.zeros(rows.n_features), np.ones(rows.n_features)
     if scale and statistics is not None:

@@ -41,9 +41,7 @@ from riskad.rows.linear import LinearModel
 from riskad.rows.sources import Block, RowBlocks
 from riskad.solvers import SmoothTask, Solution, minimize_smooth
 
-SAMPLE_SIZE = 5_000
-"""Number of rows of each kind that are kept."""
-
+SAMPLE_SIZE = 5_000  # rows of each kind that are kept
 _EPS = float(np.finfo(float).eps)
 
 
@@ -54,31 +52,25 @@ class StreamSummary:
     Every change returns a new summary: a failed change leaves the old one intact.
     """
 
-    shift: Annotated[np.ndarray, Array("f", ("d",))]
-    """The mean of all rows."""
-    moments: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]
-    """M_k, of all rows."""
+    shift: Annotated[np.ndarray, Array("f", ("d",))]  # the mean of all rows
+    moments: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]  # M_k, of all rows
+    # The parabolas of rows that have left the sample: sum w l'' z z^T, sum w (l' - l'' f) z and
+    # sum w (l - l' f + l'' f^2 / 2).
     curvature: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]
-    """sum w l'' z z^T of the rows that have left the sample; with the next two, their parabolas."""
     slope: Annotated[np.ndarray, Array("f", (3, "d+1"))]
-    """sum w (l' - l'' f) z."""
     level: Annotated[np.ndarray, Array("f", (3,))]
-    """sum w (l - l' f + l'' f^2 / 2)."""
-    X: Annotated[np.ndarray, Array("f", ("n", "d"))]
-    """The sample."""
+    X: Annotated[np.ndarray, Array("f", ("n", "d"))]  # the sample
     y: Annotated[np.ndarray, Array("i", ("n",), -1, 1)]
     weight: Annotated[np.ndarray, Array("f", ("n",), low=0)]
     key: Annotated[np.ndarray, Array("f", ("n",), low=0, infinite=True)]
+    # Smallest key of a row that has left the sample.
     cutoff: Annotated[np.ndarray, Array("f", (3,), low=0, infinite=True)]
-    """Smallest key of a row that has left the sample."""
+    # No row that has left is further than this from `mean`, in units of `scale`.
     reach: Annotated[np.ndarray, Array("f", (3,), low=0)]
-    """No row that has left is further than this from `mean`, in units of `scale`."""
     mean: Annotated[np.ndarray, Array("f", ("d",))]
     scale: Annotated[np.ndarray, Array("f", ("d",), low=0, infinite=True)]
-    n_seen: Annotated[int, COUNT] = 0
-    """Number of rows that were ever added: it seeds the keys."""
-    loss: Annotated[str, Text(choices=("", *LOSSES))] = ""
-    """Loss of these parabolas."""
+    n_seen: Annotated[int, COUNT] = 0  # rows that were ever added: the number seeds the keys
+    loss: Annotated[str, Text(choices=("", *LOSSES))] = ""  # of these parabolas
 
     @classmethod
     def empty(cls, d: int) -> StreamSummary:

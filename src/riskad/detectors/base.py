@@ -61,6 +61,14 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     n_features_in_: Annotated[int, Number(1, 10**8, whole=True)]
     feature_names_in_: Annotated[Any, Optional(NAMES)]
 
+    def __dir__(self) -> list[str]:
+        """Tab completion shows what works: before a fit, the parameters and what leads to a fit."""
+        if hasattr(self, "offset_"):
+            return list(super().__dir__())
+        shown = {"fit", "fit_predict", "partial_fit", "get_params", "set_params"}
+        shown |= {"set_fit_request", "set_partial_fit_request", *self._get_param_names()}
+        return [name for name in super().__dir__() if name in shown or name.startswith("_")]
+
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """Fit to X and y, then predict +1 (normal) or -1 (anomaly) for the same rows."""
         return self.fit(X, y, **fit_params).predict(X)

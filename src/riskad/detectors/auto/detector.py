@@ -68,6 +68,19 @@ if TYPE_CHECKING:
 
 _BLOCK = 5_000  # rows scored at a time: their kernels, the widest part, take 24 MB
 _CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
+# Fields of model files.
+_MEMBER = fields.Text(choices=MEMBERS)
+_VIEW = fields.Record(("LearnedFeatures",), {"n_features_in_": "encoded"})
+_LEADERBOARD_ROW = fields.Fixed(
+    {
+        "member": _MEMBER,
+        "weight": fields.SHARE,
+        "auc": fields.Maybe(fields.SHARE),
+        "error": fields.Maybe(fields.Number(0)),
+        "seconds": fields.Number(0),
+        "left_out": fields.Optional(fields.FLAG),
+    }
+)
 
 
 class AutoRAD(FrameDetector):
@@ -133,37 +146,13 @@ class AutoRAD(FrameDetector):
     contamination: Annotated[Any, fields.Maybe(fields.SHARE)]
     n_rows_: Annotated[int, fields.COUNT]
     encoder_: Annotated[Any, ENCODER]
-    views_: Annotated[
-        Any,
-        fields.DictOf(
-            fields.Text(choices=VIEWS),
-            fields.Record(("LearnedFeatures",), {"n_features_in_": "encoded"}),
-        ),
-    ]
+    views_: Annotated[Any, fields.DictOf(fields.Text(choices=VIEWS), _VIEW)]
     members_: Annotated[
-        dict[str, Member],
-        fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES), nonempty=True),
+        dict[str, Member], fields.DictOf(_MEMBER, fields.Record(MEMBER_TYPES), nonempty=True)
     ]
-    scales_: Annotated[
-        Any,
-        fields.DictOf(fields.Text(choices=MEMBERS), fields.Tuple(fields.NUMBER, fields.POSITIVE)),
-    ]
-    weights_: Annotated[Any, fields.DictOf(fields.Text(choices=MEMBERS), fields.SHARE)]
-    leaderboard_: Annotated[
-        Any,
-        fields.ListOf(
-            fields.Fixed(
-                {
-                    "member": fields.Text(choices=MEMBERS),
-                    "weight": fields.SHARE,
-                    "auc": fields.Maybe(fields.SHARE),
-                    "error": fields.Maybe(fields.Number(0)),
-                    "seconds": fields.Number(0),
-                    "left_out": fields.Optional(fields.FLAG),
-                }
-            )
-        ),
-    ]
+    scales_: Annotated[Any, fields.DictOf(_MEMBER, fields.Tuple(fields.NUMBER, fields.POSITIVE))]
+    weights_: Annotated[Any, fields.DictOf(_MEMBER, fields.SHARE)]
+    leaderboard_: Annotated[Any, fields.ListOf(_LEADERBOARD_ROW)]
     auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
     kinds_auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
     prior_: Annotated[float, fields.SHARE]
@@ -175,7 +164,7 @@ class AutoRAD(FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        encoder, views, members = (state[name] for name in ("encoder_", "views_", "members_"))
+        encoder, views, members = state["encoder_"], state["views_"], state["members_"]
         require(set(views) == set(VIEWS), "views_: not all")
         native = NativeColumns.of(encoder, views["plain"])
         n_native = None if native is None else native.n_features_out_
@@ -569,13 +558,11 @@ class AutoRAD(FrameDetector):
 
     def _describe_in_words(self) -> list[str]:
         learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
+        labels = "without held-out labels to weight them by"
+        labels = labels if auc is None else "weighted by held-out labels"
+        sentences = [f"average of {len(self.members_)} kinds of detector, {labels}"]
         if len(learners) == 1:
             sentences = [f"one kind of detector ({learners[0]}); there was no time for others"]
-        else:
-            weighted = "without held-out labels to weight them by"
-            if auc is not None:
-                weighted = "weighted by held-out labels"
-            sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
         if left_out := self._left_out():
             sentences.append(f"left out for lack of time (budget={self.budget:g}): {left_out}")
         if len(learners) > 1:

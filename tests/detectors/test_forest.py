@@ -42,9 +42,6 @@ def test_a_guarded_risk_is_refused_with_the_way_out(contaminated_rows):
         ForestRAD(risk="nnrad").fit(*contaminated_rows[:2])
 
 
-# --- what forests and boosted trees share -----------------------------------------------------
-
-
 @pytest.fixture(params=[ForestRAD, riskad.BoostedRAD])
 def make(request):
     """Makes a quick detector of this kind."""
@@ -74,17 +71,12 @@ def test_with_a_at_zero_the_unlabelled_rows_do_not_count(make, contaminated_rows
     assert not np.array_equal(whole, make().fit(X, y).score_samples(X))
 
 
-SEEDS = ({"random_state": 0}, {"random_state": 1})
-
-
 def test_the_seed_decides(make, contaminated_rows):
     X, y, _ = contaminated_rows
-    default, zero, one = (make(**s).fit(X, y).score_samples(X) for s in ({}, *SEEDS))
+    settings = ({}, {"random_state": 0}, {"random_state": 1})
+    default, zero, one = (make(**s).fit(X, y).score_samples(X) for s in settings)
     np.testing.assert_array_equal(default, zero)
     assert not np.allclose(zero, one)
-
-
-# --- the forest -------------------------------------------------------------------------------
 
 
 def test_it_is_scikit_learn_s_forest_on_these_weights(contaminated_rows):
@@ -136,9 +128,6 @@ def test_bad_input_is_refused(contaminated_rows):
             ForestRAD().fit(X, y)
 
 
-# --- on disk -------------------------------------------------------------------------------
-
-
 def test_trees_of_other_columns_are_refused(contaminated_rows):
     X, y, _ = contaminated_rows
     model, other = (ForestRAD(n_estimators=2).fit(rows, y) for rows in (X, X[:, :3]))
@@ -146,9 +135,6 @@ def test_trees_of_other_columns_are_refused(contaminated_rows):
         build(ForestRAD, state_of(model) | {"trees_": other.trees_})
     with pytest.raises(InputError, match="trees_: expected Trees, got None"):
         build(ForestRAD, state_of(model) | {"trees_": None})
-
-
-# --- scikit-learn's contract ---------------------------------------------------------------
 
 
 class Translated(TranslatesWeighted, ForestRAD):

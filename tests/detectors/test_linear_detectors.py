@@ -16,7 +16,6 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.linear.detector import risk_parts
 from riskad.detectors.linear.feature_maps import fit_features, standardise
-from riskad.detectors.linear.lambda_search import CV_DECADES, lambda_grid
 from riskad.detectors.registry import DETECTORS
 from riskad.detectors.shallow import checked_statistics
 from riskad.rows.linear import LinearModel, column_statistics
@@ -29,22 +28,6 @@ def make_model(n=300, d=3, constant=1.0):
     rows = RowBlocks(X, y)
     statistics = column_statistics(rows)
     return LinearModel(rows, statistics.mean, statistics.scale, constant)
-
-
-# --- lambda -------------------------------------------------------------------------------
-
-
-def test_a_grid_goes_down_in_decades_and_knows_the_tight_place():
-    lambdas, tight = lambda_grid(50.0, 1.0)
-    np.testing.assert_allclose(lambdas, [50, 10, 1, 0.1, 0.01, 0.001])
-    assert lambdas[tight] == 1
-    assert len(lambdas) == tight + 1 + CV_DECADES
-    lambdas, tight = lambda_grid(50.0, 0.0)
-    assert tight is None
-    np.testing.assert_allclose(lambdas, 50 * 10.0 ** -np.arange(6))
-
-
-# --- feature maps -------------------------------------------------------------------------
 
 
 def test_features_are_standardised_columns_or_what_a_map_makes_of_them():
@@ -108,9 +91,6 @@ def test_named_maps_are_those_of_scikit_learn(name, same):
         assert named.feature_map.n_features_out_ == found.shape[1]
 
 
-# --- rows ---------------------------------------------------------------------------------
-
-
 def test_samples_hold_no_row_without_weight():
     X, y, _ = make_contaminated_rows(300, 2)
     weight = np.random.default_rng(0).integers(0, 2, 300).astype(float)
@@ -126,9 +106,6 @@ def test_columns_that_do_not_vary_are_named():
     names = np.array(["age", "unit", "speed"], dtype=object)
     with pytest.warns(DataWarning, match="a single value and cannot tell rows apart: 'unit'"):
         checked_statistics(RowBlocks(X, y), names, products=False)
-
-
-# --- settings, solution, scores -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RISKS)
@@ -152,9 +129,6 @@ def test_no_value_that_is_not_finite_gets_a_score(w):
     for rows in (X, X.toarray()):
         with pytest.raises(InputError, match="row 1, column 1"):
             model.score_samples(rows)
-
-
-# --- what users see --------------------------------------------------------------------------
 
 
 def test_random_state_has_its_usual_meaning(tmp_path):

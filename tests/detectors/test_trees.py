@@ -54,9 +54,6 @@ def on_thresholds(X, trees, seed=0):
     return X
 
 
-# --- scikit-learn ---------------------------------------------------------------------------
-
-
 @each(
     "forest",
     [
@@ -141,9 +138,6 @@ def test_histogram_boosting_of_a_log_odds_of_constants_and_of_what_is_not_one_sc
             from_hist_gradient_boosting(model)
 
 
-# --- LightGBM -------------------------------------------------------------------------------
-
-
 def boosted(params, seed=0, rounds=40):
     lightgbm = pytest.importorskip("lightgbm")
     X, target = rows_with_gaps(seed=seed)
@@ -225,9 +219,6 @@ def test_no_tree_and_a_lone_leaf():
     np.testing.assert_array_equal(values, 0)
 
 
-# --- rows -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("rows", "pairs", "cells"), [(7, 30, 2**22), (1024, 1, 50), (1, 1, 1)])
 def test_blocks_of_any_size_give_the_same(rows, pairs, cells, monkeypatch):
     _, ours = boosted({}, rounds=8)
@@ -265,9 +256,6 @@ def test_no_rows():
     _, ours = boosted({}, rounds=2)
     assert ours.predict(np.empty((0, 6))).shape == (0,)
     assert ours.leaves(np.empty((0, 6))).shape == (0, 2)
-
-
-# --- on disk --------------------------------------------------------------------------------
 
 
 def test_trees_come_back_as_they_were():

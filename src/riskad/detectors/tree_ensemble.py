@@ -111,11 +111,11 @@ class Trees:
         trees so deep that their paths do not fit into memory.
 
         If a column is not known, a row takes both branches of its splits, in the shares of the
-        training rows (Lundberg et al., 2020). With S known, a leaf of value v is reached by the share
+        training rows (Lundberg et al., 2020). With S known, its share in a leaf of value v is
 
             prod_{j in S} o_j  prod_{j not in S} z_j
 
-        of a row: over the columns j on the path to the leaf, o_j is 1 if the row takes all turns of
+        where over the columns j on the path to the leaf, o_j is 1 if the row takes all turns of
         the path at splits of column j, else 0, and z_j is the share of training rows that take
         them. The Shapley value of column j in this game has the weights of a Beta integral, and
         hence

@@ -82,8 +82,10 @@ def safe_lambda(model: LinearModel, risk: Risk, penalty: str, tight: bool) -> fl
 def lambda_grid(top: float, tight: float) -> tuple[np.ndarray, int | None]:
     """Lambdas from `top` down past the tight one in decades, and its place; six decades if it is 0.
 
-    >>> lambda_grid(5.0, 1.0)[0].tolist()
-    [5.0, 1.0, 0.1, 0.01, 0.001]
+    >>> lambda_grid(5.0, 1.0)
+    (array([5.e+00, 1.e+00, 1.e-01, 1.e-02, 1.e-03]), 1)
+    >>> lambda_grid(5.0, 0.0)[0].round(5).tolist()
+    [5.0, 0.5, 0.05, 0.005, 0.0005, 5e-05]
     """
     if not tight > 0:
         return top * 10.0 ** -np.arange(6), None

@@ -25,7 +25,7 @@ from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted
-from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
+from riskad.detectors.boosted import BoostedRAD, LabelledTrees
 from riskad.files.codec import build, state_of
 from riskad.rows.sources import RowBlocks
 
@@ -387,18 +387,6 @@ def test_no_two_threads_use_lightgbm_at_once(monkeypatch):
     assert {threads for name, threads in told if name == "predict"} == {1, 2}
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
-
-
-def test_labelled_trees_take_smaller_steps_where_labels_are_very_many():
-    for n, d, expected in (
-        (100, 30, (200, 0.05, 15)),
-        (19_999, 30, (200, 0.05, 31)),
-        (100_000, 30, (2000, 0.025, 8)),
-        (10**6, 100, (500, 0.1, 8)),  # the same way in fewer steps
-    ):
-        growth = labelled_growth(n, d)
-        found = (growth[name] for name in ("num_iterations", "learning_rate", "num_leaves"))
-        assert tuple(found) == expected
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,6 @@ from riskad.rows.sources import RowBlocks, sample_in_memory
 from riskad.solvers import Problem, solve
 
 
-def make_model(n=300, d=3, constant=1.0):
-    X, y, _ = make_contaminated_rows(n, d)
-    rows = RowBlocks(X, y)
-    statistics = column_statistics(rows)
-    return LinearModel(rows, statistics.mean, statistics.scale, constant)
-
-
 def test_features_are_standardised_columns_or_what_a_map_makes_of_them():
     X, y, _ = make_contaminated_rows(200, 3)
     rows = RowBlocks(X, y)
@@ -110,8 +103,9 @@ def test_columns_that_do_not_vary_are_named():
 
 @pytest.mark.parametrize("name", RISKS)
 def test_reported_parts_are_those_of_the_risk_at_the_scores(name):
-    model, risk = make_model(), get_risk(name, "logistic")
-    rows = model.rows
+    rows, risk = RowBlocks(*make_contaminated_rows(300, 3)[:2]), get_risk(name, "logistic")
+    statistics = column_statistics(rows)
+    model = LinearModel(rows, statistics.mean, statistics.scale, 1.0)
     problem = Problem(model, Objective(risk, rows.totals()), 0.1)
     solution = solve(problem, tol=1e-4)
     scores, parts = model.scores(solution.theta, rows.X), risk_parts(problem, solution)

@@ -187,12 +187,7 @@ class DeepDetector(Detector):
             self._mean, self._scale = _moments(X)
         data = self._data(X)
         pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        self._keep(network, *self._train(network, data, pools))
-        self._place_threshold(self._scores_of(data), codes)
-        return self
-
-    def _keep(self, network: nn.Module, curves: Curves, best_step: int) -> None:
-        """Take the trained network and its curves; refuse one that diverged."""
+        curves, best_step = self._train(network, data, pools)
         weights = {name: value.cpu().numpy().copy() for name, value in network.state_dict().items()}
         # Scores of such weights would be NaN, which no threshold and no user would notice.
         finite = all(np.isfinite(value).all() for value in weights.values())
@@ -203,6 +198,8 @@ class DeepDetector(Detector):
             )
         self.weights_, self._module, self.history_ = weights, network, curves
         self.n_iter_, self.best_iter_ = int(curves["step"][-1]), best_step
+        self._place_threshold(self._scores_of(data), codes)
+        return self
 
     def _network(self) -> nn.Module:
         """The fitted network, on the device."""

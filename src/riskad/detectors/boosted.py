@@ -412,8 +412,9 @@ class _Rounded(Pointwise):
 def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
     """How `LabelledTrees` grow for this many labelled rows: more allow smaller steps, and more.
 
-    >>> [labelled_growth(n, 10)["num_iterations"] for n in (100, 30_000, 10**7)]
-    [200, 2000, 500]
+    >>> names = ("num_iterations", "learning_rate", "num_leaves")
+    >>> [[labelled_growth(n, 10)[name] for name in names] for n in (100, 19_999, 30_000, 10**7)]
+    [[200, 0.05, 15], [200, 0.05, 31], [2000, 0.025, 8], [500, 0.1, 8]]
     """
     growth: dict[str, Any] = {"num_iterations": 200, "learning_rate": 0.05, "feature_fraction": 0.8}
     if n_labelled < _MANY:

@@ -190,7 +190,13 @@ class PretrainedRAD(Detector):
         return tags
 
     def _fit_columns(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        self.kept_ = np.flatnonzero(_varies(X))
+        # Columns that are not constant: cells differ in value, or some are blank. A column that is
+        # blank throughout has low = inf and high = -inf, and does not vary.
+        blank = np.isnan(X)
+        low = np.where(blank, np.inf, X).min(axis=0)
+        high = np.where(blank, -np.inf, X).max(axis=0)
+        varies = (low < high) | (blank.any(axis=0) & ~blank.all(axis=0))
+        self.kept_ = np.flatnonzero(varies)
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scale_ = ColumnScale.of(X[:, self.kept_])
@@ -237,7 +243,16 @@ class PretrainedRAD(Detector):
             return -np.concatenate(list(parts)).astype(float)
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        Z = graph.cast(self._graph_columns(graph, rows), np.float32)
+        X = GraphNumbers(graph, rows)[:, self.kept_]
+        Z = _signed_log((X - self.scale_.mean) / self.scale_.scale).node
+        if self.components_ is not None:
+            filled = graph.node("Where", graph.node("IsNaN", Z), np.array(0.0), Z)
+            Z = _signed_log(GraphNumbers(graph, self.components_.onnx_rows(graph, filled))).node
+        elif len(self.marked_):
+            blank = graph.node("IsNaN", graph.node("Gather", Z, self.marked_, axis=1))
+            mark = np.array(_signed_log(np.ones(())))
+            Z = beside(graph, [Z, graph.node("Where", blank, mark, -mark)])
+        Z = graph.cast(Z, np.float32)
         network = TableNetwork.load(self.weights_)
         scores = table_network_scores(graph, Z, network, self.context_, self.states_)
         return str(graph.node("Neg", scores))
@@ -247,20 +262,6 @@ class PretrainedRAD(Detector):
         z = rng.standard_normal((n_rows, len(self.kept_)))
         X[:, self.kept_] = self.scale_.mean + self.scale_.scale * z
         return X
-
-    def _graph_columns(self, graph: Any, rows: str) -> str:
-        """The columns as the network sees them, in double precision."""
-        X = GraphNumbers(graph, rows)[:, self.kept_]
-        Z = str(_signed_log((X - self.scale_.mean) / self.scale_.scale).node)
-        if self.components_ is None:
-            if not len(self.marked_):
-                return Z
-            blank = graph.node("IsNaN", graph.node("Gather", Z, self.marked_, axis=1))
-            mark = np.array(_signed_log(np.ones(())))
-            return beside(graph, [Z, graph.node("Where", blank, mark, -mark)])
-        filled = graph.node("Where", graph.node("IsNaN", Z), np.array(0.0), Z)
-        components = GraphNumbers(graph, self.components_.onnx_rows(graph, filled))
-        return str(_signed_log(components).node)
 
 
 @dataclass(frozen=True)
@@ -312,14 +313,6 @@ def labelled_rows_read(codes: np.ndarray) -> int:
     450
     """
     return sum(min(int((codes == kind).sum()), most) for kind, most in _MOST_LABELLED.items())
-
-
-def _varies(X: np.ndarray) -> np.ndarray:
-    """Columns that are not constant: cells differ in value, or some are blank."""
-    blank = np.isnan(X)
-    # A column that is blank throughout has low = inf and high = -inf, and does not vary.
-    low, high = np.where(blank, np.inf, X).min(axis=0), np.where(blank, -np.inf, X).max(axis=0)
-    return np.asarray((low < high) | (blank.any(axis=0) & ~blank.all(axis=0)))
 
 
 def _informative_blanks(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:

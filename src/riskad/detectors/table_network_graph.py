@@ -28,7 +28,13 @@ def table_network_scores(
     arrays = network.arrays
     layers = _Layers(g, arrays)
     cells = iter(network.context_cells(context, states))
-    x = layers.cells(Z, layers.cell_inputs(Z, context, states))
+    # (columns + 1, rows, width): inputs of cells, and the label, which is none.
+    width = np.array([arrays["label"].shape[1]])
+    shape = g.node("Concat", np.array([1]), g.node("Shape", Z, start=0, end=1), width, axis=0)
+    label = g.node("Expand", arrays["label"][0], shape)
+    x = g.node(
+        "Concat", layers.affine(layers.cell_inputs(Z, context, states), "cell"), label, axis=0
+    )
     depth = len(arrays["up"])
     for layer in range(depth):
         others, x = layers.sliced(x, 0, -1), layers.among_cells(x, layer, layer == depth - 1)
@@ -88,15 +94,6 @@ class _Layers:
         of_value = g.node("Concat", *powers, *waves, shared, axis=2)
         of_value = g.node("Where", blank, np.float32(0), of_value)
         return str(g.node("Concat", of_value, g.cast(blank, np.float32), axis=2))
-
-    def cells(self, Z: str, cell_inputs: str) -> str:
-        """(columns + 1, rows, width): inputs of cells, and the label, which is none."""
-        g = self.g
-        n_rows = g.node("Shape", Z, start=0, end=1)
-        width = np.array([self.arrays["label"].shape[1]])
-        shape = g.node("Concat", np.array([1]), n_rows, width, axis=0)
-        label = g.node("Expand", self.arrays["label"][0], shape)
-        return str(g.node("Concat", self.affine(cell_inputs, "cell"), label, axis=0))
 
     def among_cells(self, x: str, layer: int, last: bool) -> str:
         """Cells of a row attend to all cells of the row; in the last layer only the last cell."""

@@ -90,7 +90,13 @@ class Trees:
         """
         total = np.zeros(X.shape[0])
         for rows, _, nodes in self._walk.leaf_nodes(X):
-            total[rows] = _add_in_order(total[rows], self._walk.value.take(nodes))
+            terms = self._walk.value.take(nodes)
+            # Added in their order, so that sums are rounded alike for any number of rows.
+            if len(terms[0]) <= _FEW_ROWS:
+                total[rows] = np.add.accumulate(np.vstack([total[rows], terms]))[-1]
+            else:
+                for term in terms:
+                    total[rows] += term
         return total
 
     def mean(self, X: Any) -> np.ndarray:
@@ -144,7 +150,10 @@ class Trees:
         for rows, Z, column in self._walk.blocks(X):
             for start in range(0, len(Z), step):
                 part = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                o = paths.follows(self._walk.turns(Z[start : start + step], column))
+                # o: whether rows take all turns of a path at the splits of a column.
+                right = self._walk.turns(Z[start : start + step], column)
+                turns = right[paths.split] == paths.to_right[:, None]
+                o = np.logical_and.reduceat(turns, paths.first_turn, axis=0)
                 phi[part] = (of_column @ paths.shapley_terms(o)).T
         return phi, base
 
@@ -320,15 +329,6 @@ class _Walk:
         return self._turn_right(self.inner[:, None], Z.T[column[self.inner]])
 
 
-def _add_in_order(start: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """The sum start + terms[0] + terms[1] + ..., rounded alike however many rows there are."""
-    if len(start) <= _FEW_ROWS:
-        return np.asarray(np.add.accumulate(np.vstack([start, terms]))[-1])
-    for term in terms:
-        start += term
-    return start
-
-
 # --- Shapley values -------------------------------------------------------------------------
 
 
@@ -392,11 +392,6 @@ class _Paths(NamedTuple):
             n_pairs=np.diff(first_pair, append=len(leaf)),
             value=trees.value[leaf[first_pair]],
         )
-
-    def follows(self, right: np.ndarray) -> np.ndarray:
-        """o: whether rows that turn right at these splits take the turns of each pair."""
-        turns = right[self.split] == self.to_right[:, None]
-        return np.logical_and.reduceat(turns, self.first_turn, axis=0)
 
     def shapley_terms(self, o: np.ndarray) -> np.ndarray:
         """The terms phi_j of the sum over leaves: (pairs of leaf and column j, rows)."""

@@ -18,7 +18,6 @@ impurity. A leaf's value is S / W.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -70,12 +69,15 @@ def grow(
     # A level of all trees at a time; it ends when no node splits.
     while len(size):
         start = np.append(0, np.cumsum(size))
-        chunks = []
-        for first, last in _chunks(start):
+        chunks, first = [], 0
+        while first < len(size):  # nodes that are split together
+            last = int(np.searchsorted(start, start[first] + _CHUNK, "right")) - 1
+            last = max(last, first + 1)
             members = row[start[first] : start[last]]
             nodes = _Nodes(X, target[members], weight[members], members, size[first:last])
             splittable = nodes.splittable(min_weight_leaf) & (len(levels) < max_depth)
             chunks.append(nodes.split(splittable, max_features, min_weight_leaf, rng))
+            first = last
         nodes_of_chunks, rows, sizes = zip(*chunks, strict=True)
         levels.append(_Level(*map(np.concatenate, zip(*nodes_of_chunks, strict=True))))
         row, size = np.concatenate(rows), np.concatenate(sizes)
@@ -91,15 +93,6 @@ def grow(
     )
     depth = np.repeat(np.arange(len(levels)), [len(level.value) for level in levels])
     return Growth(trees, joined.gain, depth, joined.n_samples)
-
-
-def _chunks(start: np.ndarray) -> list[tuple[int, int]]:
-    """First and last of the nodes that are split together, by where the rows of each start."""
-    ends = [0]
-    while ends[-1] < len(start) - 1:
-        last = int(np.searchsorted(start, start[ends[-1]] + _CHUNK, "right")) - 1
-        ends.append(max(last, ends[-1] + 1))
-    return list(itertools.pairwise(ends))
 
 
 class _Level(NamedTuple):

@@ -148,10 +148,14 @@ class StreamSummary:
         # Rows seen so far are part of the seed: batches get different keys, and the same stream the
         # same.
         rng = np.random.default_rng([seed, self.n_seen])
+        moments = self.moments
+        if len(y):
+            blocks = RowBlocks(X, y, weight)
+            moments = moments + blocks.sum(lambda block: (_block_moments(block, shift),))[0]
         summary = replace(
             self,
             shift=shift,
-            moments=self.moments + _moments(X, y, weight, shift),
+            moments=moments,
             X=np.concatenate([self.X, X]),
             y=np.concatenate([self.y, y]),
             weight=np.concatenate([self.weight, weight]),
@@ -224,14 +228,9 @@ class StreamSummary:
         )
 
 
-def _moments(X: np.ndarray, y: np.ndarray, weight: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    p = len(shift) + 1
-
-    def block_moments(block: Block) -> tuple[np.ndarray]:
-        Z = np.column_stack([block.X - shift, np.ones(len(block.X))])
-        return (_by_kind(Z, block.y, block.weight),)
-
-    return RowBlocks(X, y, weight).sum(block_moments)[0] if len(y) else np.zeros((3, p, p))
+def _block_moments(block: Block, shift: np.ndarray) -> np.ndarray:
+    Z = np.column_stack([block.X - shift, np.ones(len(block.X))])
+    return _by_kind(Z, block.y, block.weight)
 
 
 def _by_kind(Z: np.ndarray, y: np.ndarray, weight: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ from riskad.decisions.thresholds import RiskZero, Threshold
 
 @dataclass(frozen=True)
 class DetectorTags:
-    """What a detector can do, for code that treats all detectors alike.
+    """What a detector can do, for code that treats all detectors alike: its `_detector_tags`.
 
     - `accepts_frames`: rows may be a frame, with null for blanks and texts as categories;
     - `accepts_any_source`: `fit` goes through all rows of a Parquet file, a cluster or a device;

@@ -170,11 +170,11 @@ class _Nodes:
             gain[at] = its_gain[better]
             # Constant columns do not count: a node must try `max_features` that can split it.
             n_tried[open_nodes] += varies
-            still = n_tried[open_nodes] < max_features
-            if not still.any():
+            unfinished = n_tried[open_nodes] < max_features
+            if not unfinished.any():
                 break
-            if not still.all():
-                open_nodes, nodes = open_nodes[still], nodes.take(np.flatnonzero(still))
+            if not unfinished.all():
+                open_nodes, nodes = open_nodes[unfinished], nodes.take(np.flatnonzero(unfinished))
         return feature, threshold, gain
 
     def try_columns(

@@ -280,19 +280,21 @@ class HeldOut:
 
     def auc(self, scores: Sequence[np.ndarray], without: int | None = None) -> Auc | None:
         """Return the AUC of scores of all folds or all but one; None without both kinds."""
-        codes, groups, judged = self.rows.codes, self.rows.groups, []
+        codes, groups, fold_scores = self.rows.codes, self.rows.groups, []
         for i, (fold, part) in enumerate(zip(self.folds, scores, strict=True)):
             if i != without:
                 labelled = (codes[fold] != UNLABELLED) & ~self.rows.repeats[fold]
                 rows = fold[labelled]
                 group = rows if groups is None else groups[rows]
-                judged.append(FoldScores(codes[rows], -part[labelled], group))
+                fold_scores.append(FoldScores(codes[rows], -part[labelled], group))
         labels = count_labels(codes)
-        if not (judged and labels.normal and labels.anomaly):
+        if not (fold_scores and labels.normal and labels.anomaly):
             return None
-        values = [auc_with_interval(part.codes, part.scores).value for part in judged]
-        n, m = (sum(int((p.codes == kind).sum()) for p in judged) for kind in (NORMAL, ANOMALY))
-        effect = None if groups is None else GroupEffect.on_auc(judged)
+        values = [auc_with_interval(part.codes, part.scores).value for part in fold_scores]
+        n, m = (
+            sum(int((p.codes == kind).sum()) for p in fold_scores) for kind in (NORMAL, ANOMALY)
+        )
+        effect = None if groups is None else GroupEffect.on_auc(fold_scores)
         return auc_of_folds(values, self.n_splits, n, m, effect=effect)
 
 

@@ -285,10 +285,10 @@ class AutoRAD(FrameDetector):
         self.views_ = dict(views.learned)
         extra, places = None, extra_labelled(codes, groups, rows)
         if len(places):
-            more = Views(self.views_, self.encoder_, with_evidence[places])
+            extra_views = Views(self.views_, self.encoder_, with_evidence[places])
             extra_weight = None if weight is None else weight[places]
             # Only members that learn from all labelled rows read these, and see plain columns.
-            extra = ExtraLabelled(more.part("plain", "columns"), codes[places], extra_weight)
+            extra = ExtraLabelled(extra_views.part("plain", "columns"), codes[places], extra_weight)
         training = MemberRows(
             matrix=matrix[rows],
             codes=codes[rows],
@@ -483,12 +483,12 @@ class AutoRAD(FrameDetector):
         if NOVELTY not in self.members_:
             return super()._anomaly_score_and_novelty(X)
         mean, spread = self.scales_[NOVELTY]
-        scores, usual = [], []
+        scores, outlier_scores = [], []
         with one_blas_thread():
             for rows in self._blocks(self._check_rows(X, reset=False)):
                 scores.append(self._average(rows))
-                usual.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
-        return -np.concatenate(scores), (mean - np.concatenate(usual)) / spread
+                outlier_scores.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
+        return -np.concatenate(scores), (mean - np.concatenate(outlier_scores)) / spread
 
     def compress(self) -> CompressedRAD:
         """Let boosted trees learn the scores, and return them as a `CompressedRAD`.

@@ -123,11 +123,11 @@ class Views:
         views = cls.fit(encoder, rows[others], recipes, seed)
         # Held-out rows are new to what was learned; the others do not count as their own
         # neighbours.
-        rest = cls(views.learned, encoder, rows[fold])
+        held_out = cls(views.learned, encoder, rows[fold])
         parts = {}
         for key, part in views._parts.items():
             parts[key] = np.empty((n_rows, part.shape[1]))
-            parts[key][others], parts[key][fold] = part, rest.part(*key)
+            parts[key][others], parts[key][fold] = part, held_out.part(*key)
         return cls(views.learned, encoder, rows, parts)
 
     def __len__(self) -> int:

@@ -311,8 +311,8 @@ def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, fl
     )
     lengths = growth.depth + _average_path_length(growth.n_samples)
     # A single row is isolated from the start: any positive length shows this.
-    usual = float(_average_path_length(np.array([size]))[0]) or 1.0
-    return replace(growth.trees, value=lengths), usual
+    mean_length = float(_average_path_length(np.array([size]))[0]) or 1.0
+    return replace(growth.trees, value=lengths), mean_length
 
 
 def _average_path_length(n: np.ndarray) -> np.ndarray:

@@ -262,7 +262,7 @@ def network_scores(g: Any, X: str, detector: Any, network: nn.Module) -> str:
         away = g.node("Sub", x, detector.centre_)
         # Deep SAD: the nearer to the centre, the more normal.
         x = g.node("Neg", g.node("ReduceSumSquare", away, np.array([1]), keepdims=0))
-    return str(g.cast(x, np.float64))
+    return g.cast(x, np.float64)
 
 
 def _node(g: Any, x: str, layer: nn.Module) -> Any:

@@ -88,7 +88,7 @@ class OutlierMean(FrameDetector):
         numbers = self.encoder_.onnx_rows(graph, self._graph_rows(graph, rows))
         parts = self.features_.onnx_parts(graph, numbers)
         mean = graph.node("ReduceMean", parts["outliers"], np.array([1]), keepdims=0)
-        return str(graph.node("Neg", mean))
+        return graph.node("Neg", mean)
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         return rows_around(self.encoder_, self.features_, self.n_features_in_, rng, n_rows)

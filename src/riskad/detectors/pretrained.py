@@ -255,7 +255,7 @@ class PretrainedRAD(Detector):
         Z = graph.cast(Z, np.float32)
         network = TableNetwork.load(self.weights_)
         scores = table_network_scores(graph, Z, network, self.context_, self.states_)
-        return str(graph.node("Neg", scores))
+        return graph.node("Neg", scores)
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         X = np.zeros((n_rows, self.n_features_in_))

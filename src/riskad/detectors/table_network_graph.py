@@ -46,7 +46,7 @@ def table_network_scores(
     for layer in range(len(arrays["row_up"])):
         x = layers.read_context(x, next(cells), layer, "row_")
     scores = g.node("Add", scores, layers.read_out(x, "row_"))
-    return str(g.cast(scores, np.float64))
+    return g.cast(scores, np.float64)
 
 
 class _Layers:
@@ -93,7 +93,7 @@ class _Layers:
         powers = (v, g.node("Abs", v), g.node("Mul", v, v), u)
         of_value = g.node("Concat", *powers, *waves, shared, axis=2)
         of_value = g.node("Where", blank, np.float32(0), of_value)
-        return str(g.node("Concat", of_value, g.cast(blank, np.float32), axis=2))
+        return g.node("Concat", of_value, g.cast(blank, np.float32), axis=2)
 
     def among_cells(self, x: str, layer: int, last: bool) -> str:
         """Cells of a row attend to all cells of the row; in the last layer only the last cell."""
@@ -124,39 +124,39 @@ class _Layers:
             "Gelu", g.node("Add", z, self.weights(f"{prefix}up_bias", layer)), approximate="tanh"
         )
         z = g.node("MatMul", z, self.weights(f"{prefix}down", layer))
-        return str(g.node("Add", x, g.node("Add", z, self.weights(f"{prefix}down_bias", layer))))
+        return g.node("Add", x, g.node("Add", z, self.weights(f"{prefix}down_bias", layer)))
 
     def read_out(self, x: str, prefix: str = "") -> str:
         """The score of each row, from its last cell (1, rows, width)."""
         z = self.normed(x, f"{prefix}norm")
-        return str(self.g.node("Reshape", self.affine(z, f"{prefix}head"), np.array([-1])))
+        return self.g.node("Reshape", self.affine(z, f"{prefix}head"), np.array([-1]))
 
     def affine(self, x: str, name: str) -> str:
         product = self.g.node("MatMul", x, self.weights(name))
-        return str(self.g.node("Add", product, self.weights(f"{name}_bias")))
+        return self.g.node("Add", product, self.weights(f"{name}_bias"))
 
     def normed(self, x: str, name: str, *layer: int) -> str:
         scale, shift = self.weights(name, *layer, 0), self.weights(name, *layer, 1)
-        return str(self.g.node("LayerNormalization", x, scale, shift, epsilon=EPSILON))
+        return self.g.node("LayerNormalization", x, scale, shift, epsilon=EPSILON)
 
     def by_head(self, z: str, name: str, layer: int, which: int, perm: list[int]) -> str:
         """A projection with its heads apart; queries are divided by the root of a head's width."""
         scale = HEAD**-0.5 if which == 0 else 1.0
         product = self.g.node("MatMul", z, self.weights(name, layer, which, scale=scale))
         heads = self.g.node("Reshape", product, np.array([0, 0, -1, HEAD]))
-        return str(self.g.node("Transpose", heads, perm=perm))
+        return self.g.node("Transpose", heads, perm=perm)
 
     def attention(self, queries: str, keys: str, values: str, back: list[int]) -> str:
         """softmax(q k') v, with the heads joined again."""
         g = self.g
         weights = g.node("Softmax", g.node("MatMul", queries, keys), axis=-1)
         attended = g.node("Transpose", g.node("MatMul", weights, values), perm=back)
-        return str(g.node("Reshape", attended, np.array([0, 0, -1])))
+        return g.node("Reshape", attended, np.array([0, 0, -1]))
 
     def add_attended(self, x: str, attended: str, name: str, layer: int) -> str:
         product = self.g.node("MatMul", attended, self.weights(name, layer, 3))
-        return str(self.g.node("Add", x, product))
+        return self.g.node("Add", x, product)
 
     def sliced(self, x: str, start: int, stop: int) -> str:
         """Some of the cells of each row; the label is the last one."""
-        return str(self.g.node("Slice", x, *(np.array([i]) for i in (start, stop, 0))))
+        return self.g.node("Slice", x, *(np.array([i]) for i in (start, stop, 0)))

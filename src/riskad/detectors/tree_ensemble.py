@@ -197,7 +197,7 @@ class Trees:
             leaf_targetids=[0] * len(self.value),
             leaf_weights=graph.tensor(self.value * weight, "leaves"),
         )
-        return str(graph.node("Reshape", scores, np.array([-1])))
+        return graph.node("Reshape", scores, np.array([-1]))
 
     @property
     def left(self) -> np.ndarray:

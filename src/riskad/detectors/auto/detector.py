@@ -544,7 +544,7 @@ class AutoRAD(FrameDetector):
         mean, spread = np.array([self.scales_[name] for name in self.members_]).T
         standard = ((GraphNumbers(graph, beside(graph, scores)) - mean) / spread).node
         weights = np.array([self.weights_[name] for name in self.members_])
-        return str(graph.node("MatMul", standard, weights)), standard
+        return graph.node("MatMul", standard, weights), standard
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)

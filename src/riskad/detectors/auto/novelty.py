@@ -82,7 +82,7 @@ class Novelty(BaseEstimator):
         least = np.zeros(self.n_features_in_)
         least[0] = -np.inf  # the first score counts fully
         counted = graph.node("Max", rows, least)
-        return str(graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0)))
+        return graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0))
 
 
 class UnseenKind(NamedTuple):

@@ -125,7 +125,7 @@ class SmoothScaler(FeatureMap):
         return z / np.sqrt(1 + thirds * thirds)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        return str(self._smooth(GraphNumbers(graph, rows)).node)
+        return self._smooth(GraphNumbers(graph, rows)).node
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,7 @@ class PrincipalComponents:
         return X @ W - self.mean[None] @ W
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        return str(self.transform(GraphNumbers(graph, rows)).node)
+        return self.transform(GraphNumbers(graph, rows)).node
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +288,7 @@ class OutlierScores:
         squares = graph.node("ReduceSumSquare", away, np.array([2]), keepdims=0)
         d = graph.node("Sqrt", graph.node("ReduceMax", squares, np.array([1]), keepdims=1))
         away = graph.node("Log", graph.node("Add", d, np.array(self.floor)))
-        return str(self._standardised(GraphNumbers(graph, beside(graph, [isolation, away]))).node)
+        return self._standardised(GraphNumbers(graph, beside(graph, [isolation, away]))).node
 
 
 def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, float]:
@@ -382,7 +382,7 @@ def _neighbour_distances(
 
 def beside(g: Any, blocks: Sequence[str]) -> str:
     """Return blocks of columns side by side."""
-    return blocks[0] if len(blocks) == 1 else str(g.node("Concat", *blocks, axis=1))
+    return blocks[0] if len(blocks) == 1 else g.node("Concat", *blocks, axis=1)
 
 
 def kernels(

@@ -229,9 +229,7 @@ class LinearDetector(RiskMinimizer, Detector):
         if self.feature_map_ is not None:
             centred = X if sparse else graph.node("Sub", X, self._mean)
             X = _mapped(graph, graph.node("Div", centred, self._scale), self.feature_map_)
-        return str(
-            graph.node("Add", graph.node("MatMul", X, self.coef_), np.array(self.intercept_))
-        )
+        return graph.node("Add", graph.node("MatMul", X, self.coef_), np.array(self.intercept_))
 
     def _contributions(self, X: Any) -> tuple[Any, float] | None:
         if self.feature_map_ is not None:  # in which columns interact

@@ -55,7 +55,7 @@ class RandomWaves:
         return np.cos(Z @ self.weights + self.offsets) * np.full(q, (2 / q) ** 0.5)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        return str(self.transform(GraphNumbers(graph, rows)).node)
+        return self.transform(GraphNumbers(graph, rows)).node
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,11 +37,6 @@ def test_the_risk_is_a_weighted_error_up_to_a_constant(risk, loss):
     np.testing.assert_allclose(gaps, gaps[0], atol=1e-12)
 
 
-def test_a_guarded_risk_is_refused_with_the_way_out(contaminated_rows):
-    with pytest.raises(InputError, match=r"nnrad .* Choose risk='rad', or BoostedRAD"):
-        ForestRAD(risk="nnrad").fit(*contaminated_rows[:2])
-
-
 @pytest.fixture(params=[ForestRAD, riskad.BoostedRAD])
 def make(request):
     """Makes a quick detector of this kind."""
@@ -116,6 +111,7 @@ def test_bad_input_is_refused(contaminated_rows):
         ({"n_estimators": 0}, "n_estimators must be a whole number"),
         ({"min_samples_leaf": -1}, "min_samples_leaf"),
         ({"a": 2}, "a must be"),
+        ({"risk": "nnrad"}, "nnrad .* Choose risk='rad', or BoostedRAD"),
     ):
         with pytest.raises(InputError, match=message):
             ForestRAD(**settings).fit(X, y)

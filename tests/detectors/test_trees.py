@@ -207,7 +207,10 @@ def test_trees_of_lightgbm_that_we_do_not_walk_are_refused():
         boosted({"zero_as_missing": True})
 
 
-def test_no_tree_and_a_lone_leaf():
+def test_no_rows_no_tree_and_a_lone_leaf():
+    _, ours = boosted({}, rounds=2)
+    assert ours.predict(np.empty((0, 6))).shape == (0,)
+    assert ours.leaves(np.empty((0, 6))).shape == (0, 2)
     rows = np.array([[0.0, 1.0], [np.nan, 3.0]])
     none = from_lightgbm(dumped())  # becomes a leaf
     np.testing.assert_array_equal(none.predict(rows), [0, 0])
@@ -250,12 +253,6 @@ def test_only_columns_that_trees_use_become_dense():
     np.testing.assert_array_equal(
         wide.predict(rows), narrow.predict(rows[:, np.arange(6) * 10_000].toarray())
     )
-
-
-def test_no_rows():
-    _, ours = boosted({}, rounds=2)
-    assert ours.predict(np.empty((0, 6))).shape == (0,)
-    assert ours.leaves(np.empty((0, 6))).shape == (0, 2)
 
 
 def test_trees_come_back_as_they_were():

@@ -16,7 +16,7 @@ import riskad
 from riskad.app.onnx import Graph, export, feeds, to_onnx
 from riskad.core.checks import InputError
 from riskad.detectors.compressed import CompressedRAD
-from riskad.detectors.description import GRAPH_TOLERANCE
+from riskad.detectors.description import SelfDescribing
 from riskad.detectors.tree_growth import from_hist_gradient_boosting, from_lightgbm
 from riskad.tables.preparation import TablePreparer
 
@@ -28,6 +28,9 @@ def run(proto, given):
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [out.name for out in session.get_outputs()]
     return dict(zip(names, session.run(names, given), strict=True))
+
+
+GRAPH_TOLERANCE = SelfDescribing._graph_tolerance
 
 
 def assert_parity(model, proto, rows, given=None, tolerance=GRAPH_TOLERANCE):

@@ -125,9 +125,9 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
 
 def test_quality_says_what_was_held_out_and_from_what():
     auc, labels = Auc(0.9, 0.8, 0.95, 100, 20), LabelCounts(500, 100, 3000)
-    [line] = quality_lines(auc, "", ShallowRAD()._evidence_in_words(), LabelCounts(100, 20, 3000))
+    [line] = quality_lines(auc, "", ShallowRAD()._evidence_in_words, LabelCounts(100, 20, 3000))
     assert line.endswith("the 120 labelled rows, each scored by a model fitted without its label")
-    [line] = quality_lines(auc, "", AutoRAD()._evidence_in_words(), labels)
+    [line] = quality_lines(auc, "", AutoRAD()._evidence_in_words, labels)
     assert " on 120 of the 600 labelled rows, each scored by members that were fitted, " in line
     assert line.endswith("tuned and weighted without its label")
 

@@ -55,9 +55,6 @@ def digits():
     return X[~test], y[~test], X[test], truth[test]
 
 
-# --- what they learn --------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @each(
     "model",
@@ -111,9 +108,6 @@ def test_any_risk_and_loss_of_the_core(risk):
         assert np.isfinite(model.history_["risk"]).all()
 
 
-# --- when to stop ------------------------------------------------------------------------------
-
-
 def test_history_and_early_stopping():
     X, y, _ = make_contaminated_rows()
     model = DeepRAD(learning_rate=0.02, max_iter=400, validation_fraction=0.2).fit(X, y)
@@ -142,9 +136,6 @@ def test_the_same_seed_gives_the_same_scores(method):
     )
     assert np.array_equal(first, again)
     assert not np.allclose(first, other)
-
-
-# --- the contract --------------------------------------------------------------------------------
 
 
 @each("shape", [(8, 8), (1, 8, 8), (3, 9, 8)])
@@ -191,9 +182,6 @@ def test_bytes_are_brightness_and_arrays_may_be_read_only(scale):
         for Z in (X, X.astype(np.float32) / 255)
     )
     np.testing.assert_allclose(of_bytes, of_floats, atol=1e-3)
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 BAD_SETTINGS = [
@@ -258,9 +246,6 @@ def test_bad_rows():
 def test_a_row_has_the_same_score_alone_in_company_and_in_any_order(method):
     X, y = images(shape=(5,))
     assert_rows_score_alike(quick(method).fit(X, y), X)
-
-
-# --- scikit-learn's checks ---------------------------------------------------------------------
 
 
 class TranslatedRAD(Translates, DeepRAD):

@@ -49,9 +49,6 @@ def model_file(tmp_path, network):
     return tmp_path / "model.riskad"
 
 
-# --- what comes back ---------------------------------------------------------------------
-
-
 def assert_comes_back(model, X, path):
     save(model, path)
     again = load(path)
@@ -102,9 +99,6 @@ def test_a_network_for_a_device_that_is_not_here_is_loaded(tmp_path, network):
     np.testing.assert_array_equal(again.score_samples(X), network.score_samples(X))
 
 
-# --- what cannot be saved ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("module", [nn.Linear(4, 1), lambda shape: nn.Linear(*shape, 1)])
 def test_a_module_of_ones_own_is_code_and_is_given_again(tmp_path, module):
     X, y, _ = make_contaminated_rows()
@@ -120,9 +114,6 @@ def test_a_module_of_ones_own_is_code_and_is_given_again(tmp_path, module):
     with pytest.raises(InputError, match=r"module is not the one of the fit.*\(1, 4\)"):
         again.set_params(module=nn.Linear(3, 1)).score_samples(X)
     np.testing.assert_array_equal(again.set_params(module=module).score_samples(X), scores)
-
-
-# --- what is refused ---------------------------------------------------------------------
 
 
 def forge(path, arrays=(), **values):
@@ -172,17 +163,9 @@ def test_a_centre_of_another_size(tmp_path):
         load(tmp_path / "model.riskad")
 
 
-# --- torch -------------------------------------------------------------------------------
-
-
-def forget(monkeypatch, library):
-    """Be on a machine where a library is not installed."""
-    monkeypatch.delitem(sys.modules, "riskad.deep.risk_detectors", raising=False)
-    monkeypatch.setitem(sys.modules, library, None)
-
-
 def test_without_torch_a_sentence_says_what_to_install(monkeypatch, model_file):
-    forget(monkeypatch, "torch")
+    monkeypatch.delitem(sys.modules, "riskad.deep.risk_detectors", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
     message = r"with torch, which is not installed: pip install 'riskad\[deep\]'"
     with pytest.raises(InputError, match=message):
         load(model_file)

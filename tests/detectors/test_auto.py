@@ -24,7 +24,7 @@ from riskad import AutoRAD, DataWarning, InputError, explain_rows
 from riskad.core.labels import read_codes
 from riskad.detectors import forest
 from riskad.detectors.auto import detector, members
-from riskad.detectors.auto.cross_fit import ExtraLabelled, member_weights
+from riskad.detectors.auto.cross_fit import extra_labelled, member_weights
 from riskad.detectors.auto.members import MEMBERS, Clock, Sizes, plan_fit, rows_within_budget
 from riskad.detectors.auto.views import Views, sample_rows
 from riskad.detectors.features.union import NativeColumns
@@ -53,9 +53,6 @@ def auc(model, X, truth):
 def fitted():
     X, y, _ = ring()
     return AutoRAD(budget=600).fit(X, y)
-
-
-# --- what it finds --------------------------------------------------------------------------
 
 
 def test_it_finds_what_no_line_can(fitted):
@@ -104,10 +101,10 @@ def test_the_network_is_charged_for_the_labelled_rows_that_it_reads():
     assert wanted.read == labelled_rows_read(codes) == 600
     assert wanted.network_columns == 42
     plan = plan_fit(wanted, MEMBERS, AutoRAD().budget)
-    assert {"network", "boosted"} <= set(plan.members)
+    assert {"network", "boosted"} <= set(plan.member_seconds)
     assert (plan.folds, plan.kinds) == (5, True)
     short = plan_fit(sizes(150), some("kernel", "smooth forest", "network"), 2)
-    assert short.members == ("kernel", "smooth forest")
+    assert tuple(short.member_seconds) == ("kernel", "smooth forest")
 
 
 def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
@@ -115,7 +112,7 @@ def test_evidence_is_that_of_the_rows_that_were_held_out(monkeypatch, fitted):
     plan = plan_fit(sizes(), some("kernel", "smooth forest", "novelty"), 60)
     monkeypatch.setattr(detector, "plan_fit", lambda *told: replace(plan, folds=1, kinds=False))
     said = []
-    model = AutoRAD(callback=lambda what: said.append(what)).fit(*ring(300)[:2])
+    model = AutoRAD(callback=said.append).fit(*ring(300)[:2])
     assert "Holding out 10 labelled rows" in said
     assert (model.auc_.n_normal, model.auc_.n_anomaly) == (8, 2)
     calibration = model.calibration_
@@ -136,14 +133,14 @@ def test_a_fit_says_how_long_it_will_still_take(monkeypatch):
     left = [int(what.split("(about ")[1].split()[0]) for what in said if "left" in what]
     assert len(left) >= 5
     assert left[-1] < left[0]
-    assert clocks[0].seconds_left() == pytest.approx(0, abs=1e-6)  # all that was planned is done
+    assert clocks[0]._finished == pytest.approx(clocks[0].planned)  # all that was planned is done
 
 
 def test_a_clock_counts_in_words_that_people_use(monkeypatch):
     monkeypatch.setattr(members, "time", SimpleNamespace(perf_counter=lambda: 100.0))
     clock = Clock(60)
     assert clock.in_words() == ""
-    clock.expect(1000.0)
+    clock.planned = 1000.0
     clock.finish(200.0)
     for spent, words in ((0.1, ""), (10, " (about 40 s left)"), (60, " (about 4 min left)")):
         clock.start = 100.0 - spent
@@ -182,10 +179,10 @@ def test_more_budget_is_never_less_work():
     wanted = [sizes(600, n, 100) for n in rows]
     plans = [plan_fit(w, MEMBERS, b) for w, b in zip(wanted, budgets, strict=True)]
     for less, more in itertools.pairwise(plans):
-        assert set(less.members) <= set(more.members)
-        assert len(less.members) < len(more.members) or less.folds <= more.folds
+        assert set(less.member_seconds) <= set(more.member_seconds)
+        assert len(less.member_seconds) < len(more.member_seconds) or less.folds <= more.folds
         assert (less.folds > 1) <= (more.folds > 1)
-    assert plans[0].members == ("smooth forest", "novelty")
+    assert tuple(plans[0].member_seconds) == ("smooth forest", "novelty")
     assert all(plan.seconds() <= b for plan, b in zip(plans[1:], budgets[1:], strict=True))
 
 
@@ -195,11 +192,9 @@ def test_weights_are_nearly_equal_where_anomalies_are_few():
     many = {"boosted": best, "smooth forest": worse}
     assert member_weights(few, 3, 0.0)["smooth forest"] == pytest.approx(0.3, abs=0.02)
     assert member_weights(many, 300, 0.0)["smooth forest"] < 1e-4
-    alike = dict.fromkeys(few)
-    assert member_weights(alike, 1, 0.0) == {"boosted": 0.6, "smooth forest": 0.4}
-
-
-def test_what_is_known_of_other_tables_counts_less_the_more_anomalies_are_labelled():
+    equal = member_weights(dict.fromkeys(few), 1, 0.0)
+    assert equal == {"boosted": 0.6, "smooth forest": 0.4}
+    # What is known of other tables counts less the more anomalies are labelled.
     alike = {"smooth forest": None, "network": None}
     weights = [member_weights(alike, m, 0.0)["network"] for m in (0, 100, 10_000)]
     assert weights[:2] == pytest.approx([6 / 7, 3 / 4])
@@ -208,11 +203,8 @@ def test_what_is_known_of_other_tables_counts_less_the_more_anomalies_are_labell
 
 def test_extra_labelled_rows_are_of_no_group_that_may_be_held_out():
     codes, rows = np.array([1, 0, -1, 1]), np.array([0, 1])
-    assert ExtraLabelled.places(codes, None, rows).tolist() == [2, 3]
-    assert ExtraLabelled.places(codes, np.array([0, 1, 0, 2]), rows).tolist() == [3]
-
-
-# --- which labels there are -----------------------------------------------------------------
+    assert extra_labelled(codes, None, rows).tolist() == [2, 3]
+    assert extra_labelled(codes, np.array([0, 1, 0, 2]), rows).tolist() == [3]
 
 
 @pytest.mark.slow
@@ -232,9 +224,6 @@ def test_one_kind_of_row_is_refused():
     for codes in (0 * y, 0 * y + 1):
         with pytest.raises(InputError, match=r"has one only.*Label some"):
             AutoRAD().fit(X, codes)
-
-
-# --- what rows may be -----------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -273,17 +262,6 @@ def test_wide_sparse_rows_are_reduced():
     assert scores[:10].min() > np.quantile(scores, 0.9)
 
 
-def test_many_rows_are_sampled_with_every_label():
-    codes = np.zeros(100_000, dtype=int)
-    codes[:30], codes[30:35] = 1, -1
-    rows = sample_rows(codes, 20_000, 1_000, 0)
-    assert len(rows) == 20_000
-    assert set(range(35)) <= set(rows.tolist())
-
-
-# --- a plain estimator ----------------------------------------------------------------------
-
-
 def test_thresholds_probabilities_and_reasons_work(fitted):
     X, _, truth = ring(seed=1)
     probability = fitted.anomaly_probability(X)
@@ -308,15 +286,12 @@ def test_a_budget_that_runs_short_leaves_members_and_folds_out(capsys):
 
 
 def test_a_short_budget_takes_fewer_rows():
-    def most(budget, n_columns):
-        return rows_within_budget(budget, n_columns)[0]
-
-    assert most(1.0, 10) < most(10.0, 10) <= 20_000
-    assert most(1.0, 1_000) < most(1.0, 10)
+    assert rows_within_budget(1.0, 1_000)[0] < rows_within_budget(1.0, 10)[0] <= 20_000
     codes = np.repeat([1, -1, 0], [20, 10, 5_000])
     budgets = (0.001, 2.0, 20.0)
     few = [len(sample_rows(codes, *rows_within_budget(b, 5_000), 0)) for b in budgets]
     assert few == [230, 330, 1_030]  # columns are many, but so are the unlabelled rows
+    assert set(range(30)) <= set(sample_rows(codes, 1_000, 200, 0).tolist())  # every label
 
 
 class Small(Translates, AutoRAD):
@@ -341,9 +316,6 @@ def few_trees(monkeypatch, few_members):
 )
 def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)
-
-
-# --- new rows, threads and processes ----------------------------------------------------------
 
 
 def test_every_member_scores_new_rows_as_it_would_all_their_features(fitted):
@@ -377,9 +349,6 @@ def test_threads_that_share_a_model_get_the_same_numbers(fitted):
         for expected, found in zip(alone, pool.map(score, rows), strict=True):
             for each in found:
                 np.testing.assert_array_equal(each, expected)
-
-
-# --- members, weights of rows ---------------------------------------------------------------
 
 
 def test_members_whose_library_is_missing_are_left_out(monkeypatch, fitted):

@@ -25,14 +25,11 @@ from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted
-from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth
+from riskad.detectors.boosted import BoostedRAD, LabelledTrees
 from riskad.files.codec import build, state_of
 from riskad.rows.sources import RowBlocks
 
 QUICK = {"max_iter": 30}
-
-
-# --- the risk never rises ------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -106,9 +103,6 @@ def test_leaf_values_of_a_guarded_risk_are_the_best_under_the_parabolas(seed, co
     best = minimize(majorant, found, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
     assert majorant(found) <= best.fun + 1e-9
     assert majorant(found) <= P + max(0.0, Q)
-
-
-# --- the correct prior, where nearly all rows are normal -------------------------------------
 
 
 def rare_anomalies(n_labelled=600, rate=0.032, seed=0):
@@ -205,9 +199,6 @@ def test_a_loss_that_cannot_be_rounded_is_refused(contaminated_rows):
         BoostedRAD(Kinked(), **QUICK).fit(*contaminated_rows[:2])
 
 
-# --- the fit -------------------------------------------------------------------------------
-
-
 def test_what_a_line_cannot_do():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (2000, 2))
@@ -259,9 +250,6 @@ def test_where_no_split_is_left_it_says_so(contaminated_rows):
         model = BoostedRAD(min_samples_leaf=1e6, **QUICK).fit(X, y)
     assert model.n_iter_ == 0
     np.testing.assert_array_equal(model.score_samples(X), 0)
-
-
-# --- gaps, categories, kinds of table ------------------------------------------------------
 
 
 def test_gaps_carry_information(contaminated_rows):
@@ -323,9 +311,6 @@ def test_bad_rows_and_labels_are_refused(contaminated_rows):
         model.predict([[0, 0, 0, -np.inf]])
 
 
-# --- on disk -------------------------------------------------------------------------------
-
-
 def test_trees_that_are_not_of_the_model_are_refused(contaminated_rows):
     X, y, _ = contaminated_rows
     model, other = (BoostedRAD(**QUICK).fit(rows, y) for rows in (X, X[:, :3]))
@@ -349,8 +334,6 @@ def test_lightgbm_is_needed_to_fit_and_not_to_score_or_explain(
     np.testing.assert_array_equal(loaded.score_samples(X), model.score_samples(X))
     np.testing.assert_array_equal(loaded._contributions(X)[0], model._contributions(X)[0])
 
-
-# --- scikit-learn's contract ---------------------------------------------------------------
 
 DRAWS = "random splits are drawn for the leaf of fewer rows first; repeated rows draw others"
 EQUIVALENCE = {f"check_sample_weight_equivalence_on_{k}_data": DRAWS for k in ("dense", "sparse")}
@@ -404,18 +387,6 @@ def test_no_two_threads_use_lightgbm_at_once(monkeypatch):
     assert {threads for name, threads in told if name == "predict"} == {1, 2}
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
-
-
-def test_labelled_trees_take_smaller_steps_where_labels_are_very_many():
-    for n, d, expected in (
-        (100, 30, (200, 0.05, 15)),
-        (19_999, 30, (200, 0.05, 31)),
-        (100_000, 30, (2000, 0.025, 8)),
-        (10**6, 100, (500, 0.1, 8)),  # the same way in fewer steps
-    ):
-        growth = labelled_growth(n, d)
-        found = (growth[name] for name in ("num_iterations", "learning_rate", "num_leaves"))
-        assert tuple(found) == expected
 
 
 @pytest.mark.parametrize(

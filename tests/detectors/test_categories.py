@@ -36,9 +36,6 @@ def levels_of(n):
     return {0: [f"level {i}" for i in range(n)]}
 
 
-# --- codes ---------------------------------------------------------------------------------
-
-
 @each("kind", ["polars", "categories", "pandas"])
 def test_codes_are_by_frequency_then_by_letters(kind):
     town = ["Ulm", "Kiel", None, "Ulm", "Äch", "Bonn", "Kiel", "Ulm"]
@@ -71,9 +68,6 @@ def test_many_codes_stay_a_column_and_few_become_yes_or_no():
     np.testing.assert_array_equal(rows[:, 1:].sum(axis=1), [1, 0])
 
 
-# --- evidence ------------------------------------------------------------------------------
-
-
 def test_the_evidence_is_the_posterior_mean():
     rng = np.random.default_rng(0)
     level = np.concatenate([rng.integers(0, 30, 600), np.full(20, 7)]).astype(float)
@@ -101,14 +95,10 @@ def test_a_row_does_not_see_its_own_label():
     without = codes.copy()
     without[395] = 0
     assert found.evidence[0][39] > 0
-    assert seen[395] == pytest.approx(
-        np.log(found.priors[0] / (_anomalies_in_other_folds(seen, codes) / 40 + found.priors[0]))
-    )
+    others = (codes == -1).sum() * 4 / 5  # ten anomalies, two in each fold
+    prior = found.priors[0]
+    assert seen[395] == pytest.approx(np.log(prior / (others / 40 + prior)))
     assert found.refit(level[:, None], without).evidence[0][39] < 0
-
-
-def _anomalies_in_other_folds(seen, codes):
-    return (codes == -1).sum() * 4 / 5  # ten anomalies, two in each fold
 
 
 def test_labelled_rows_have_no_values_of_their_own():
@@ -149,9 +139,6 @@ def test_a_row_of_weight_two_is_two_rows():
     heavy = AnomalyRateEncoder.learn(matrix, y, levels, np.full(len(y), 2.0))
     np.testing.assert_allclose(heavy.evidence, twice.evidence)
     assert heavy.priors == twice.priors
-
-
-# --- detectors -----------------------------------------------------------------------------
 
 
 @each("detector", QUICK)
@@ -211,9 +198,6 @@ def test_evidence_of_other_levels_is_refused(detector):
             build(type(model), state_of(model) | {"evidence_": wrong})
     with pytest.raises(InputError, match="evidence: of other levels"):
         build(AnomalyRateEncoder, vars(shorter))
-
-
-# --- AutoRAD -------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

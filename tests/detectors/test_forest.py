@@ -37,14 +37,6 @@ def test_the_risk_is_a_weighted_error_up_to_a_constant(risk, loss):
     np.testing.assert_allclose(gaps, gaps[0], atol=1e-12)
 
 
-def test_a_guarded_risk_is_refused_with_the_way_out(contaminated_rows):
-    with pytest.raises(InputError, match=r"nnrad .* Choose risk='rad', or BoostedRAD"):
-        ForestRAD(risk="nnrad").fit(*contaminated_rows[:2])
-
-
-# --- what forests and boosted trees share -----------------------------------------------------
-
-
 @pytest.fixture(params=[ForestRAD, riskad.BoostedRAD])
 def make(request):
     """Makes a quick detector of this kind."""
@@ -74,17 +66,12 @@ def test_with_a_at_zero_the_unlabelled_rows_do_not_count(make, contaminated_rows
     assert not np.array_equal(whole, make().fit(X, y).score_samples(X))
 
 
-SEEDS = ({"random_state": 0}, {"random_state": 1})
-
-
 def test_the_seed_decides(make, contaminated_rows):
     X, y, _ = contaminated_rows
-    default, zero, one = (make(**s).fit(X, y).score_samples(X) for s in ({}, *SEEDS))
+    settings = ({}, {"random_state": 0}, {"random_state": 1})
+    default, zero, one = (make(**s).fit(X, y).score_samples(X) for s in settings)
     np.testing.assert_array_equal(default, zero)
     assert not np.allclose(zero, one)
-
-
-# --- the forest -------------------------------------------------------------------------------
 
 
 def test_it_is_scikit_learn_s_forest_on_these_weights(contaminated_rows):
@@ -124,6 +111,7 @@ def test_bad_input_is_refused(contaminated_rows):
         ({"n_estimators": 0}, "n_estimators must be a whole number"),
         ({"min_samples_leaf": -1}, "min_samples_leaf"),
         ({"a": 2}, "a must be"),
+        ({"risk": "nnrad"}, "nnrad .* Choose risk='rad', or BoostedRAD"),
     ):
         with pytest.raises(InputError, match=message):
             ForestRAD(**settings).fit(X, y)
@@ -136,9 +124,6 @@ def test_bad_input_is_refused(contaminated_rows):
             ForestRAD().fit(X, y)
 
 
-# --- on disk -------------------------------------------------------------------------------
-
-
 def test_trees_of_other_columns_are_refused(contaminated_rows):
     X, y, _ = contaminated_rows
     model, other = (ForestRAD(n_estimators=2).fit(rows, y) for rows in (X, X[:, :3]))
@@ -146,9 +131,6 @@ def test_trees_of_other_columns_are_refused(contaminated_rows):
         build(ForestRAD, state_of(model) | {"trees_": other.trees_})
     with pytest.raises(InputError, match="trees_: expected Trees, got None"):
         build(ForestRAD, state_of(model) | {"trees_": None})
-
-
-# --- scikit-learn's contract ---------------------------------------------------------------
 
 
 class Translated(TranslatesWeighted, ForestRAD):

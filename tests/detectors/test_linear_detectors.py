@@ -16,35 +16,11 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors.linear.detector import risk_parts
 from riskad.detectors.linear.feature_maps import fit_features, standardise
-from riskad.detectors.linear.lambda_search import CV_DECADES, lambda_grid
 from riskad.detectors.registry import DETECTORS
 from riskad.detectors.shallow import checked_statistics
 from riskad.rows.linear import LinearModel, column_statistics
 from riskad.rows.sources import RowBlocks, sample_in_memory
 from riskad.solvers import Problem, solve
-
-
-def make_model(n=300, d=3, constant=1.0):
-    X, y, _ = make_contaminated_rows(n, d)
-    rows = RowBlocks(X, y)
-    statistics = column_statistics(rows)
-    return LinearModel(rows, statistics.mean, statistics.scale, constant)
-
-
-# --- lambda -------------------------------------------------------------------------------
-
-
-def test_a_grid_goes_down_in_decades_and_knows_the_tight_place():
-    lambdas, tight = lambda_grid(50.0, 1.0)
-    np.testing.assert_allclose(lambdas, [50, 10, 1, 0.1, 0.01, 0.001])
-    assert lambdas[tight] == 1
-    assert len(lambdas) == tight + 1 + CV_DECADES
-    lambdas, tight = lambda_grid(50.0, 0.0)
-    assert tight is None
-    np.testing.assert_allclose(lambdas, 50 * 10.0 ** -np.arange(6))
-
-
-# --- feature maps -------------------------------------------------------------------------
 
 
 def test_features_are_standardised_columns_or_what_a_map_makes_of_them():
@@ -108,9 +84,6 @@ def test_named_maps_are_those_of_scikit_learn(name, same):
         assert named.feature_map.n_features_out_ == found.shape[1]
 
 
-# --- rows ---------------------------------------------------------------------------------
-
-
 def test_samples_hold_no_row_without_weight():
     X, y, _ = make_contaminated_rows(300, 2)
     weight = np.random.default_rng(0).integers(0, 2, 300).astype(float)
@@ -128,13 +101,11 @@ def test_columns_that_do_not_vary_are_named():
         checked_statistics(RowBlocks(X, y), names, products=False)
 
 
-# --- settings, solution, scores -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", RISKS)
 def test_reported_parts_are_those_of_the_risk_at_the_scores(name):
-    model, risk = make_model(), get_risk(name, "logistic")
-    rows = model.rows
+    rows, risk = RowBlocks(*make_contaminated_rows(300, 3)[:2]), get_risk(name, "logistic")
+    statistics = column_statistics(rows)
+    model = LinearModel(rows, statistics.mean, statistics.scale, 1.0)
     problem = Problem(model, Objective(risk, rows.totals()), 0.1)
     solution = solve(problem, tol=1e-4)
     scores, parts = model.scores(solution.theta, rows.X), risk_parts(problem, solution)
@@ -152,9 +123,6 @@ def test_no_value_that_is_not_finite_gets_a_score(w):
     for rows in (X, X.toarray()):
         with pytest.raises(InputError, match="row 1, column 1"):
             model.score_samples(rows)
-
-
-# --- what users see --------------------------------------------------------------------------
 
 
 def test_random_state_has_its_usual_meaning(tmp_path):
@@ -180,7 +148,12 @@ def test_random_state_has_its_usual_meaning(tmp_path):
 
 @each("name", DETECTORS)
 def test_tab_completion_shows_an_estimator(name):
-    detector = DETECTORS[name].load()
-    shown = {each for each in dir(detector) if not each.startswith("_")}
-    assert len(shown) <= 20
-    assert not any(each.startswith(("onnx", "describe", "takes", "tells")) for each in shown)
+    kind = DETECTORS[name].load()
+    for detector in (kind, kind()):  # before a fit, an instance shows what leads to one
+        shown = {each for each in dir(detector) if not each.startswith("_")}
+        assert len(shown) <= 20
+        assert {"fit", "set_params"} <= shown
+    assert {*kind().get_params()} <= shown
+    fitted = kind()
+    fitted.offset_ = 0.0
+    assert {"predict", "score_samples", "p_values"} <= set(dir(fitted))

@@ -53,6 +53,10 @@ def fitted():
 
 
 def test_novelty_finds_a_kind_that_nobody_labelled(fitted, tmp_path):
+    X, y, _ = two_kinds()
+    usual = fitted.novelty(X[y == 0])  # in standard deviations of unlabelled rows
+    assert abs(usual.mean()) < 0.1
+    assert usual.std() == pytest.approx(1, abs=0.1)
     X, _, kind = two_kinds(2000, seed=1)
     score, novelty = fitted._anomaly_score_and_novelty(X)
     assert auc(score, kind, 1) > 0.97
@@ -65,19 +69,9 @@ def test_novelty_finds_a_kind_that_nobody_labelled(fitted, tmp_path):
     assert again.kinds_auc_ == fitted.kinds_auc_
 
 
-def test_novelty_counts_in_standard_deviations_of_unlabelled_rows(fitted):
-    X, y, _ = two_kinds()
-    novelty = fitted.novelty(X[y == 0])
-    assert abs(novelty.mean()) < 0.1
-    assert novelty.std() == pytest.approx(1, abs=0.1)
-
-
 def test_a_crowd_of_equal_rows_is_not_less_new_for_its_density():
     isolated_and_dense, usual = Novelty().fit(np.zeros((2, 2))).score_samples([[2, -4], [0, 0]])
     assert isolated_and_dense == -2 < usual == 0
-
-
-# --- what it weighs -------------------------------------------------------------------------
 
 
 def test_kinds_are_clusters_each_held_out_with_a_part_of_the_normals():
@@ -128,15 +122,12 @@ def test_anomalies_of_a_group_count_once():
     assert UnseenKinds().weight(4, in_groups=True) > UnseenKinds().weight(40, in_groups=True)
 
 
-def test_its_share_is_kept_whatever_its_auc():
-    weights = member_weights({"kernel": None, "boosted": None, "novelty": None}, 5, 0.1)
-    assert weights == pytest.approx({"kernel": 0.225, "boosted": 0.675, "novelty": 0.1})
-
-
-def test_a_fit_reports_its_share_and_the_auc_of_unseen_kinds(fitted):
+def test_its_share_is_kept_whatever_its_auc(fitted):
     assert 0 < fitted.weights_["novelty"] <= max(CHOICES)
     assert sum(fitted.weights_.values()) == pytest.approx(1)
     assert (fitted.kinds_auc_.n_normal, fitted.kinds_auc_.n_anomaly) == (40, 8)
+    weights = member_weights({"kernel": None, "boosted": None, "novelty": None}, 5, 0.1)
+    assert weights == pytest.approx({"kernel": 0.225, "boosted": 0.675, "novelty": 0.1})
 
 
 def test_with_normals_alone_it_does_not_lose_to_an_isolation_forest():
@@ -149,9 +140,6 @@ def test_with_normals_alone_it_does_not_lose_to_an_isolation_forest():
     forest = IsolationForest(random_state=0).fit(X)
     ours = roc_auc_score(kind > 0, model.anomaly_score(new))
     assert ours > roc_auc_score(kind > 0, -forest.score_samples(new)) - 0.005
-
-
-# --- tables ---------------------------------------------------------------------------------
 
 
 def as_frame(X, y):

@@ -48,9 +48,6 @@ def blanked(rows):
     return X, y, truth
 
 
-# --- what it finds --------------------------------------------------------------------------
-
-
 def test_it_tells_anomalies_and_decides_at_the_given_rate(fitted, rows):
     X, _, truth = make_contaminated_rows(400, shift=2.0, seed=1)
     X = X * rows[0].std(axis=0) / X.std(axis=0)
@@ -63,17 +60,13 @@ def test_it_tells_anomalies_and_decides_at_the_given_rate(fitted, rows):
     assert (fewer.predict(X) == -1).sum() < (fitted.predict(X) == -1).sum()
 
 
-def test_labels_decide_what_is_an_anomaly(rows):
+def test_labels_decide_what_is_an_anomaly_and_one_kind_is_enough(rows):
     X, y, truth = rows
     turned = PretrainedRAD(unlabelled=100).fit(X, -y)
     assert auc(turned, X, truth) < 0.1
-
-
-@each("kept", [1, -1])
-def test_one_kind_of_label_is_enough(rows, kept):
-    X, y, truth = rows
-    model = PretrainedRAD(unlabelled=100).fit(X, read_codes(np.where(y == kept, y, 0)))
-    assert auc(model, X, truth) > 0.8
+    for kept in (1, -1):
+        model = PretrainedRAD(unlabelled=100).fit(X, read_codes(np.where(y == kept, y, 0)))
+        assert auc(model, X, truth) > 0.8
 
 
 def test_five_labels_find_a_ring_around_the_normals():
@@ -111,9 +104,6 @@ def test_the_context_has_its_limits():
     X, y, _ = make_contaminated_rows(3000, labelled=0.6)
     model = PretrainedRAD(unlabelled=30).fit(X, y)
     assert np.bincount(model.states_).tolist() == [30, 400, 200]
-
-
-# --- blanks and levels ------------------------------------------------------------------------
 
 
 def test_blanks_are_read_as_such(blanked):
@@ -156,9 +146,6 @@ def test_wide_tables_with_blanks_go_by_their_components():
     assert auc(model, X, truth) > 0.9
 
 
-# --- the network ------------------------------------------------------------------------------
-
-
 @each("size", [0.3, 3, 30])
 def test_exponentials_of_large_logits_do_not_run_over(size):
     rng = np.random.default_rng(0)
@@ -170,9 +157,6 @@ def test_exponentials_of_large_logits_do_not_run_over(size):
     for head, columns in enumerate((slice(32), slice(32, 64))):
         weights = softmax(asked[:, columns].astype(float) @ (size * keys[head]), axis=1)
         np.testing.assert_allclose(found[:, columns], weights @ values[head], rtol=1e-3, atol=1e-3)
-
-
-# --- what is kept between calls ---------------------------------------------------------------
 
 
 @pytest.fixture
@@ -217,25 +201,14 @@ def test_a_large_memory_is_not_kept(rows, readings, monkeypatch):
     assert len(readings) == 2
 
 
-# --- files and mistakes ---------------------------------------------------------------------
-
-
-def test_blanks_are_saved(blanked, tmp_path):
+def test_rows_with_blanks_are_saved_without_the_network(blanked, tmp_path):
     X, y, _ = blanked
     model = PretrainedRAD(unlabelled=50).fit(X, y)
     riskad.save(model, tmp_path / "model.riskad")
+    assert (tmp_path / "model.riskad").stat().st_size < 50_000
     again = riskad.load(tmp_path / "model.riskad")
     assert again.weights_ == "tables-3"
     np.testing.assert_array_equal(again.score_samples(X[:50]), model.score_samples(X[:50]))
-
-
-def test_it_is_saved_without_the_network(fitted, rows, tmp_path):
-    riskad.save(fitted, tmp_path / "model.riskad")
-    assert (tmp_path / "model.riskad").stat().st_size < 50_000
-    for again in (riskad.load(tmp_path / "model.riskad"), pickle.loads(pickle.dumps(fitted))):
-        np.testing.assert_array_equal(
-            again.score_samples(rows[0][:50]), fitted.score_samples(rows[0][:50])
-        )
 
 
 def test_weights_of_another_version(fitted, rows):

@@ -103,9 +103,6 @@ def test_common_checks_with_translated_labels(estimator, check):
     check(estimator)
 
 
-# --- scikit-learn's scorers ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize("prepared", [False, True])
 def test_scorers_of_scikit_learn_see_two_kinds_of_row(contaminated_rows, prepared):
     X, y, _ = contaminated_rows

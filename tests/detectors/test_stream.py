@@ -56,9 +56,6 @@ def assert_same(streamed, fitted, X, rtol=1e-9):
         np.testing.assert_allclose(streamed.risk_parts_[name], part, **close)
 
 
-# --- exact -------------------------------------------------------------------------------
-
-
 @each(("loss", "lam"), itertools.product(LOSSES, ["theorem", "tight", 1e-3]))
 def test_batches_give_the_model_of_all_rows(loss, lam):
     X, y = make_rows()
@@ -152,9 +149,6 @@ def test_rates_out_of_range_are_refused(rate):
         StreamingRAD("squared").partial_fit(X, y, forget=rate)
 
 
-# --- columns -----------------------------------------------------------------------------
-
-
 def test_columns_that_are_constant_at_first():
     X, y = make_rows(600)
     X[:200, 2] = 0.1
@@ -195,9 +189,6 @@ def test_theorem_holds_for_anomalies_that_left_the_sample(small_sample, lam):
     assert exact * (1 - 1e-9) <= found <= exact * (2.0 if lam == "theorem" else 1 + 1e-9)
 
 
-# --- close -------------------------------------------------------------------------------
-
-
 @each("loss", ["modified_huber", "logistic"])
 def test_other_losses_come_close_when_rows_leave_the_sample(small_sample, loss):
     X, y = make_rows(4000)
@@ -226,9 +217,6 @@ def test_sample_weights_stand_for_all_rows(small_sample):
         totals.append(found.sample_weights() @ (found.X[:, 0] > 0))
     truth = weight @ (X[:, 0] > 0)
     assert abs(np.mean(totals) - truth) < 4 * np.std(totals) / np.sqrt(200)
-
-
-# --- what a stream may meet ----------------------------------------------------------------
 
 
 def test_first_batches_without_labels():

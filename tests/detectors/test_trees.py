@@ -54,9 +54,6 @@ def on_thresholds(X, trees, seed=0):
     return X
 
 
-# --- scikit-learn ---------------------------------------------------------------------------
-
-
 @each(
     "forest",
     [
@@ -141,9 +138,6 @@ def test_histogram_boosting_of_a_log_odds_of_constants_and_of_what_is_not_one_sc
             from_hist_gradient_boosting(model)
 
 
-# --- LightGBM -------------------------------------------------------------------------------
-
-
 def boosted(params, seed=0, rounds=40):
     lightgbm = pytest.importorskip("lightgbm")
     X, target = rows_with_gaps(seed=seed)
@@ -213,7 +207,10 @@ def test_trees_of_lightgbm_that_we_do_not_walk_are_refused():
         boosted({"zero_as_missing": True})
 
 
-def test_no_tree_and_a_lone_leaf():
+def test_no_rows_no_tree_and_a_lone_leaf():
+    _, ours = boosted({}, rounds=2)
+    assert ours.predict(np.empty((0, 6))).shape == (0,)
+    assert ours.leaves(np.empty((0, 6))).shape == (0, 2)
     rows = np.array([[0.0, 1.0], [np.nan, 3.0]])
     none = from_lightgbm(dumped())  # becomes a leaf
     np.testing.assert_array_equal(none.predict(rows), [0, 0])
@@ -223,9 +220,6 @@ def test_no_tree_and_a_lone_leaf():
     values, base = lone.contributions(rows)
     assert base == 1.5
     np.testing.assert_array_equal(values, 0)
-
-
-# --- rows -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rows", "pairs", "cells"), [(7, 30, 2**22), (1024, 1, 50), (1, 1, 1)])
@@ -259,15 +253,6 @@ def test_only_columns_that_trees_use_become_dense():
     np.testing.assert_array_equal(
         wide.predict(rows), narrow.predict(rows[:, np.arange(6) * 10_000].toarray())
     )
-
-
-def test_no_rows():
-    _, ours = boosted({}, rounds=2)
-    assert ours.predict(np.empty((0, 6))).shape == (0,)
-    assert ours.leaves(np.empty((0, 6))).shape == (0, 2)
-
-
-# --- on disk --------------------------------------------------------------------------------
 
 
 def test_trees_come_back_as_they_were():

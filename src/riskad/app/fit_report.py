@@ -196,7 +196,7 @@ class FitReport:
         if isinstance(detector, SelfDescribing):
             facts["fitted"] = self.fitted | detector._describe()
             facts["summary"] = detector._describe_in_words()
-            facts["evidence"] = self.evidence or detector._evidence_in_words()
+            facts["evidence"] = self.evidence or detector._evidence_in_words
             facts["kept_rows"] = detector._kept_rows()
         if hasattr(detector, "offset_"):
             facts["rule"] = str(getattr(detector, "threshold_", "risk"))

@@ -172,7 +172,7 @@ def hold_out(
 
 def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None, auc: Any) -> str:
     """Describe which fits scored the held-out rows."""
-    fits: str = detector._evidence_in_words()
+    fits: str = detector._evidence_in_words
     together = f"rows of one {group!r} were held out together, and intervals count each as one"
     if rows.time is not None and auc is not None:
         fits = f"scored by a fit to rows that are earlier by {rows.time!r}"

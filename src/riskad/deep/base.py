@@ -17,12 +17,12 @@ from riskad.core.risks import KIND_NAMES
 from riskad.deep.batches import Pools, pools_of
 from riskad.deep.nets import ARCHITECTURES, find_architecture, lay_out, network_scores
 from riskad.deep.trainer import Settings, choose_device, evaluate
-from riskad.detectors.base import Detector, refuse_non_finite
+from riskad.detectors.base import Detector, array_checks, refuse_non_finite
 from riskad.detectors.description import settings_in_words
 from riskad.files import fields
 from riskad.files.fields import Array, Either, ListOf, Maybe, State, Text, require
 from riskad.rows.arrays import on_host_array
-from riskad.rows.table import as_table, input_errors
+from riskad.rows.table import as_table, check_numbers, input_errors
 
 Curves = dict[str, np.ndarray]
 # Types that tables and images are converted to, the first unless they have another of these.
@@ -84,15 +84,12 @@ class DeepDetector(Detector):
         require(stored == expected, "weights_: of other shapes or types")
 
     def _describe(self) -> dict[str, Any]:
-        """Return the threshold and the number of steps of the best network."""
         return super()._describe() | {"steps": int(self.best_iter_)}
 
     def _describe_in_words(self) -> list[str]:
-        """Return what was trained, and for how long."""
         return [settings_in_words(self._shape_in_words, self), f"{self.best_iter_:,} steps"]
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the scores of a named architecture."""
         return network_scores(graph, rows, self, self._network())
 
     def _settings(self) -> Settings:
@@ -118,7 +115,7 @@ class DeepDetector(Detector):
         if ndim > 2:
             X = self._check_images(X, reset)
         else:
-            X = self._check_table(X, reset, dtype=_TABLE_TYPES)
+            X = check_numbers(self, X, reset, dtype=_TABLE_TYPES, **array_checks(reset))
             if not np.isfinite(X).all():
                 refuse_non_finite(X, getattr(self, "feature_names_in_", None))
         if reset:
@@ -131,9 +128,8 @@ class DeepDetector(Detector):
         return X
 
     def _check_images(self, X: Any, reset: bool) -> np.ndarray:
-        options = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
         with input_errors(type(self).__name__):
-            X = check_array(X, dtype=_IMAGE_TYPES, allow_nd=True, **options)
+            X = check_array(X, dtype=_IMAGE_TYPES, allow_nd=True, **array_checks(reset))
         finite = np.isfinite(X).all(axis=tuple(range(1, X.ndim)))
         if not finite.all():
             first = int(np.argmin(finite))
@@ -191,12 +187,7 @@ class DeepDetector(Detector):
             self._mean, self._scale = _moments(X)
         data = self._data(X)
         pools = pools_of(torch.from_numpy(codes.astype(np.int64)))
-        self._keep(network, *self._train(network, data, pools))
-        self._place_threshold(self._scores_of(data), codes)
-        return self
-
-    def _keep(self, network: nn.Module, curves: Curves, best_step: int) -> None:
-        """Take the trained network and its curves; refuse one that diverged."""
+        curves, best_step = self._train(network, data, pools)
         weights = {name: value.cpu().numpy().copy() for name, value in network.state_dict().items()}
         # Scores of such weights would be NaN, which no threshold and no user would notice.
         finite = all(np.isfinite(value).all() for value in weights.values())
@@ -207,6 +198,8 @@ class DeepDetector(Detector):
             )
         self.weights_, self._module, self.history_ = weights, network, curves
         self.n_iter_, self.best_iter_ = int(curves["step"][-1]), best_step
+        self._place_threshold(self._scores_of(data), codes)
+        return self
 
     def _network(self) -> nn.Module:
         """The fitted network, on the device."""

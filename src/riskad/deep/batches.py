@@ -1,9 +1,8 @@
 r"""Which rows a network sees in each step: stratified draws without a generator.
 
 Every step draws b_p rows of P, b_n of N and b_u of U, with replacement. So no kind is ever absent
-from a batch, however rare it is, and the mean loss over the drawn rows of a kind has the mean over
-all rows of that kind as its expectation: the gradient of an unguarded risk over a batch is, in
-expectation, that of the risk over all rows.
+from a batch, and the gradient of an unguarded risk over a batch is, in expectation, that of the
+risk over all rows.
 
 A draw is a function of (seed, step, column of the batch), through the integer mixer of splitmix64
 (Steele, Lea and Flood 2014). There is no state between steps, and a CPU and a GPU draw the same

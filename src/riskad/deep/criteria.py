@@ -1,13 +1,8 @@
 r"""From outputs to a loss: the core's risks, Deep SAD's objective and an autoencoder's error.
 
-A risk is a table of coefficients over scores f (see `riskad.core.risks`). For a batch with kinds of
-label y_1 ... y_B,
-
-    plain   = sum_i alpha_i l(f_i) + beta_i l(-f_i)      over the terms without guard
-    guarded = the same over the guarded terms
-    risk    = plain + max(0, guarded)
-
-where a term of weight w over a kind gives each of its b rows the coefficient w / b.
+A risk is a table of coefficients over scores f (see `riskad.core.risks`). For a batch it is
+plain + max(0, guarded), both sums over its rows of alpha_i l(f_i) + beta_i l(-f_i). A term of
+weight w over a kind gives each of its b rows the coefficient w / b.
 
 All criteria also take outputs with leading axes; losses then have these axes.
 """

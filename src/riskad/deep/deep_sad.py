@@ -180,16 +180,13 @@ class DeepSAD(DeepDetector):
         self.offset_ = float(np.quantile(scores, 1 - self.prior))
 
 
-class Autoencoder(nn.Module):
+class Autoencoder(nn.Sequential):
     """Encoder and decoder; gives the reconstruction minus the input, (B, values of a row)."""
-
-    def __init__(self, encoder: nn.Module, decoder: nn.Module):
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
 
     def forward(self, x: Tensor) -> Tensor:
         """Errors of each value."""
-        errors: Tensor = self.decoder(self.encoder(x)) - x
+        encoder, decoder = self
+        errors: Tensor = decoder(encoder(x)) - x
         return errors.flatten(1)
 
 

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from riskad.core.checks import InputError, check_choice
 
-KERNEL = 5  # side of the convolutions
+_CONVOLUTION: dict[str, Any] = {"kernel_size": 5, "padding": 2, "bias": False}
 MOMENTUM = 0.1  # of running statistics
 
 Module = str | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
@@ -141,10 +141,6 @@ def _norm(channels: int, images: bool) -> nn.BatchNorm1d | nn.BatchNorm2d:
     return layer(channels, eps=1e-4, momentum=MOMENTUM, affine=False)
 
 
-def _convolution(c_in: int, c_out: int) -> nn.Conv2d:
-    return nn.Conv2d(c_in, c_out, KERNEL, padding=KERNEL // 2, bias=False)
-
-
 def _drawn(network: nn.Sequential, seed: int) -> nn.Sequential:
     """A network that was laid out on torch's meta device, with the weights that the seed gives."""
     generator = torch.Generator().manual_seed(int(seed))
@@ -170,7 +166,7 @@ def lay_out(
     network = nn.Sequential()
     with torch.device("meta"):
         for i, (c_in, c_out) in enumerate(pairwise([shape[0], *architecture.channels])):
-            network.add_module(f"convolution{i}", _convolution(c_in, c_out))
+            network.add_module(f"convolution{i}", nn.Conv2d(c_in, c_out, **_CONVOLUTION))
             network.add_module(f"image_norm{i}", _norm(c_out, images=True))
             # Leaky ReLU is increasing, so that it may follow the maximum: a quarter of the work.
             network.add_module(f"pool{i}", nn.MaxPool2d(2))
@@ -209,16 +205,12 @@ def build_decoder(architecture: Architecture, shape: Sequence[int], seed: int) -
                 decoder.extend([_norm(c_in, images=True), nn.LeakyReLU()])
             halvings = len(channels) - 2 - depth  # those of the encoder, where sides may be odd
             sides = shape[1] // 2**halvings, shape[2] // 2**halvings
-            decoder.extend([nn.Upsample(sides), _convolution(c_in, c_out)])
+            decoder.extend([nn.Upsample(sides), nn.Conv2d(c_in, c_out, **_CONVOLUTION)])
     return _drawn(decoder, seed)
 
 
 def build_network(
-    module: Module,
-    shape: Sequence[int],
-    seed: int,
-    scores: bool = True,
-    centred: bool = False,
+    module: Module, shape: Sequence[int], seed: int, scores: bool = True, centred: bool = False
 ) -> nn.Module:
     """A network over rows of `shape`, with the weights that the seed gives.
 
@@ -256,26 +248,21 @@ def network_scores(g: Any, X: str, detector: Any, network: nn.Module) -> str:
             f"This {type(detector).__name__} has a module of your own, of which only you know the "
             f"layers; export it with torch.onnx."
         )
-    x = _standardised(g, X, detector)
+    images = len(detector.shape_) > 1
+    if detector.scale:
+        # As `DeepDetector._data`: tables are standardised in doubles, images in single precision.
+        kind = np.float32 if images else np.float64
+        across = (-1, *[1] * (len(detector.shape_) - 1))
+        X = g.node("Sub", X, detector._mean.reshape(across).astype(kind))
+        X = g.node("Div", X, detector._scale.reshape(across).astype(kind))
+    x = X if images else g.cast(X, np.float32)
     for layer in network:
         x = _node(g, x, layer)
     if hasattr(detector, "centre_"):
         away = g.node("Sub", x, detector.centre_)
         # Deep SAD: the nearer to the centre, the more normal.
         x = g.node("Neg", g.node("ReduceSumSquare", away, np.array([1]), keepdims=0))
-    return str(g.cast(x, np.float64))
-
-
-def _standardised(g: Any, X: str, detector: Any) -> str:
-    """Rows as the network sees them: standardised by column or channel, in single precision."""
-    images = len(detector.shape_) > 1
-    # As `DeepDetector._data`: tables are standardised in doubles, images in single precision.
-    kind = np.float32 if images else np.float64
-    across = (-1, *[1] * (len(detector.shape_) - 1))
-    if detector.scale:
-        X = g.node("Sub", X, detector._mean.reshape(across).astype(kind))
-        X = g.node("Div", X, detector._scale.reshape(across).astype(kind))
-    return X if images else g.cast(X, np.float32)
+    return g.cast(x, np.float64)
 
 
 def _node(g: Any, x: str, layer: nn.Module) -> Any:

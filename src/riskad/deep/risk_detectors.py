@@ -28,10 +28,8 @@ class _RiskDetector(DeepDetector, RiskMinimizer):
 
     validation_fraction: Annotated[float, SHARE]
     _guard: ClassVar[str]
-
     loss: Annotated[str | Loss, Text(choices=LOSSES)]
     prior: Annotated[float, SHARE]
-
     _batch_kinds: ClassVar[tuple[int, ...]] = BATCH_ORDER  # that `batch` gives numbers of
 
     def _batch_sizes(self, risk: Risk) -> dict[int, int]:

@@ -1,8 +1,5 @@
 r"""The loop that trains a network.
 
-A step draws rows of every kind, runs the network, computes the loss by the criterion and lets Adam
-descend it. Data and indices stay on the device.
-
 Early stopping uses rows held out of the *training* rows. Every `check_every` steps the network is
 measured on them; its best state is kept, and `patience` checks without improvement end training.
 """

@@ -20,28 +20,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from riskad.core.checks import InputError, enumerate_names
-from riskad.core.labels import (
-    ANOMALY,
-    NORMAL,
-    check_codes,
-    check_rows_match,
-)
+from riskad.core.labels import ANOMALY, NORMAL, check_codes, check_rows_match
 from riskad.core.losses import namespace
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import UnlabelledSummary
 from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
-from riskad.files.fields import (
-    NAMES,
-    NUMBER,
-    SEED,
-    Either,
-    Maybe,
-    Number,
-    Optional,
-    Record,
-)
+from riskad.files.fields import NAMES, NUMBER, SEED, Either, Maybe, Number, Optional, Record
 from riskad.metrics.search import labelled_auc
 from riskad.rows.arrays import on_host_array, to_numpy
 from riskad.rows.sources import as_rows, sampled, unpacked
@@ -100,11 +86,6 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         decisions = self.decision_function(X)
         # A row exactly on the threshold is normal, as in scikit-learn.
         return namespace(decisions).where(decisions >= 0, NORMAL, ANOMALY)
-
-    @property
-    def _anomaly_threshold(self) -> float:
-        """The anomaly score above which a row is flagged, as in `predict`."""
-        return -float(self.offset_) + 0.0  # avoids a negative zero
 
     def anomaly_score(self, X: Any) -> np.ndarray:
         """Return minus `score_samples`: the higher, the more anomalous."""
@@ -183,12 +164,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; finiteness is checked where the rows are read."""
-        return self._check_table(X, reset, accept_sparse="csr")
-
-    def _check_table(self, X: Any, reset: bool, **options: Any) -> Any:
-        least = 2 if reset else 1
-        options |= {"ensure_all_finite": False, "ensure_min_samples": least}
-        return check_numbers(self, X, reset, **options)
+        return check_numbers(self, X, reset, accept_sparse="csr", **array_checks(reset))
 
     @property
     def _names(self) -> np.ndarray | None:
@@ -236,7 +212,11 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         codes, weight = self._check_labels(X, y, sample_weight)
         if source is not None:
             self._check_columns(source.feature_names, source.n_features, reset=True)
-        return X, codes, _relative(weight)
+        if weight is not None and (weight > 0).any():
+            # Only ratios matter. Equal weights change nothing: None spares products with them.
+            alike = (weight == weight[0]).all()
+            weight = None if alike else weight / weight[weight > 0].mean()
+        return X, codes, weight
 
     def _check_labels(
         self, X: Any, y: Any, sample_weight: Any
@@ -302,12 +282,9 @@ def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
     return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
-def _relative(weight: np.ndarray | None) -> np.ndarray | None:
-    """Weights with mean 1, so that only their ratios matter; None if all rows weigh the same."""
-    if weight is None or not (weight > 0).any():
-        return weight
-    # Equal weights change nothing, and None spares every product with them.
-    return None if (weight == weight[0]).all() else weight / weight[weight > 0].mean()
+def array_checks(reset: bool) -> dict[str, Any]:
+    """Options of scikit-learn's checks; the place of NaN is found where rows are read."""
+    return {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
 
 
 def check_whole(name: str, value: Any, least: int = 1) -> None:

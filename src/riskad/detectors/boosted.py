@@ -20,10 +20,9 @@ P^ + max(0, Q^) are those of P^ + tau Q^, -(G_P + tau G_Q) / (H_P + tau H_Q + la
 where Q^ is zero, or for 0 or 1 if it is negative or positive throughout. A tree is grown with the
 last round's tau and gets these leaf values, so no round raises the risk here either.
 
-lambda pulls leaf values to 0, which penalises a split for what all rows have in common. With pi_p
-near 1 nearly all gradients point one way, the penalty exceeds the gain from separating a few light
-anomalies, and no split is left. So after ten draws of random splits without one that gains, lambda
-pulls leaf values to the step c that is best for all rows equally:
+lambda pulls leaf values to 0. With pi_p near 1 nearly all gradients point one way, the penalty
+exceeds the gain from separating a few light anomalies, and no split is left. So after ten draws of
+random splits without one that gains, it pulls them to the step c that is best for all rows equally:
 
     v = c - (G + H c) / (H + lambda),        c = -(sum_i g_i) / (sum_i h_i).
 
@@ -248,7 +247,6 @@ class BoostedRAD(TreeDetector):
         return None if result is None else (self._by_column(result[0]), result[1])
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the sum of the trees."""
         return self.trees_.onnx(graph, self._graph_rows(graph, rows))
 
     def _clone_for_fold(self) -> Self:
@@ -265,8 +263,7 @@ class _Boosting:
     """Trees over given rows, one at a time; `f` are the scores of the rows so far.
 
     LightGBM gets gradients and curvatures in units in which a labelled row has on average the
-    curvature 1: the risk divides by numbers of rows, and its thresholds are meant for sums. Hold
-    `one_fit_at_a_time` while growing trees.
+    curvature 1: its thresholds are meant for sums, and the risk divides by numbers of rows.
     """
 
     def __init__(
@@ -391,11 +388,7 @@ def _curvatures(risk: Risk, loss: Pointwise, rows: RowBlocks) -> list[np.ndarray
 
 @dataclass(frozen=True)
 class _Rounded(Pointwise):
-    """A loss u - v with kinks, rounded.
-
-    Hinges are rounded on one side of their kinks (`riskad.core.losses.Hinges`). Shifted by half the
-    width, the rounding is symmetric around them, and a symmetric or linear-odd loss stays so.
-    """
+    """A loss u - v with kinks, rounded symmetrically: a symmetric or linear-odd loss stays so."""
 
     u: Pointwise
     v: Pointwise | None
@@ -410,6 +403,7 @@ class _Rounded(Pointwise):
         return self._difference("curvature", z)
 
     def _difference(self, name: str, z: Any) -> Any:
+        # Hinges are rounded on one side of their kinks (`riskad.core.losses.Hinges`).
         z = z - _WIDTH / 2
         u = getattr(self.u.smoothed(_WIDTH), name)(z)
         return u if self.v is None else u - getattr(self.v.smoothed(_WIDTH), name)(z)
@@ -418,8 +412,9 @@ class _Rounded(Pointwise):
 def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
     """How `LabelledTrees` grow for this many labelled rows: more allow smaller steps, and more.
 
-    >>> [labelled_growth(n, 10)["num_iterations"] for n in (100, 30_000, 10**7)]
-    [200, 2000, 500]
+    >>> names = ("num_iterations", "learning_rate", "num_leaves")
+    >>> [[labelled_growth(n, 10)[name] for name in names] for n in (100, 19_999, 30_000, 10**7)]
+    [[200, 0.05, 15], [200, 0.05, 31], [2000, 0.025, 8], [500, 0.1, 8]]
     """
     growth: dict[str, Any] = {"num_iterations": 200, "learning_rate": 0.05, "feature_fraction": 0.8}
     if n_labelled < _MANY:
@@ -436,10 +431,9 @@ def labelled_growth(n_labelled: int, n_columns: int) -> dict[str, Any]:
 class LabelledTrees(BaseEstimator):
     """Gradient-boosted trees with the logistic loss on labelled rows, grown by LightGBM.
 
-    Unlabelled rows are ignored. With few labels they carry most of the information, and detectors
-    that minimise a risk of all rows rank best. With thousands of labels an ordinary classifier does
-    equally well, is quick to fit to all of them, and makes other mistakes: `AutoRAD` then adds it
-    as a member. `max_iter=None` is as many rounds as `labelled_growth` finds right.
+    With thousands of labels such a classifier ranks as well as detectors that minimise a risk of
+    all rows, is quick to fit, and makes other mistakes: `AutoRAD` then adds it as a member.
+    `max_iter=None` is as many rounds as `labelled_growth` finds right.
 
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, (200, 2)), rng.normal(3, 1, (50, 2))])
@@ -496,7 +490,6 @@ class LabelledTrees(BaseEstimator):
         return self.trees_.predict(np.asarray(X))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the sum of the trees."""
         return self.trees_.onnx(graph, rows)
 
 

@@ -1,7 +1,6 @@
 r"""CompressedRAD: boosted trees that learned the scores of an `AutoRAD`, its student.
 
-An `AutoRAD` compares each row with thousands of stored rows, and its network takes nine tenths of
-the time. Its score is a function of the columns of a row, and trees can learn this function without
+The score of an `AutoRAD` is a function of the columns of a row, and trees can learn it without
 labels, from rows that the original detector (in code, the `teacher`) has scored. A fitted teacher
 holds what is needed: up to 2,000 of its training rows, from which others are made,
 
@@ -129,6 +128,8 @@ class CompressedRAD(FrameDetector):
     True
     """
 
+    _evidence_in_words = "scored by AutoRAD, before it was compressed"
+
     max_iter: Annotated[int, fields.SIZE]
     n_rows_: Annotated[int, fields.COUNT]
     encoder_: Annotated[Any, ENCODER]
@@ -175,7 +176,12 @@ class CompressedRAD(FrameDetector):
             random_state=self._seed,
         )
         self.trees_ = from_hist_gradient_boosting(boosting.fit(Z, scores))
-        self._stretch(before, self.trees_.predict(held_out))
+        # Scores of trees get the mean and the spread of the teacher's on held-out rows. The score
+        # is the sum over all trees: each carries its share of the shift.
+        after = self.trees_.predict(held_out)
+        slope = before.std() / after.std() if after.std() > 0 else 1.0
+        shift = (before.mean() - slope * after.mean()) / self.trees_.n_trees
+        self.trees_ = replace(self.trees_, value=slope * self.trees_.value + shift)
         after = self.trees_.predict(held_out)
         self.fidelity_ = Fidelity.of(before, after, self.offset_)
         return self
@@ -188,18 +194,10 @@ class CompressedRAD(FrameDetector):
                 setattr(student, name, getattr(teacher, name))
         return student
 
-    def _stretch(self, before: np.ndarray, after: np.ndarray) -> None:
-        """Give scores of trees the mean and the spread of the teacher's on held-out rows."""
-        slope = before.std() / after.std() if after.std() > 0 else 1.0
-        # The score is the sum over all trees: each carries its share of the shift.
-        shift = (before.mean() - slope * after.mean()) / self.trees_.n_trees
-        self.trees_ = replace(self.trees_, value=slope * self.trees_.value + shift)
-
     def _scores(self, X: Any) -> np.ndarray:
         return self.trees_.predict(self.encoder_.transform(self._append_evidence(X)))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same scores in an ONNX graph."""
         numbers = self.encoder_.onnx_rows(graph, self._graph_rows(graph, rows))
         return self.trees_.onnx(graph, numbers)
 
@@ -210,9 +208,6 @@ class CompressedRAD(FrameDetector):
     def _describe_in_words(self) -> list[str]:
         trees = f"{self.trees_.n_trees:,} trees that learned the scores of AutoRAD"
         return [f"{trees} for {self.n_rows_:,} rows", self.fidelity_.in_words()]
-
-    def _evidence_in_words(self) -> str:
-        return "scored by AutoRAD, before it was compressed"
 
 
 # --- rows to learn from, as the encoder returns them ----------------------------------------

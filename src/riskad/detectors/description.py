@@ -1,8 +1,8 @@
 """What a detector reports about itself. Other code asks the detector and never checks its class.
 
-Users see a scikit-learn estimator. What the rest of the package asks is `DetectorTags`, as
-scikit-learn has tags, and the underscored methods of `SelfDescribing`. What a model file may
-contain of a detector are its annotations with a bound (`riskad.files.fields`).
+What the rest of the package asks is `DetectorTags`, as scikit-learn has tags, and the underscored
+members of `SelfDescribing`. What a model file may contain of a detector are its annotations with a
+bound (`riskad.files.fields`).
 """
 
 from __future__ import annotations
@@ -18,38 +18,22 @@ from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.risks import Risk, get_risk
 from riskad.decisions.thresholds import RiskZero, Threshold
 
-GRAPH_TOLERANCE = 1e-5
-"""Allowed difference between scores of a graph and of the model."""
-_ALL_KINDS = frozenset({NORMAL, ANOMALY, UNLABELLED})
-
 
 @dataclass(frozen=True)
 class DetectorTags:
-    """What a detector can do, for code that treats all detectors alike.
+    """What a detector can do, for code that treats all detectors alike: its `_detector_tags`.
 
-    Parameters
-    ----------
-    accepts_frames
-        Rows may be a frame with null for missing values and text columns as categories.
-    accepts_any_source
-        `fit` goes through all rows of a Parquet file, a cluster or a device; other detectors learn
-        from rows in memory.
-    cross_fits
-        `fit` itself holds out labelled rows, and takes `groups` for this.
-    reports_progress
-        `fit` calls the parameter `callback` with a sentence at each step.
-    supports_novelty
-        It has `novelty`.
-    supports_guarded_risks
-        A guarded risk, which cannot be negative, can be chosen.
-    has_bounds
-        Theorems 2 and 3 hold for it: it has `weight_norm_` and `_largest_norm`.
-    slow_to_score
-        A score takes about 0.1 ms or more.
-    needs_rows
-        Scoring needs training rows, which a model file then contains.
-    threshold
-        The rule that decides for a table unless another is given.
+    - `accepts_frames`: rows may be a frame, with null for blanks and texts as categories;
+    - `accepts_any_source`: `fit` goes through all rows of a Parquet file, a cluster or a device;
+      other detectors learn from rows in memory;
+    - `cross_fits`: `fit` itself holds out labelled rows, and takes `groups` for this;
+    - `reports_progress`: `fit` calls the parameter `callback` with a sentence at each step;
+    - `supports_novelty`: it has `novelty`;
+    - `supports_guarded_risks`: a guarded risk, which cannot be negative, can be chosen;
+    - `has_bounds`: Theorems 2 and 3 hold for it, by `weight_norm_` and `_largest_norm`;
+    - `slow_to_score`: a score takes about 0.1 ms or more;
+    - `needs_rows`: scoring needs training rows, which a model file then contains;
+    - `threshold`: the rule that decides for a table unless another is given.
 
     Examples
     --------
@@ -72,7 +56,7 @@ class DetectorTags:
 
 def detector_tags(model: Any) -> DetectorTags:
     """Return the tags of a detector; those of any other estimator are the defaults."""
-    return model.__riskad_tags__() if hasattr(model, "__riskad_tags__") else DetectorTags()
+    return getattr(model, "_detector_tags", DetectorTags())
 
 
 class SelfDescribing:
@@ -81,17 +65,20 @@ class SelfDescribing:
     offset_: float
     n_features_in_: int
 
-    def __riskad_tags__(self) -> DetectorTags:
-        return DetectorTags()
-
-    @property
-    def _graph_tolerance(self) -> float:
-        """How much scores of its ONNX graph may differ, relative for scores larger than 1."""
-        return GRAPH_TOLERANCE
+    _detector_tags: Any = DetectorTags()  # a property where they depend on settings or a fit
+    _graph_tolerance: Any = 1e-5
+    """How much scores of its ONNX graph may differ, relative for scores larger than 1."""
+    _evidence_in_words: ClassVar[str] = "scored by a model fitted without its label"
+    """What scored the held-out labelled rows."""
 
     def _used_kinds(self) -> frozenset[int]:
         """Return the kinds of row, by label code, that a fit learns from."""
-        return _ALL_KINDS
+        return frozenset({NORMAL, ANOMALY, UNLABELLED})
+
+    @property
+    def _anomaly_threshold(self) -> float:
+        """The anomaly score above which a row is flagged, as in `predict`."""
+        return -float(self.offset_) + 0.0  # avoids a negative zero
 
     def _check_counts(self, counts: LabelCounts) -> None:
         """Refuse, before any work, labels from which nothing can be learned."""
@@ -103,16 +90,11 @@ class SelfDescribing:
 
     def _describe(self) -> dict[str, Any]:
         """Return the results of a fit, by name, in a form that JSON can hold."""
-        # Users see anomaly scores, whose threshold is that of `score_samples` turned round.
-        return {"threshold": -float(self.offset_) + 0.0}  # not a negative zero
+        return {"threshold": self._anomaly_threshold}
 
     def _describe_in_words(self) -> list[str]:
         """Return what was fitted and how, in sentences."""
         return [type(self).__name__]
-
-    def _evidence_in_words(self) -> str:
-        """Describe what scored the held-out labelled rows."""
-        return "scored by a model fitted without its label"
 
     def _kept_rows(self) -> int:
         """Return how many training rows the fitted detector stores, and its model file with it."""
@@ -141,21 +123,9 @@ class SelfDescribing:
         return None
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Add the scoring of rows to an ONNX graph.
+        """Add the scoring of rows to a `riskad.app.onnx.Graph`; returns the name of the scores.
 
-        Parameters
-        ----------
-        graph
-            A `riskad.app.onnx.Graph`.
-        rows
-            The name of the rows in the graph, in doubles.
-        sparse
-            Whether they represent a sparse matrix.
-
-        Returns
-        -------
-        str
-            The name of the scores, high for normal rows.
+        `rows` names the rows, in doubles; `sparse` says whether they represent a sparse matrix.
         """
         raise InputError(
             f"A model of class {type(self).__name__} cannot be exported. Fit another: "
@@ -177,10 +147,8 @@ class RiskMinimizer(SelfDescribing):
 
     risk: str
     risk_parts_: dict[str, float]
-    _shape_in_words: ClassVar[str] = ""
-    """The kind of score that it fits."""
-    _remedy_setting: ClassVar[str] = ""
-    """A setting that must change together with the risk."""
+    _shape_in_words: ClassVar[str] = ""  # the kind of score that it fits
+    _remedy_setting: ClassVar[str] = ""  # a setting that must change together with the risk
 
     def _used_kinds(self) -> frozenset[int]:
         return frozenset(self._bound_risk().kinds())
@@ -196,13 +164,11 @@ class RiskMinimizer(SelfDescribing):
         return get_risk(self.risk)
 
     def _describe(self) -> dict[str, Any]:
-        parts = getattr(self, "risk_parts_", {})
-        return super()._describe() | (
-            {"risk_parts": {name: float(part) for name, part in parts.items()}} if parts else {}
-        )
+        parts = getattr(self, "risk_parts_", None)  # which networks do not have
+        return super()._describe() | ({"risk_parts": dict(parts)} if parts else {})
 
     def _describe_in_words(self) -> list[str]:
-        return [settings_in_words(self._shape_in_words or type(self).__name__, self)]
+        return [settings_in_words(self._shape_in_words, self)]
 
 
 def settings_in_words(shape: str, detector: BaseEstimator) -> str:
@@ -212,37 +178,31 @@ def settings_in_words(shape: str, detector: BaseEstimator) -> str:
     >>> settings_in_words("forest", ForestRAD(prior=0.9))
     'forest, rad risk, a = 0.1, prior = 0.9 (share of normal rows)'
     """
-    words = {
-        "risk": "{} risk",
-        "loss": "{} loss",
-        "a": "a = {:g}",
-        "prior": "prior = {:g} (share of normal rows)",
-    }
+    # In this order, whichever of them a detector has: sentences of all detectors read alike.
+    words = {"risk": "{} risk", "loss": "{} loss", "a": "a = {:g}"}
+    words["prior"] = "prior = {:g} (share of normal rows)"
     settings = detector.get_params(deep=False)
-    # In the order of `words`, whichever of them a detector has: sentences of all detectors read
-    # alike.
     shown = [words[name].format(settings[name]) for name in words if name in settings]
     return ", ".join([shape, *shown])
 
 
-_REMEDIES = {
+# Anomalies first: they are most often the kind that is missing.
+_NAMES_AND_REMEDIES = {
     ANOMALY: (
+        "a labelled anomaly",
         "Label at least one anomaly, or learn from the normal and the unlabelled rows alone: "
-        "risk='pu'{besides}."
+        "risk='pu'{besides}.",
     ),
     NORMAL: (
+        "a labelled normal row",
         "Label at least one normal row, or learn from the anomalies and the unlabelled rows alone: "
-        "risk='nu'{besides}."
+        "risk='nu'{besides}.",
     ),
     UNLABELLED: (
+        "an unlabelled row",
         "Leave the rows that nobody checked unlabelled, or learn from the labelled rows alone: "
-        "risk='pn'."
+        "risk='pn'.",
     ),
-}
-_NAMES = {
-    ANOMALY: "a labelled anomaly",
-    NORMAL: "a labelled normal row",
-    UNLABELLED: "an unlabelled row",
 }
 
 
@@ -253,11 +213,10 @@ def check_kinds_present(
 
     `besides` names a setting that must change together with the suggested risk.
     """
-    # Anomalies first: they are most often the kind that is missing.
-    for kind in (ANOMALY, NORMAL, UNLABELLED):
+    for kind, (name, remedy) in _NAMES_AND_REMEDIES.items():
         # Rows of weight 0 alone are as bad as none: the risk would divide by their total.
         if kind in risk.kinds() and not totals[kind] > 0:
             raise InputError(
-                f"the {risk.name} risk needs {_NAMES[kind]}, and there is none ({counts}). "
-                f"{_REMEDIES[kind].format(besides=besides)}"
+                f"the {risk.name} risk needs {name}, and there is none ({counts}). "
+                f"{remedy.format(besides=besides)}"
             )

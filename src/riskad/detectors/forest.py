@@ -27,7 +27,6 @@ from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.core.risks import Risk, get_risk
 from riskad.detectors.base import RandomState, check_whole
-from riskad.detectors.description import DetectorTags
 from riskad.detectors.frame_detector import TreeDetector
 from riskad.detectors.tree_ensemble import Trees
 from riskad.detectors.tree_growth import from_forest, grow
@@ -100,6 +99,7 @@ class ForestRAD(TreeDetector):
     array([ 1, -1])
     """
 
+    _detector_tags = replace(TreeDetector._detector_tags, supports_guarded_risks=False)
     _shape_in_words: ClassVar[str] = "random forest"
 
     n_estimators: Annotated[int, fields.SIZE]
@@ -189,11 +189,7 @@ class ForestRAD(TreeDetector):
     def _scores(self, X: Any) -> np.ndarray:
         return self.trees_.mean(self._append_evidence(X))
 
-    def __riskad_tags__(self) -> DetectorTags:
-        return replace(super().__riskad_tags__(), supports_guarded_risks=False)
-
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the mean of P(normal) - P(anomaly) over the trees."""
         return self.trees_.onnx(graph, self._graph_rows(graph, rows), 1 / self.trees_.n_trees)
 
     def _clone_for_fold(self) -> Self:

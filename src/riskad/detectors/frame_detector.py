@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.utils.validation import check_array, validate_data
 from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import count_labels
 from riskad.core.risks import RISKS, Risk
-from riskad.detectors.base import Detector
+from riskad.detectors.base import Detector, array_checks
 from riskad.detectors.description import DetectorTags, RiskMinimizer, check_kinds_present
 from riskad.detectors.tree_ensemble import Trees
 from riskad.files import fields
@@ -40,6 +39,8 @@ class FrameDetector(Detector):
     the weekday, are appended to the columns; so is the evidence of labels on the levels of a
     category, for detectors that learn it.
     """
+
+    _detector_tags: Any = DetectorTags(accepts_frames=True)
 
     schema_: Annotated[TableSchema, Record(("TableSchema",))]
     evidence_: Annotated[AnomalyRateEncoder, Optional(Record(("AnomalyRateEncoder",)))]
@@ -76,8 +77,7 @@ class FrameDetector(Detector):
             with input_errors(type(self).__name__):
                 # scikit-learn stores and compares the names; the values are checked as codes.
                 validate_data(self, X, reset=reset, skip_check_array=True)
-                least, matrix = 2 if reset else 1, schema.read(X).values
-                X = check_array(matrix, ensure_all_finite=False, ensure_min_samples=least)
+                X = check_array(schema.read(X).values, **array_checks(reset))
         else:
             names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
             places = list(schema.levels or schema.dates)
@@ -103,11 +103,9 @@ class FrameDetector(Detector):
                     "others than when the model was fitted. Make the table by the TablePreparer, "
                     "or with the levels, of the fit."
                 )
-        options = {"ensure_all_finite": False, "ensure_min_samples": 2 if reset else 1}
+        options = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
         with input_errors(type(self).__name__):
-            return check_array(
-                table.values, accept_sparse="csr", dtype=(np.float64, np.float32), **options
-            )
+            return check_array(table.values, **options, **array_checks(reset))
 
     def _check_training(
         self, X: Any, y: Any, sample_weight: Any = None
@@ -158,9 +156,6 @@ class FrameDetector(Detector):
         """The same in an ONNX graph."""
         columns = [*self._schema.onnx_parts(graph, rows), *self._evidence.onnx_columns(graph, rows)]
         return graph.node("Concat", rows, *columns, axis=1) if columns else rows
-
-    def __riskad_tags__(self) -> DetectorTags:
-        return replace(super().__riskad_tags__(), accepts_frames=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

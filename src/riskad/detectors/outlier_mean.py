@@ -10,7 +10,6 @@ import numpy as np
 from riskad.core.labels import LabelCounts
 from riskad.detectors.auto.views import rows_around
 from riskad.detectors.base import RandomState
-from riskad.detectors.description import DetectorTags
 from riskad.detectors.features import LearnedFeatures
 from riskad.detectors.frame_detector import ENCODER, FrameDetector
 from riskad.files.fields import COUNT, Record, State, require
@@ -44,6 +43,8 @@ class OutlierMean(FrameDetector):
     >>> OutlierMean().fit(X, np.zeros(201, dtype=int)).anomaly_score(X).argmax()
     np.int64(200)
     """
+
+    _detector_tags = replace(FrameDetector._detector_tags, slow_to_score=True, needs_rows=True)
 
     n_rows_: Annotated[int, COUNT]
     encoder_: Annotated[Any, ENCODER]
@@ -83,15 +84,11 @@ class OutlierMean(FrameDetector):
                 self.features_.transform(self.encoder_.transform(self._append_evidence(X)))
             )
 
-    def __riskad_tags__(self) -> DetectorTags:
-        return replace(super().__riskad_tags__(), slow_to_score=True, needs_rows=True)
-
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same scores in an ONNX graph."""
         numbers = self.encoder_.onnx_rows(graph, self._graph_rows(graph, rows))
         parts = self.features_.onnx_parts(graph, numbers)
         mean = graph.node("ReduceMean", parts["outliers"], np.array([1]), keepdims=0)
-        return str(graph.node("Neg", mean))
+        return graph.node("Neg", mean)
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         return rows_around(self.encoder_, self.features_, self.n_features_in_, rng, n_rows)

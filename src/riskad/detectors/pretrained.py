@@ -14,7 +14,7 @@ a training on synthetic tables that went on with three of four tables drawn from
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Annotated, Any, Self
 from weakref import WeakKeyDictionary
@@ -29,16 +29,7 @@ from riskad.detectors.description import DetectorTags, settings_in_words
 from riskad.detectors.features.maps import ColumnScale, PrincipalComponents, beside
 from riskad.detectors.table_network import WEIGHTS, Memory, TableNetwork
 from riskad.detectors.table_network_graph import table_network_scores
-from riskad.files.fields import (
-    COUNT,
-    SHARE,
-    Array,
-    Maybe,
-    Record,
-    State,
-    Text,
-    require,
-)
+from riskad.files.fields import COUNT, SHARE, Array, Maybe, Record, State, Text, require
 from riskad.rows.arrays import GraphNumbers, to_dense
 from riskad.rows.engine import Threads, one_blas_thread, usable_cpus
 
@@ -105,6 +96,10 @@ class PretrainedRAD(Detector):
     array([ 1, -1, -1])
     """
 
+    _detector_tags = DetectorTags(slow_to_score=True, needs_rows=True)
+    # Even in NumPy, single precision differs from double by 2e-5 to 3e-4, row by row.
+    _graph_tolerance = 3e-4
+
     prior: Annotated[float, SHARE]
     unlabelled: Annotated[int, COUNT]
     kept_: Annotated[np.ndarray, Array("i", ("kept",), low=0, below="n_features_in_")]
@@ -123,9 +118,6 @@ class PretrainedRAD(Detector):
             require(components.shape[0] == len(columns), "components_: of other columns")
             width = components.shape[1]
         require(state["context_"].shape[1] == width, "context_: of other columns")
-
-    def __riskad_tags__(self) -> DetectorTags:
-        return replace(super().__riskad_tags__(), slow_to_score=True, needs_rows=True)
 
     def _clone_for_fold(self) -> Self:
         return clone(self).set_params(unlabelled=self.unlabelled // 2)
@@ -174,7 +166,11 @@ class PretrainedRAD(Detector):
                 f"them: {count_labels(codes)}. Label some rows with -1 (anomaly) or +1 (normal)."
             )
         Z = self._fit_columns(X, codes)
-        places = self._places(codes)
+        rng = np.random.default_rng(self.random_state or 0)
+        # The order of kinds is part of what a seed draws.
+        sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
+        kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
+        places = np.concatenate([rng.permutation(rows)[:most] for rows, most in kinds])
         # As the network was trained; doubles would be rounded at each call.
         self.context_ = Z[places].astype(np.float32)
         self.states_ = np.array([_STATES[code] for code in codes[places]])
@@ -193,15 +189,14 @@ class PretrainedRAD(Detector):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _places(self, codes: np.ndarray) -> np.ndarray:
-        rng = np.random.default_rng(self.random_state or 0)
-        # The order of kinds is part of what a seed draws.
-        sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
-        kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
-        return np.concatenate([rng.permutation(places)[:most] for places, most in kinds])
-
     def _fit_columns(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        self.kept_ = np.flatnonzero(_varies(X))
+        # Columns that are not constant: cells differ in value, or some are blank. A column that is
+        # blank throughout has low = inf and high = -inf, and does not vary.
+        blank = np.isnan(X)
+        low = np.where(blank, np.inf, X).min(axis=0)
+        high = np.where(blank, -np.inf, X).max(axis=0)
+        varies = (low < high) | (blank.any(axis=0) & ~blank.all(axis=0))
+        self.kept_ = np.flatnonzero(varies)
         if not len(self.kept_):
             raise InputError("every column holds a single value, and no row can be told apart.")
         self.scale_ = ColumnScale.of(X[:, self.kept_])
@@ -247,37 +242,26 @@ class PretrainedRAD(Detector):
             parts = Threads(min(len(starts), usable_cpus())).map(score, starts)
             return -np.concatenate(list(parts)).astype(float)
 
-    @property
-    def _graph_tolerance(self) -> float:
-        """Even in NumPy, single precision differs from double by 2e-5 to 3e-4, row by row."""
-        return 3e-4
-
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the network, with what it reads of the context as constants."""
-        Z = graph.cast(self._graph_columns(graph, rows), np.float32)
+        X = GraphNumbers(graph, rows)[:, self.kept_]
+        Z = _signed_log((X - self.scale_.mean) / self.scale_.scale).node
+        if self.components_ is not None:
+            filled = graph.node("Where", graph.node("IsNaN", Z), np.array(0.0), Z)
+            Z = _signed_log(GraphNumbers(graph, self.components_.onnx_rows(graph, filled))).node
+        elif len(self.marked_):
+            blank = graph.node("IsNaN", graph.node("Gather", Z, self.marked_, axis=1))
+            mark = np.array(_signed_log(np.ones(())))
+            Z = beside(graph, [Z, graph.node("Where", blank, mark, -mark)])
+        Z = graph.cast(Z, np.float32)
         network = TableNetwork.load(self.weights_)
         scores = table_network_scores(graph, Z, network, self.context_, self.states_)
-        return str(graph.node("Neg", scores))
+        return graph.node("Neg", scores)
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         X = np.zeros((n_rows, self.n_features_in_))
         z = rng.standard_normal((n_rows, len(self.kept_)))
         X[:, self.kept_] = self.scale_.mean + self.scale_.scale * z
         return X
-
-    def _graph_columns(self, graph: Any, rows: str) -> str:
-        """The columns as the network sees them, in double precision."""
-        X = GraphNumbers(graph, rows)[:, self.kept_]
-        Z = str(_signed_log((X - self.scale_.mean) / self.scale_.scale).node)
-        if self.components_ is None:
-            if not len(self.marked_):
-                return Z
-            blank = graph.node("IsNaN", graph.node("Gather", Z, self.marked_, axis=1))
-            mark = np.array(_signed_log(np.ones(())))
-            return beside(graph, [Z, graph.node("Where", blank, mark, -mark)])
-        filled = graph.node("Where", graph.node("IsNaN", Z), np.array(0.0), Z)
-        components = GraphNumbers(graph, self.components_.onnx_rows(graph, filled))
-        return str(_signed_log(components).node)
 
 
 @dataclass(frozen=True)
@@ -329,14 +313,6 @@ def labelled_rows_read(codes: np.ndarray) -> int:
     450
     """
     return sum(min(int((codes == kind).sum()), most) for kind, most in _MOST_LABELLED.items())
-
-
-def _varies(X: np.ndarray) -> np.ndarray:
-    """Columns that are not constant: cells differ in value, or some are blank."""
-    blank = np.isnan(X)
-    # A column that is blank throughout has low = inf and high = -inf, and does not vary.
-    low, high = np.where(blank, np.inf, X).min(axis=0), np.where(blank, -np.inf, X).max(axis=0)
-    return np.asarray((low < high) | (blank.any(axis=0) & ~blank.all(axis=0)))
 
 
 def _informative_blanks(blank: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -1,8 +1,7 @@
 """The detectors by their names.
 
-An entry holds everything that is known about a detector before its class is imported: some classes
-need libraries that take seconds to load or are not installed. The class itself reports everything
-else (`riskad.detectors.description`).
+An entry holds what is known about a detector before its class is imported: some need libraries that
+take seconds to load or are not installed. The class reports the rest (`description`).
 """
 
 from __future__ import annotations
@@ -135,18 +134,12 @@ def make_detector(name: str, settings: Mapping[str, Any]) -> Any:
     return kind(**{**entry.table_defaults, **settings})
 
 
-RISK = Setting(
-    "risk",
-    "Which labels are used and how: without anomalies pu, without normal rows nu.",
-    choices=RISKS,
-    default="rad",
-)
+_LABELS = "Which labels are used and how: without anomalies pu, without normal rows nu."
+RISK = Setting("risk", _LABELS, choices=RISKS, default="rad")
 LOSS = Setting("loss", "What a score on the wrong side costs.", choices=LOSSES)
 PRIOR = Setting("prior", "Share of rows that are normal.", number=float, default="0.8")
 A = Setting("a", "Weight of unlabelled rows.", number=float, default="0.1")
-PENALTY = Setting(
-    "penalty", "What is regularised; l1 leaves columns out.", choices=PENALTIES, default="l2"
-)
+PENALTY = Setting("penalty", "What is regularised; l1 leaves columns out.", PENALTIES, default="l2")
 LAMBDA = Setting(
     "lam",
     "Regularisation: a number, cross-validated, the smallest proved safe, or Theorem 1's.",
@@ -154,21 +147,14 @@ LAMBDA = Setting(
     number=float,
     default="cv",
 )
+_MAPS = ("rbf", "nystroem", "poly")
 FEATURE_MAP = Setting(
-    "feature_map",
-    "Features in which the score is linear.",
-    choices=("rbf", "nystroem", "poly"),
-    default="none",
+    "feature_map", "Features in which the score is linear.", _MAPS, default="none"
 )
-MAX_ITER = Setting(
-    "max_iter", "Most steps of the solver or of training, or rounds of boosting.", number=int
-)
-BUDGET = Setting(
-    "budget",
-    "Seconds of work that a fit is planned to take; reasons may take 1/4 more.",
-    number=float,
-    default="60",
-)
+_STEPS = "Most steps of the solver or of training, or rounds of boosting."
+MAX_ITER = Setting("max_iter", _STEPS, number=int)
+_SECONDS = "Seconds of work that a fit is planned to take; reasons may take 1/4 more."
+BUDGET = Setting("budget", _SECONDS, number=float, default="60")
 
 _OF_RISKS = (RISK, LOSS, PRIOR, A)
 for _entry in (

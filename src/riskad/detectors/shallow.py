@@ -36,7 +36,7 @@ from riskad.rows.sources import (
     tensor_rows,
     unpacked,
 )
-from riskad.solvers import Problem, Solution, solve
+from riskad.solvers import Problem, solve
 
 # Second moments of each kind cost d x d numbers; above this, quadratic losses take one more pass.
 _MAX_MOMENT_COLUMNS = 500
@@ -205,38 +205,35 @@ class ShallowRAD(LinearDetector):
             statistics = checked_statistics(rows, self._names, products)
             check_kinds_present(risk, rows.counts(), rows.totals(), self._remedy_setting)
             features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
-            model = linear_model(rows, features, self._constant, self.penalty)
+            model = linear_model(rows, features, float(self.intercept_scaling), self.penalty)
             settings = SolverSettings(self.tol, self.max_iter, self._seed)
             lam = find_lambda(self.lam, model, risk, self.penalty, settings)
             # Moments are of the columns of X: of no use for features, or for rotated rows.
             moments = statistics.moments if model.rows is rows else None
             objective = Objective(risk, rows.totals())
             problem = Problem(model, objective, lam, self.penalty, moments)
-            self._keep(problem, solve(problem, **settings._asdict()))
-            self._set_features(features)
+            solution = solve(problem, **settings._asdict())
+            coef, intercept = model.weights(solution.theta)  # in the units of X
+            if not coef.any():
+                warnings.warn(
+                    f"all weights are zero under lam={lam:.3g}, so every row has the same "
+                    "score. Choose a smaller lam: 'tight', 'cv' or a number.",
+                    DataWarning,
+                    stacklevel=2,
+                )
+            penalty = problem.penalty_value(solution.theta)
+            self._store(
+                solution,
+                features,
+                lam=lam,
+                coef=coef,
+                intercept=intercept,
+                weight_norm=penalty**0.5 if self.penalty == "l2" else penalty,
+                offset=threshold_of(problem, solution.theta, self._seed),
+                parts=risk_parts(problem, solution),
+            )
             self.unlabelled_ = summarise_unlabelled(rows, self._scores, self._seed)
         return self
-
-    def _keep(self, problem: Problem, solution: Solution) -> None:
-        """Take over a solution, in the units of X."""
-        coef, intercept = problem.model.weights(solution.theta)
-        if not coef.any():
-            warnings.warn(
-                f"all weights are zero under lam={problem.lam:.3g}, so every row has the same "
-                "score. Choose a smaller lam: 'tight', 'cv' or a number.",
-                DataWarning,
-                stacklevel=4,
-            )
-        penalty = problem.penalty_value(solution.theta)
-        self._store(
-            solution,
-            lam=problem.lam,
-            coef=coef,
-            intercept=intercept,
-            weight_norm=penalty**0.5 if problem.penalty == "l2" else penalty,
-            offset=threshold_of(problem, solution.theta, self._seed),
-            parts=risk_parts(problem, solution),
-        )
 
     def _check_settings(self) -> Risk:
         risk = super()._check_settings()

@@ -13,6 +13,7 @@ from riskad.core.labels import ANOMALY, read_codes
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.regularization import theorem_lambda
 from riskad.core.risks import RISKS, Risk
+from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.base import RandomState
 from riskad.detectors.description import DetectorTags, check_kinds_present
 from riskad.detectors.linear.detector import LinearDetector, summarise_unlabelled
@@ -198,9 +199,11 @@ class StreamingRAD(LinearDetector):
             self._add(X, codes, weight, risk, first, forget)
         return self
 
-    def __riskad_tags__(self) -> DetectorTags:
-        tags = super().__riskad_tags__()
-        return replace(tags, accepts_any_source=False, supports_guarded_risks=False)
+    @property
+    def _detector_tags(self) -> DetectorTags:
+        return replace(
+            super()._detector_tags, accepts_any_source=False, supports_guarded_risks=False
+        )
 
     def _kept_rows(self) -> int:
         return super()._kept_rows() + (len(self._summary.y) if hasattr(self, "_summary") else 0)
@@ -210,8 +213,6 @@ class StreamingRAD(LinearDetector):
         super()._forget_rows()
         self.__dict__.pop("_summary", None)
         return self
-
-    # --- checks ---------------------------------------------------------------------------
 
     def _check_settings(self) -> Risk:
         """The bound risk, if its rows may arrive in batches."""
@@ -242,8 +243,6 @@ class StreamingRAD(LinearDetector):
         codes, weight = self._check_labels(X, y, sample_weight)
         return X, codes, np.ones(len(codes)) if weight is None else weight
 
-    # --- fit ------------------------------------------------------------------------------
-
     def _add(
         self,
         X: Any,
@@ -253,7 +252,10 @@ class StreamingRAD(LinearDetector):
         first: bool,
         forget: float = 0.0,
     ) -> None:
-        """Add a batch; the feature map is fitted to the first one."""
+        """Add a batch and fit to all rows, or wait for kinds of row that have not arrived yet.
+
+        The feature map is fitted to the first batch.
+        """
         if first:
             rows = RowBlocks(X, codes, weight)
             mapped = self.feature_map is not None
@@ -261,55 +263,58 @@ class StreamingRAD(LinearDetector):
             features = fit_features(self.feature_map, rows, statistics, self.scale, self._seed)
         else:
             features = self._features
-        Z = _as_features(features, X)
-        earlier = StreamSummary.empty(Z.shape[1]) if first else self._summary
-        self._refit(earlier.decay(forget).add(Z, codes, weight, self._seed), risk, features)
-
-    def _refit(self, summary: StreamSummary, risk: Risk, features: Features) -> None:
-        """Fit to all rows of a summary, or wait for kinds of row that have not arrived yet."""
-        q = len(summary.shift)
+        Z = X if features.feature_map is None else features.transform(X)
+        q = Z.shape[1]
+        if q > _MAX_COLUMNS:
+            raise InputError(
+                f"StreamingRAD keeps sums of products of columns, of {_MAX_COLUMNS} columns at "
+                f"most, got {q:,}. Leave columns out, or fit a ShallowRAD to all rows."
+            )
+        earlier = StreamSummary.empty(q) if first else self._summary
+        summary = earlier.decay(forget).add(to_dense(Z), codes, weight, self._seed)
         mean, scale = np.zeros(q), np.ones(q)
         if features.feature_map is None:
             if self.scale and summary.totals.any():
                 mean, scale = summary.column_statistics()
             features = Features(None, mean, scale)
-        self._set_features(features)
         if summary.missing(risk):
             # An old model would be one of other rows than the stream now holds.
             self.__dict__.pop("coef_", None)
+            self.feature_map_ = features.feature_map
+            self._mean, self._scale = features.mean, features.scale
             waiting = summary.rescale(mean, scale)
             # Without a model all scores are 0, and parabolas touch the loss there.
             self._summary = waiting.thin(lambda Z: np.zeros(len(Z)), risk.loss)
             return
         # Everything of the rows is in the summary: a batch of any size costs the same fit.
-        problem = StreamProblem(summary, risk, mean, scale, self._constant)
-        lam = self._find_lambda(problem)
-        solution = problem.solve(lam, self.tol, self.max_iter)
+        problem = StreamProblem(summary, risk, mean, scale, float(self.intercept_scaling))
+        lam = self.lam
+        if isinstance(lam, str):
+            # Computed again at each batch: a new anomaly may reach further than all before.
+            kind, a, prior = theorem_terms(lam, risk, "Give lam as a number.")
+            reach, tight = problem.measure_reach(kind), lam == "tight"
+            lam = theorem_lambda(reach, risk.loss, a=a, prior=prior, tight=tight)
+        solution = problem.solve(float(lam), self.tol, self.max_iter)
         if not solution.converged:
             warn_not_converged(solution, self.tol, self.max_iter)
         # Rows leave the sample only now, when there are scores at which their parabolas can touch.
-        self._summary = problem.thin(solution.theta)
-        coef, intercept = problem.weights(solution.theta)
+        theta = solution.theta
+        sample = problem.summary.thin(lambda Z: problem.scores(theta, Z), risk.loss)
+        self._summary, scores = sample, problem.scores(theta, sample.X)
+        coef, intercept = problem.weights(theta)
         self._store(
             solution,
-            lam=lam,
+            features,
+            lam=float(lam),
             coef=coef,
             intercept=intercept,
-            weight_norm=float(np.linalg.norm(solution.theta)),
-            offset=problem.threshold(solution.theta, self._summary),
-            parts=problem.risk_parts(solution.theta),
+            weight_norm=float(np.linalg.norm(theta)),
+            offset=zero_one_threshold(risk, scores, sample.y, sample.sample_weights()),
+            parts=problem.risk_parts(theta),
         )
         if features.feature_map is None:
-            sample = RowBlocks(self._summary.X, self._summary.y)
-            self.unlabelled_ = summarise_unlabelled(sample, self._scores, self._seed)
-
-    def _find_lambda(self, problem: StreamProblem) -> float:
-        if not isinstance(self.lam, str):
-            return float(self.lam)
-        kind, a, prior = theorem_terms(self.lam, problem.risk, "Give lam as a number.")
-        # Recomputed at each batch: a new anomaly may reach further than all before.
-        reach, tight = problem.measure_reach(kind), self.lam == "tight"
-        return theorem_lambda(reach, problem.loss, a=a, prior=prior, tight=tight)
+            rows = RowBlocks(sample.X, sample.y)
+            self.unlabelled_ = summarise_unlabelled(rows, self._scores, self._seed)
 
     def __sklearn_is_fitted__(self) -> bool:
         if hasattr(self, "_summary") and not hasattr(self, "coef_"):
@@ -320,17 +325,6 @@ class StreamingRAD(LinearDetector):
                 "-1 anomaly, 0 unlabelled; riskad.parse_labels translates others."
             )
         return hasattr(self, "coef_")
-
-
-def _as_features(features: Features, X: Any) -> np.ndarray:
-    """The rows in the form that is summed: X itself, or phi(x), dense."""
-    Z = X if features.feature_map is None else features.transform(X)
-    if Z.shape[1] > _MAX_COLUMNS:
-        raise InputError(
-            f"StreamingRAD keeps sums of products of columns, of {_MAX_COLUMNS} columns at most, "
-            f"got {Z.shape[1]:,}. Leave columns out, or fit a ShallowRAD to all rows."
-        )
-    return to_dense(Z)
 
 
 def _needs_all_rows(setting: str, choices: list[str]) -> InputError:

@@ -44,12 +44,9 @@ _AT_ONCE = 1 << 17  # logits that fit the cache of a core
 class Memory(NamedTuple):
     """What the network keeps of the context."""
 
-    columns: _Columns
-    """What the values of a cell are compared with."""
-    cells: list[_KeysValues]
-    """For each layer of cells."""
-    rows: list[_KeysValues]
-    """For each layer of rows."""
+    columns: _Columns  # what the values of a cell are compared with
+    cells: list[_KeysValues]  # for each layer of cells
+    rows: list[_KeysValues]  # for each layer of rows
 
     @property
     def bytes(self) -> int:
@@ -64,8 +61,7 @@ class _KeysValues(NamedTuple):
 
     keys: np.ndarray
     values: np.ndarray
-    longest_key: np.ndarray
-    """The largest norm of a key of each head."""
+    longest_key: np.ndarray  # the largest norm of a key of each head
 
 
 class TableNetwork:
@@ -159,8 +155,7 @@ class _Attention(NamedTuple):
 
     query: np.ndarray
     query_shift: np.ndarray
-    key_value: np.ndarray
-    """For keys and values at once."""
+    key_value: np.ndarray  # for keys and values at once
     out: np.ndarray
     out_shift: np.ndarray
 

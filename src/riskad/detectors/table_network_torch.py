@@ -1,8 +1,7 @@
 """The network of `riskad.detectors.table_network` on a device that torch knows, such as a GPU.
 
 The context is read once in NumPy; its keys and values move to the device, and rows are scored
-there, in single precision and with the same folded weights. Inputs of cells are computed in NumPy:
-they are counts and places in sorted columns.
+there, with the same folded weights. NumPy computes the inputs of cells.
 """
 
 from __future__ import annotations
@@ -33,19 +32,21 @@ class DeviceNetwork:
         def put(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
-        def context(one: tuple[np.ndarray, ...]) -> tuple[Tensor, Tensor]:
-            return put(one[0]).transpose(1, 2).contiguous(), put(one[1])
-
         self._arrays = {name: put(array) for name, array in network.arrays.items()}
         self._among = [[put(part) for part in each] for each in network.among]
-        self._layers = [
-            ([put(part) for part in layer.rows], [put(part) for part in layer[1:]], context(one))
-            for layer, one in zip(network.layers, memory.cells, strict=True)
+        layers = zip(
+            (*network.layers, *network.row_layers), (*memory.cells, *memory.rows), strict=True
+        )
+        put_layers = [
+            (
+                [put(part) for part in layer.rows],
+                [put(part) for part in layer[1:]],
+                (put(context.keys).transpose(1, 2).contiguous(), put(context.values)),
+            )
+            for layer, context in layers
         ]
-        self._row_layers = [
-            ([put(part) for part in layer.rows], [put(part) for part in layer[1:]], context(one))
-            for layer, one in zip(network.row_layers, memory.rows, strict=True)
-        ]
+        self._layers = put_layers[: len(network.layers)]
+        self._row_layers = put_layers[len(network.layers) :]
 
     def score(self, Z: np.ndarray) -> np.ndarray:
         step = max(1, _BLOCK_CELLS // (Z.shape[1] + 1))

@@ -47,20 +47,10 @@ class Trees:
     at a categorical split, if it equals `threshold`. A missing value, NaN, goes where
     `missing_left` says; at a categorical split it goes right.
 
-    Attributes
-    ----------
-    n_trees, n_features : int
-        Number of trees, and of columns of the rows.
-    splits : bool array, one for each node
-        Whether a node splits; else it is a leaf.
-    feature, threshold, missing_left : arrays, one for each split
-        Column; threshold, of the precision in which rows are compared; whether NaN goes left.
-    value : array, one for each leaf
-        Value that a leaf adds to the sum over the trees.
-    cover : array, one for each leaf, or None
-        Training rows in each leaf, which `contributions` needs.
-    categorical : bool array, one for each split, or None
-        Whether a split separates one category, whose code is the threshold, from all others.
+    `splits` says of each node whether it splits; else it is a leaf, whose `value` is added to the
+    sum over the trees. `threshold` has the precision in which rows are compared. `cover`, the
+    number of training rows in each leaf, is needed by `contributions`. `categorical` says of each
+    split whether it separates one category, whose code is the threshold, from all others.
     """
 
     n_trees: Annotated[int, SIZE]
@@ -100,7 +90,13 @@ class Trees:
         """
         total = np.zeros(X.shape[0])
         for rows, _, nodes in self._walk.leaf_nodes(X):
-            total[rows] = _add_in_order(total[rows], self._walk.value.take(nodes))
+            terms = self._walk.value.take(nodes)
+            # Added in their order, so that sums are rounded alike for any number of rows.
+            if len(terms[0]) <= _FEW_ROWS:
+                total[rows] = np.add.accumulate(np.vstack([total[rows], terms]))[-1]
+            else:
+                for term in terms:
+                    total[rows] += term
         return total
 
     def mean(self, X: Any) -> np.ndarray:
@@ -121,12 +117,11 @@ class Trees:
         trees so deep that their paths do not fit into memory.
 
         If a column is not known, a row takes both branches of its splits, in the shares of the
-        training rows that went there (Lundberg et al., 2020). If the columns S are known, a leaf of
-        value v is then reached by the share
+        training rows (Lundberg et al., 2020). With S known, its share in a leaf of value v is
 
             prod_{j in S} o_j  prod_{j not in S} z_j
 
-        of a row: over the columns j on the path to the leaf, o_j is 1 if the row takes all turns of
+        where over the columns j on the path to the leaf, o_j is 1 if the row takes all turns of
         the path at splits of column j, else 0, and z_j is the share of training rows that take
         them. The Shapley value of column j in this game has the weights of a Beta integral, and
         hence
@@ -155,7 +150,10 @@ class Trees:
         for rows, Z, column in self._walk.blocks(X):
             for start in range(0, len(Z), step):
                 part = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                o = paths.follows(self._walk.turns(Z[start : start + step], column))
+                # o: whether rows take all turns of a path at the splits of a column.
+                right = self._walk.turns(Z[start : start + step], column)
+                turns = right[paths.split] == paths.to_right[:, None]
+                o = np.logical_and.reduceat(turns, paths.first_turn, axis=0)
                 phi[part] = (of_column @ paths.shapley_terms(o)).T
         return phi, base
 
@@ -199,7 +197,7 @@ class Trees:
             leaf_targetids=[0] * len(self.value),
             leaf_weights=graph.tensor(self.value * weight, "leaves"),
         )
-        return str(graph.node("Reshape", scores, np.array([-1])))
+        return graph.node("Reshape", scores, np.array([-1]))
 
     @property
     def left(self) -> np.ndarray:
@@ -211,11 +209,10 @@ class Trees:
 
 
 class _Walk:
-    """Trees in the layout for walking many rows through many trees at once.
+    """Trees in the layout for walking many rows through many trees at once, a step together.
 
-    All rows of a block and many trees take one step together: gather each pair's column and
-    threshold, compare, and go to the left child or the one after it. A leaf is its own child, with
-    a threshold that nothing exceeds, so pairs that have arrived stay there until they are dropped.
+    A leaf is its own child, with a threshold that nothing exceeds, so pairs of row and tree that
+    have arrived stay there until they are dropped.
     """
 
     def __init__(self, trees: Trees):
@@ -332,15 +329,6 @@ class _Walk:
         return self._turn_right(self.inner[:, None], Z.T[column[self.inner]])
 
 
-def _add_in_order(start: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """The sum start + terms[0] + terms[1] + ..., rounded alike however many rows there are."""
-    if len(start) <= _FEW_ROWS:
-        return np.asarray(np.add.accumulate(np.vstack([start, terms]))[-1])
-    for term in terms:
-        start += term
-    return start
-
-
 # --- Shapley values -------------------------------------------------------------------------
 
 
@@ -404,11 +392,6 @@ class _Paths(NamedTuple):
             n_pairs=np.diff(first_pair, append=len(leaf)),
             value=trees.value[leaf[first_pair]],
         )
-
-    def follows(self, right: np.ndarray) -> np.ndarray:
-        """o: whether rows that turn right at these splits take the turns of each pair."""
-        turns = right[self.split] == self.to_right[:, None]
-        return np.logical_and.reduceat(turns, self.first_turn, axis=0)
 
     def shapley_terms(self, o: np.ndarray) -> np.ndarray:
         """The terms phi_j of the sum over leaves: (pairs of leaf and column j, rows)."""

@@ -2,9 +2,8 @@ r"""Where `Trees` come from: grown here, or by scikit-learn or LightGBM and take
 
 Here extremely randomised trees grow, all of them at once.
 
-With few labelled rows, a library that grows one tree after another spends most of its time between
-trees. Here all trees grow one level together: the rows of every node lie side by side, and sums
-over nodes are sums over segments of one array.
+A library that grows one tree after another spends most of its time between trees if rows are few.
+Here the rows of every node lie side by side, and sums over nodes are sums over segments.
 
 At a node with rows i of weight w_i and target y_i, columns are drawn without replacement until
 `max_features` of them that are not constant there have been tried, each with one threshold t,
@@ -19,8 +18,7 @@ impurity. A leaf's value is S / W.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,12 +69,15 @@ def grow(
     # A level of all trees at a time; it ends when no node splits.
     while len(size):
         start = np.append(0, np.cumsum(size))
-        chunks = []
-        for first, last in _chunks(start):
+        chunks, first = [], 0
+        while first < len(size):  # nodes that are split together
+            last = int(np.searchsorted(start, start[first] + _CHUNK, "right")) - 1
+            last = max(last, first + 1)
             members = row[start[first] : start[last]]
             nodes = _Nodes(X, target[members], weight[members], members, size[first:last])
             splittable = nodes.splittable(min_weight_leaf) & (len(levels) < max_depth)
             chunks.append(nodes.split(splittable, max_features, min_weight_leaf, rng))
+            first = last
         nodes_of_chunks, rows, sizes = zip(*chunks, strict=True)
         levels.append(_Level(*map(np.concatenate, zip(*nodes_of_chunks, strict=True))))
         row, size = np.concatenate(rows), np.concatenate(sizes)
@@ -92,15 +93,6 @@ def grow(
     )
     depth = np.repeat(np.arange(len(levels)), [len(level.value) for level in levels])
     return Growth(trees, joined.gain, depth, joined.n_samples)
-
-
-def _chunks(start: np.ndarray) -> list[tuple[int, int]]:
-    """First and last of the nodes that are split together, by where the rows of each start."""
-    ends = [0]
-    while ends[-1] < len(start) - 1:
-        last = int(np.searchsorted(start, start[ends[-1]] + _CHUNK, "right")) - 1
-        ends.append(max(last, ends[-1] + 1))
-    return list(itertools.pairwise(ends))
 
 
 class _Level(NamedTuple):
@@ -178,11 +170,11 @@ class _Nodes:
             gain[at] = its_gain[better]
             # Constant columns do not count: a node must try `max_features` that can split it.
             n_tried[open_nodes] += varies
-            still = n_tried[open_nodes] < max_features
-            if not still.any():
+            unfinished = n_tried[open_nodes] < max_features
+            if not unfinished.any():
                 break
-            if not still.all():
-                open_nodes, nodes = open_nodes[still], nodes.take(np.flatnonzero(still))
+            if not unfinished.all():
+                open_nodes, nodes = open_nodes[unfinished], nodes.take(np.flatnonzero(unfinished))
         return feature, threshold, gain
 
     def try_columns(
@@ -318,7 +310,12 @@ def from_lightgbm(booster: Any) -> Trees:
         raise InputError("Only trees that are added up to one score can be taken over.")
     # Where no split lowers a loss there may be no tree: a leaf of value 0.
     roots = [tree["tree_structure"] for tree in dump["tree_info"]] or [{"leaf_value": 0.0}]
-    nodes = list(_nodes_level_by_level([_one_category_each(root) for root in roots]))
+    level = [_one_category_each(root) for root in roots]
+    nodes: list[dict[str, Any]] = []
+    while level:
+        nodes += level
+        parents = (node for node in level if "split_feature" in node)
+        level = [node[side] for node in parents for side in ("left_child", "right_child")]
     splits = np.array(["split_feature" in node for node in nodes], dtype=bool)
     inner = [node for node in nodes if "split_feature" in node]
     leaves = [node for node in nodes if "split_feature" not in node]
@@ -360,10 +357,3 @@ def _one_category_each(node: dict[str, Any], share: float = 1.0) -> dict[str, An
         left = _one_category_each(node["left_child"], share / len(codes))
         chain = {**node, "threshold": float(code), "left_child": left, "right_child": chain}
     return chain
-
-
-def _nodes_level_by_level(level: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    while level:
-        yield from level
-        parents = (node for node in level if "split_feature" in node)
-        level = [node[side] for node in parents for side in ("left_child", "right_child")]

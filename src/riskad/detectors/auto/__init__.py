@@ -2,18 +2,15 @@ r"""AutoRAD: several kinds of detector over learned features, combined by held-o
 
 There are few labels and many unlabelled rows. So the representation is learned from the unlabelled
 rows (`riskad.detectors.features.LearnedFeatures`), in two views of the columns, and the labelled
-rows decide on top of it. `MEMBERS` (in `members`) says which detectors are averaged, what each sees
-and its weight beside others that do equally well. The network was trained on other tables and reads
-rows of this one; with more than 100 columns it gets principal components. Labelled trees learn from
-all labelled rows, however many, and only from those; they need ten labelled rows of each kind. The
-network's prior knowledge helps most with few labels, and labelled trees help most with many: so the
-weight of the network falls with the number of labelled anomalies, and that of the trees rises.
-Labelled trees and the boosted member are grown by LightGBM.
+rows decide on top of it. The network was trained on other tables and reads rows of this one; with
+more than 100 columns it gets principal components. Its knowledge helps most with few labels, and
+trees on labelled rows, however many, help most with many: so the weight of the network falls with
+the number of labelled anomalies, and that of the trees rises.
 
 In a frame, a column with up to ten categories becomes one yes/no column for each. A column with
 more becomes the frequency rank of each category and, where the labels are clear enough, the
-evidence of the labelled anomalies on each category (`riskad.rows.encoding`). In each fold
-this evidence is computed without the held-out labels.
+evidence of the labelled anomalies on each (`riskad.rows.encoding`), in folds without the held-out
+labels.
 
 `views` says which rows take part and what members see of them, `members` which members there are
 and how many a budget allows, `cross_fit` how held-out labels weigh them, `novelty` how unseen kinds

@@ -7,18 +7,17 @@ A, its weight in the average is
     w_k  ~  b_k exp(-(A - A_k) / SE).
 
 A clearly worse member counts little. SE is large when there are few anomalies, so the weights are
-then close to b_k. With fewer than two labelled rows of a kind nothing can be held out, and the
-weights are b_k. Unlabelled rows are held out, too, so that the scores of both can be compared. On
-each fold, the average is judged with the weights that the other folds give, and with members whose
-settings were chosen without held-out labels: its AUC is measured on rows whose labels no part of
-the model has seen.
+then close to b_k. With fewer than two labelled rows of a kind nothing can be held out, and they are
+b_k. On each fold, the average is judged with the weights that the other folds give, and with
+members whose settings were chosen without held-out labels: its AUC is measured on rows whose labels
+no part of the model has seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import has_fit_parameter
@@ -39,8 +38,7 @@ _FEWEST_PER_FOLD = 2  # unlabelled rows for each fold; fewer are left in trainin
 _FEWEST_TO_SCALE = 10  # unlabelled rows that determine the scale of a fold
 
 
-@dataclass(frozen=True)
-class ExtraLabelled:
+class ExtraLabelled(NamedTuple):
     """Labelled rows beyond those that all members learn from.
 
     With more than 10,000 labelled rows most members use a sample: their time grows with the rows,
@@ -51,12 +49,12 @@ class ExtraLabelled:
     codes: np.ndarray
     weight: np.ndarray | None
 
-    @staticmethod
-    def places(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-        """Return positions of labelled rows that are neither among `rows` nor of their groups."""
-        extra = np.setdiff1d(np.flatnonzero(codes != UNLABELLED), rows)
-        # Groups of `rows` may be held out, and extra rows never are.
-        return extra if groups is None else extra[~np.isin(groups[extra], groups[rows])]
+
+def extra_labelled(codes: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+    """Return positions of labelled rows that are neither among `rows` nor of their groups."""
+    extra = np.setdiff1d(np.flatnonzero(codes != UNLABELLED), rows)
+    # Groups of `rows` may be held out, and extra rows never are.
+    return extra if groups is None else extra[~np.isin(groups[extra], groups[rows])]
 
 
 @dataclass(frozen=True)
@@ -73,15 +71,14 @@ class MemberRows:
     n_groups: int | None = None  # of labelled anomalies, if some are in one group
 
     def take(self, rows: np.ndarray) -> MemberRows:
-        return MemberRows(
+        return replace(
+            self,
             matrix=self.matrix[rows],
             codes=self.codes[rows],
             groups=None if self.groups is None else self.groups[rows],
             weight=None if self.weight is None else self.weight[rows],
             views=self.views.take(rows),
             repeats=self.repeats[rows],
-            extra=self.extra,
-            n_groups=self.n_groups,
         )
 
     @property
@@ -98,9 +95,9 @@ class MemberRows:
             codes = np.concatenate([codes, self.extra.codes])
             if weight is not None and self.extra.weight is not None:
                 weight = np.concatenate([weight, self.extra.weight])
-        weighted = weight is not None and has_fit_parameter(detector, "sample_weight")
-        options: dict[str, Any] = {"sample_weight": weight} if weighted else {}
-        return detector.fit(F, codes, **options)
+        if weight is None or not has_fit_parameter(detector, "sample_weight"):
+            return detector.fit(F, codes)
+        return detector.fit(F, codes, sample_weight=weight)
 
 
 @dataclass(frozen=True)
@@ -116,12 +113,8 @@ class CrossFitter:
     def hold_out(
         self, places: np.ndarray, plan: Plan, clock: Clock, threads: int, log: Callable[[str], None]
     ) -> HeldOut:
-        """Hold out labelled rows and kinds of anomaly, as many as planned and as time allows.
-
-        `places` are the positions of the rows among all training rows.
-        """
-        # Labels of one kind are held out as well: they give no AUC, but show how far this kind
-        # stands out from the unlabelled rows.
+        """Hold out labelled rows and kinds of anomaly, as many as planned and as time allows."""
+        # Labels of one kind give no AUC, but show how far it stands out from unlabelled rows.
         rows, labels, kinds = self.rows, count_labels(self.rows.codes), UnseenKinds()
         n_splits = min(SPLITS, *(n for n in (labels.normal, labels.anomaly) if n))
         folds = folds_to_hold_out(rows.codes, n_splits, self.seed, rows.groups)
@@ -287,25 +280,22 @@ class HeldOut:
 
     def auc(self, scores: Sequence[np.ndarray], without: int | None = None) -> Auc | None:
         """Return the AUC of scores of all folds or all but one; None without both kinds."""
-        judged = [
-            self._judged(fold, part)
-            for i, (fold, part) in enumerate(zip(self.folds, scores, strict=True))
-            if i != without
-        ]
-        labels = count_labels(self.rows.codes)
-        if not (judged and labels.normal and labels.anomaly):
+        codes, groups, fold_scores = self.rows.codes, self.rows.groups, []
+        for i, (fold, part) in enumerate(zip(self.folds, scores, strict=True)):
+            if i != without:
+                labelled = (codes[fold] != UNLABELLED) & ~self.rows.repeats[fold]
+                rows = fold[labelled]
+                group = rows if groups is None else groups[rows]
+                fold_scores.append(FoldScores(codes[rows], -part[labelled], group))
+        labels = count_labels(codes)
+        if not (fold_scores and labels.normal and labels.anomaly):
             return None
-        values = [auc_with_interval(part.codes, part.scores).value for part in judged]
-        n, m = (sum(int((p.codes == kind).sum()) for p in judged) for kind in (NORMAL, ANOMALY))
-        effect = None if self.rows.groups is None else GroupEffect.on_auc(judged)
+        values = [auc_with_interval(part.codes, part.scores).value for part in fold_scores]
+        n, m = (
+            sum(int((p.codes == kind).sum()) for p in fold_scores) for kind in (NORMAL, ANOMALY)
+        )
+        effect = None if groups is None else GroupEffect.on_auc(fold_scores)
         return auc_of_folds(values, self.n_splits, n, m, effect=effect)
-
-    def _judged(self, fold: np.ndarray, scores: np.ndarray) -> FoldScores:
-        codes, groups = self.rows.codes, self.rows.groups
-        labelled = (codes[fold] != UNLABELLED) & ~self.rows.repeats[fold]
-        places = fold[labelled]
-        groups = places if groups is None else groups[places]
-        return FoldScores(codes[places], -scores[labelled], groups)
 
 
 def member_weights(

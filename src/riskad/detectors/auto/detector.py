@@ -18,7 +18,13 @@ from riskad.core.risks import get_risk
 from riskad.decisions.anomaly_rate import as_rate_estimate, check_label_source
 from riskad.decisions.calibration import Calibration, quietly
 from riskad.decisions.thresholds import Likely, zero_one_threshold
-from riskad.detectors.auto.cross_fit import CrossFitter, ExtraLabelled, HeldOut, MemberRows
+from riskad.detectors.auto.cross_fit import (
+    CrossFitter,
+    ExtraLabelled,
+    HeldOut,
+    MemberRows,
+    extra_labelled,
+)
 from riskad.detectors.auto.members import (
     MEMBER_TYPES,
     MEMBERS,
@@ -44,7 +50,7 @@ from riskad.detectors.auto.views import (
     with_labelled,
 )
 from riskad.detectors.base import RandomState
-from riskad.detectors.description import GRAPH_TOLERANCE, DetectorTags
+from riskad.detectors.description import DetectorTags
 from riskad.detectors.features.maps import beside
 from riskad.detectors.features.union import NativeColumns
 from riskad.detectors.frame_detector import ENCODER, FrameDetector
@@ -62,6 +68,19 @@ if TYPE_CHECKING:
 
 _BLOCK = 5_000  # rows scored at a time: their kernels, the widest part, take 24 MB
 _CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
+# Fields of model files.
+_MEMBER = fields.Text(choices=MEMBERS)
+_VIEW = fields.Record(("LearnedFeatures",), {"n_features_in_": "encoded"})
+_LEADERBOARD_ROW = fields.Fixed(
+    {
+        "member": _MEMBER,
+        "weight": fields.SHARE,
+        "auc": fields.Maybe(fields.SHARE),
+        "error": fields.Maybe(fields.Number(0)),
+        "seconds": fields.Number(0),
+        "left_out": fields.Optional(fields.FLAG),
+    }
+)
 
 
 class AutoRAD(FrameDetector):
@@ -121,41 +140,19 @@ class AutoRAD(FrameDetector):
     True
     """
 
+    _evidence_in_words = "scored by members that were fitted, tuned and weighted without its label"
+
     budget: Annotated[float, fields.POSITIVE]
     contamination: Annotated[Any, fields.Maybe(fields.SHARE)]
     n_rows_: Annotated[int, fields.COUNT]
     encoder_: Annotated[Any, ENCODER]
-    views_: Annotated[
-        Any,
-        fields.DictOf(
-            fields.Text(choices=VIEWS),
-            fields.Record(("LearnedFeatures",), {"n_features_in_": "encoded"}),
-        ),
-    ]
+    views_: Annotated[Any, fields.DictOf(fields.Text(choices=VIEWS), _VIEW)]
     members_: Annotated[
-        dict[str, Member],
-        fields.DictOf(fields.Text(choices=MEMBERS), fields.Record(MEMBER_TYPES), nonempty=True),
+        dict[str, Member], fields.DictOf(_MEMBER, fields.Record(MEMBER_TYPES), nonempty=True)
     ]
-    scales_: Annotated[
-        Any,
-        fields.DictOf(fields.Text(choices=MEMBERS), fields.Tuple(fields.NUMBER, fields.POSITIVE)),
-    ]
-    weights_: Annotated[Any, fields.DictOf(fields.Text(choices=MEMBERS), fields.SHARE)]
-    leaderboard_: Annotated[
-        Any,
-        fields.ListOf(
-            fields.Fixed(
-                {
-                    "member": fields.Text(choices=MEMBERS),
-                    "weight": fields.SHARE,
-                    "auc": fields.Maybe(fields.SHARE),
-                    "error": fields.Maybe(fields.Number(0)),
-                    "seconds": fields.Number(0),
-                    "left_out": fields.Optional(fields.FLAG),
-                }
-            )
-        ),
-    ]
+    scales_: Annotated[Any, fields.DictOf(_MEMBER, fields.Tuple(fields.NUMBER, fields.POSITIVE))]
+    weights_: Annotated[Any, fields.DictOf(_MEMBER, fields.SHARE)]
+    leaderboard_: Annotated[Any, fields.ListOf(_LEADERBOARD_ROW)]
     auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
     kinds_auc_: Annotated[Any, fields.Maybe(fields.Record(("Auc",)))]
     prior_: Annotated[float, fields.SHARE]
@@ -167,7 +164,7 @@ class AutoRAD(FrameDetector):
     @classmethod
     def _check_state(cls, state: State) -> None:
         super()._check_state(state)
-        encoder, views, members = (state[name] for name in ("encoder_", "views_", "members_"))
+        encoder, views, members = state["encoder_"], state["views_"], state["members_"]
         require(set(views) == set(VIEWS), "views_: not all")
         native = NativeColumns.of(encoder, views["plain"])
         n_native = None if native is None else native.n_features_out_
@@ -201,8 +198,6 @@ class AutoRAD(FrameDetector):
         self.n_jobs = n_jobs
         self.callback = callback
         self.random_state = random_state
-
-    # --- fit ------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -288,15 +283,12 @@ class AutoRAD(FrameDetector):
         self.encoder_ = fit_encoder(with_evidence[rows], self.schema_.levels, self._seed)
         views = Views.fit(self.encoder_, with_evidence[rows], recipes.values(), self._seed)
         self.views_ = dict(views.learned)
-        extra, places = None, ExtraLabelled.places(codes, groups, rows)
+        extra, places = None, extra_labelled(codes, groups, rows)
         if len(places):
-            columns = Views(self.views_, self.encoder_, with_evidence[places]).part(
-                "plain", "columns"
-            )
+            extra_views = Views(self.views_, self.encoder_, with_evidence[places])
             extra_weight = None if weight is None else weight[places]
-            # Only the members that learn from all labelled rows read these, and they see plain
-            # columns.
-            extra = ExtraLabelled(columns, codes[places], extra_weight)
+            # Only members that learn from all labelled rows read these, and see plain columns.
+            extra = ExtraLabelled(extra_views.part("plain", "columns"), codes[places], extra_weight)
         training = MemberRows(
             matrix=matrix[rows],
             codes=codes[rows],
@@ -312,7 +304,7 @@ class AutoRAD(FrameDetector):
         n_columns, slices = self.encoder_.n_features_out_, self.views_["plain"].slices_
         sizes = Sizes.of(training.codes, n_columns, slices, n_extra=len(places))
         plan = plan_fit(sizes, recipes, self.budget)
-        clock.expect(plan.seconds(self._threads))
+        clock.planned = plan.seconds(self._threads)
         # The plan's seconds, not those that passed: what is left to do is known in these.
         clock.finish(plan.feature_seconds)
         seconds = self._fit_members(training, plan, clock)
@@ -357,7 +349,7 @@ class AutoRAD(FrameDetector):
         self.members_ = {}
         codes, labels = training.codes, count_labels(training.codes)
         seconds: dict[str, float] = {}
-        for name in plan.members:
+        for name in plan.member_seconds:
             # At least one member is always fitted: a model without any could not score.
             if seconds and not clock.allows_more():
                 break
@@ -383,12 +375,9 @@ class AutoRAD(FrameDetector):
     def _standard_scores(
         self, training: MemberRows, rows: np.ndarray, compared: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Scores of rows by each member, whose mean and spread over compared rows set its scale.
-
-        While members learn, the evidence on the levels of a category is cross-fitted and weaker.
-        A threshold must be set on scores of the kind that it is applied to: with features as
-        `score_samples` computes them.
-        """
+        """Scores of rows by each member, whose mean and spread over compared rows set its scale."""
+        # While members learn, the evidence on the levels of a category is cross-fitted and weaker.
+        # A threshold must be set on scores of the kind that it is applied to.
         if self.evidence_.places:
             with_evidence = self.evidence_.transform(training.matrix[rows])
             views = Views(self.views_, self.encoder_, with_evidence)
@@ -443,17 +432,15 @@ class AutoRAD(FrameDetector):
         # Last, when calibration and rate are known.
         self.set_threshold(Likely())
 
-    # --- scores, which do not change the detector: threads may share one ------------------
-
+    # Scoring does not change the detector: threads may share one.
     def _scores(self, X: Any) -> np.ndarray:
         with one_blas_thread():
             return np.concatenate([self._average(rows) for rows in self._blocks(X)])
 
     def _blocks(self, X: Any) -> Iterator[Views]:
         for start in range(0, X.shape[0], _BLOCK):
-            yield Views(
-                self.views_, self.encoder_, self._append_evidence(X[start : start + _BLOCK])
-            )
+            rows = self._append_evidence(X[start : start + _BLOCK])
+            yield Views(self.views_, self.encoder_, rows)
 
     def _average(self, rows: Views) -> np.ndarray:
         total = np.zeros(len(rows))
@@ -466,9 +453,10 @@ class AutoRAD(FrameDetector):
             total += self.weights_[name] * (scores - mean) / spread
         return total
 
-    def __riskad_tags__(self) -> DetectorTags:
-        return replace(
-            super().__riskad_tags__(),
+    @property
+    def _detector_tags(self) -> DetectorTags:
+        return DetectorTags(
+            accepts_frames=True,
             cross_fits=True,
             reports_progress=True,
             slow_to_score=True,
@@ -495,14 +483,12 @@ class AutoRAD(FrameDetector):
         if NOVELTY not in self.members_:
             return super()._anomaly_score_and_novelty(X)
         mean, spread = self.scales_[NOVELTY]
-        scores, usual = [], []
+        scores, outlier_scores = [], []
         with one_blas_thread():
             for rows in self._blocks(self._check_rows(X, reset=False)):
                 scores.append(self._average(rows))
-                usual.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
-        return -np.concatenate(scores), (mean - np.concatenate(usual)) / spread
-
-    # --- a student, which scores rows at the speed of trees -------------------------------
+                outlier_scores.append(rows.scores_by(MEMBERS[NOVELTY], self.members_[NOVELTY]))
+        return -np.concatenate(scores), (mean - np.concatenate(outlier_scores)) / spread
 
     def compress(self) -> CompressedRAD:
         """Let boosted trees learn the scores, and return them as a `CompressedRAD`.
@@ -517,8 +503,6 @@ class AutoRAD(FrameDetector):
         self.student_ = CompressedRAD(random_state=self._seed)._learn(self)
         return self.student_._deciding_as(self)
 
-    # --- the same scores in an ONNX graph -------------------------------------------------
-
     @property
     def _graph_tolerance(self) -> float:
         """More than usual if a member with much weight computes in single precision."""
@@ -526,14 +510,12 @@ class AutoRAD(FrameDetector):
             self.weights_[name] / self.scales_[name][1] * getattr(detector, "_graph_tolerance", 0.0)
             for name, detector in self.members_.items()
         )
-        return max(GRAPH_TOLERANCE, sum(members))
+        return max(super()._graph_tolerance, sum(members))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the weighted average of the members."""
         return self._onnx_member_scores(graph, rows)[0]
 
     def _onnx_scores_and_novelty(self, graph: Any, rows: str, sparse: bool) -> tuple[str, str]:
-        """Return the weighted average of the members, and novelty, high for unusual rows."""
         average, standard = self._onnx_member_scores(graph, rows)
         # Standardised scores have a column for each member, in their order.
         place = np.array(list(self.members_).index(NOVELTY))
@@ -562,12 +544,10 @@ class AutoRAD(FrameDetector):
         mean, spread = np.array([self.scales_[name] for name in self.members_]).T
         standard = ((GraphNumbers(graph, beside(graph, scores)) - mean) / spread).node
         weights = np.array([self.weights_[name] for name in self.members_])
-        return str(graph.node("MatMul", standard, weights)), standard
+        return graph.node("MatMul", standard, weights), standard
 
     def _trial_rows(self, rng: np.random.Generator, n_rows: int) -> np.ndarray:
         return rows_around(self.encoder_, self.views_["plain"], self.n_features_in_, rng, n_rows)
-
-    # --- summary --------------------------------------------------------------------------
 
     def _describe(self) -> dict[str, Any]:
         return super()._describe() | {
@@ -578,13 +558,11 @@ class AutoRAD(FrameDetector):
 
     def _describe_in_words(self) -> list[str]:
         learners, kinds, auc = [*self.members_.keys() - {NOVELTY}], self.kinds_auc_, self.auc_
+        labels = "without held-out labels to weight them by"
+        labels = labels if auc is None else "weighted by held-out labels"
+        sentences = [f"average of {len(self.members_)} kinds of detector, {labels}"]
         if len(learners) == 1:
             sentences = [f"one kind of detector ({learners[0]}); there was no time for others"]
-        else:
-            weighted = "without held-out labels to weight them by"
-            if auc is not None:
-                weighted = "weighted by held-out labels"
-            sentences = [f"average of {len(self.members_)} kinds of detector, {weighted}"]
         if left_out := self._left_out():
             sentences.append(f"left out for lack of time (budget={self.budget:g}): {left_out}")
         if len(learners) > 1:
@@ -601,9 +579,6 @@ class AutoRAD(FrameDetector):
 
     def _left_out(self) -> str:
         return ", ".join(row["member"] for row in self.leaderboard_ if "left_out" in row)
-
-    def _evidence_in_words(self) -> str:
-        return "scored by members that were fitted, tuned and weighted without its label"
 
     def _kept_rows(self) -> int:
         views = sum(view.kept_rows() for view in self.views_.values())

@@ -1,10 +1,10 @@
 """The kinds of detector that `AutoRAD` averages, and how many of them a budget allows.
 
-A budget of seconds buys work: rows to learn from, members, rows that the pretrained network reads
-and scores, folds. All of it is planned before the fit from the shape of the table (`plan_fit`),
-with constants that were measured once on one core of a typical machine. So the same data and seed
-give the same model on a slow or busy machine; there the fit takes longer than its budget. Only if
-it takes ten times as long (`Clock`), planned work is left out, with a warning.
+A budget of seconds buys rows to learn from, members, rows that the network reads and scores, and
+folds. All is planned before the fit from the shape of the table (`plan_fit`), with constants that
+were measured once on one core of a typical machine. So the same data and seed give the same model
+on a slow or busy machine; there the fit takes longer than its budget. Only if it takes ten times as
+long (`Clock`), planned work is left out, with a warning.
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
 from riskad.core.losses import get_loss
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
 from riskad.detectors.auto.views import COMPARED, Member, with_labelled
-from riskad.detectors.boosted import (
-    BoostedRAD,
-    LabelledTrees,
-    labelled_growth,
-    lightgbm_library,
-)
+from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth, lightgbm_library
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.linear.candidates import Candidate, choose_candidate
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read
@@ -75,7 +70,8 @@ class Sizes:
         n_labelled = int((codes != UNLABELLED).sum())
         network = columns_for_network(slices, native=None), "outliers"
         # With both kinds of label the forest learns from labelled rows alone.
-        both = _labelled_risk(count_labels(codes)) == "pn"
+        labels = count_labels(codes)
+        both = labels.normal and labels.anomaly
         return cls(
             rows=len(codes),
             columns=n_columns,
@@ -85,10 +81,6 @@ class Sizes:
             network_columns=sum(slices[part].stop - slices[part].start for part in network),
             all_labelled=n_labelled + n_extra,
         )
-
-
-def _usual_seconds(sizes: Sizes) -> float:
-    return 1 + 1e-4 * sizes.rows * (1 + sizes.columns / 50)
 
 
 @dataclass(frozen=True)
@@ -103,7 +95,8 @@ class Recipe:
     parts: tuple[str, ...]
     build: Callable[[LabelCounts, int], Member]
     weight: float = 1.0  # b_k: beside others that do equally well, with few anomalies
-    seconds: Callable[[Sizes], float] = _usual_seconds  # of a fit on one core, rounded up
+    # Of a fit on one core, rounded up.
+    seconds: Callable[[Sizes], float] = lambda n: 1 + 1e-4 * n.rows * (1 + n.columns / 50)
     most_rows: int = _MOST_ROWS  # unlabelled rows that it learns from
     tune: Callable[[np.ndarray, np.ndarray, int], dict[str, Any]] | None = None
     pretrained: bool = False  # it reads training rows whenever it scores
@@ -119,13 +112,10 @@ class Recipe:
         return self.weight
 
     def parts_among(self, slices: Mapping[str, slice], native: int | None) -> tuple[str, ...]:
-        """Return the parts that the member sees, of a view that has these.
-
-        A network reads blank cells and levels of categories directly, from `native` columns if
-        there are any, and components instead of columns if there are too many columns.
-        """
+        """Return the parts that the member sees, of a view that has these."""
         if not self.pretrained:
             return self.parts
+        # It reads blanks and levels of categories directly, from `native` columns if there are any.
         columns = columns_for_network(slices, native)
         return tuple(columns if part == "columns" else part for part in self.parts)
 
@@ -148,13 +138,9 @@ def _risk(labels: LabelCounts) -> str:
     return "rad" if labels.unlabelled else "pn"
 
 
-def _labelled_risk(labels: LabelCounts) -> str:
-    """The same for members that use unlabelled rows only through features."""
-    return "pn" if _risk(labels) == "rad" else _risk(labels)
-
-
 def _forest(labels: LabelCounts, seed: int) -> ForestRAD:
-    risk = _labelled_risk(labels)
+    # It uses unlabelled rows only through features if there are labels of both kinds.
+    risk = "pn" if labels.normal and labels.anomaly else _risk(labels)
     forest = ForestRAD(risk=risk, prior=_PRIOR, n_estimators=_TREES, random_state=seed)
     # Without unlabelled rows no leaf is too small: a person has looked at each labelled row.
     return forest.set_params(min_samples_leaf=_ANY_LEAF) if risk == "pn" else forest
@@ -176,10 +162,6 @@ def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
         Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
         best = choose_candidate(Z, codes[rows], get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
     return best._asdict()
-
-
-def _boosted(labels: LabelCounts, seed: int) -> BoostedRAD:
-    return BoostedRAD(risk=_risk(labels), a=_A, prior=_PRIOR, max_iter=_ROUNDS, random_state=seed)
 
 
 def _boosted_seconds(sizes: Sizes) -> float:
@@ -221,7 +203,9 @@ MEMBERS: dict[str, Recipe] = {
     "boosted": Recipe(
         "smooth",
         ("columns", "outliers", "components"),
-        _boosted,
+        lambda labels, seed: BoostedRAD(
+            risk=_risk(labels), a=_A, prior=_PRIOR, max_iter=_ROUNDS, random_state=seed
+        ),
         weight=1.5,
         seconds=_boosted_seconds,
         most_rows=_MOST_BOOSTED,
@@ -315,10 +299,6 @@ class Plan:
     kinds: bool  # whether kinds of anomaly are held out, too
     kind_seconds: float  # for all of them; 0 if they are not
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        return tuple(self.member_seconds)
-
     def folds_at_once(self, threads: int) -> int:
         """Return how many folds this many threads hold out at a time."""
         return max(1, min(threads, self.folds))
@@ -340,13 +320,13 @@ def plan_fit(sizes: Sizes, recipes: Mapping[str, Recipe], budget: float) -> Plan
     plans = []
     for read, decided in _NETWORK_WORK:
         plan = _plan(sizes, recipes, budget, read, decided)
-        if plan.folds == SPLITS and networks <= set(plan.members):
+        if plan.folds == SPLITS and networks <= set(plan.member_seconds):
             return plan
         plans.append(plan)
     others = {name: recipe for name, recipe in recipes.items() if name not in networks}
     plans.append(_plan(sizes, others or recipes, budget, *_NETWORK_WORK[-1]))
     # Weights need two folds; then more members count, and last more folds.
-    return max(plans, key=lambda plan: (plan.folds > 1, len(plan.members), plan.folds))
+    return max(plans, key=lambda plan: (plan.folds > 1, len(plan.member_seconds), plan.folds))
 
 
 def _plan(
@@ -408,7 +388,7 @@ class Clock:
         self.seconds = max(_PATIENCE * budget, _LEAST_PATIENCE)
         self.start = time.perf_counter()
         self.ran_out = False
-        self._planned = self._finished = 0.0
+        self.planned = self._finished = 0.0
         self._lock = threading.Lock()  # folds end in threads
 
     def allows_more(self) -> bool:
@@ -416,24 +396,17 @@ class Clock:
         self.ran_out = self.ran_out or time.perf_counter() - self.start > self.seconds
         return not self.ran_out
 
-    def expect(self, planned: float) -> None:
-        self._planned = planned
-
     def finish(self, planned: float) -> None:
         with self._lock:
             self._finished += planned
 
-    def seconds_left(self) -> float | None:
-        """Return how long the rest will take, once a tenth is done."""
-        if self._finished < _FORECAST_FROM * self._planned or not self._finished:
-            return None
-        spent = time.perf_counter() - self.start
-        return spent * max(self._planned - self._finished, 0.0) / self._finished
-
     def in_words(self) -> str:
         """Return the remaining time, to be appended to a sentence; "" if it is short."""
-        seconds = self.seconds_left()
-        if seconds is None or seconds < _SHORTEST_FORECAST:
+        if self._finished < _FORECAST_FROM * self.planned or not self._finished:
+            return ""
+        spent = time.perf_counter() - self.start
+        seconds = spent * max(self.planned - self._finished, 0.0) / self._finished
+        if seconds < _SHORTEST_FORECAST:
             return ""
         about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
         return f" (about {about} left)"

@@ -8,9 +8,8 @@ distance from the training rows:
 
 with i the score of an isolation forest, d the log distance to the tenth neighbour, both in standard
 deviations from their means in the plain view, and the mean and the spread of u over the unlabelled
-rows. A row farther from others than usual is new. Only positive d counts: a row in a dense group of
-near-duplicates would have a very low log distance, which must not make it less new. 0 is usual; 3
-is three standard deviations more unusual.
+rows. Only positive d counts: a row in a dense group of near-duplicates would have a very low log
+distance, which must not make it less new.
 
 Novelty is a member of the average, with a weight w that is chosen on *unseen kinds*. The labelled
 anomalies are split into two or three clusters, and each in turn is held out with an equally large
@@ -80,11 +79,10 @@ class Novelty(BaseEstimator):
         return -(first[:, 0] + np.maximum(others, 0).sum(axis=1))
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return the same scores in an ONNX graph."""
         least = np.zeros(self.n_features_in_)
         least[0] = -np.inf  # the first score counts fully
         counted = graph.node("Max", rows, least)
-        return str(graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0)))
+        return graph.node("Neg", graph.node("ReduceSum", counted, np.array([1]), keepdims=0))
 
 
 class UnseenKind(NamedTuple):
@@ -129,11 +127,7 @@ class UnseenKinds:
 
 
 def split_kinds(columns: np.ndarray, codes: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Return positions of labelled rows, fold by fold: a cluster of anomalies, and normal rows.
-
-    There are at most three folds, each with rows of both kinds; none if there are fewer than 4
-    labelled rows of a kind, or if the anomalies are all the same. `columns` are on one scale.
-    """
+    """Return positions of labelled rows, fold by fold: a cluster of anomalies, and normal rows."""
     from sklearn.cluster import KMeans
 
     anomalies, normals = (np.flatnonzero(codes == kind) for kind in (ANOMALY, NORMAL))

@@ -48,10 +48,7 @@ def with_labelled(codes: np.ndarray, most: int) -> np.ndarray:
 
 
 def sample_rows(codes: np.ndarray, most: int, fewest_unlabelled: int, seed: int) -> np.ndarray:
-    """Return positions of rows to learn from: labelled rows first, then unlabelled ones.
-
-    At most 10,000 labelled rows take part, and at least `fewest_unlabelled` unlabelled ones.
-    """
+    """Return positions of rows to learn from: labelled rows first, then unlabelled ones."""
     # A random order, then labelled rows first: a stable sort keeps the order within both.
     order = np.random.default_rng(seed).permutation(len(codes))
     order = order[np.argsort(codes[order] == UNLABELLED, kind="stable")]
@@ -71,7 +68,7 @@ class Member(Protocol):
 
     n_features_in_: int
 
-    def fit(self, X: Any, y: Any) -> Any: ...
+    def fit(self, X: Any, y: Any, **options: Any) -> Any: ...
     def score_samples(self, X: Any) -> np.ndarray: ...
     def get_params(self) -> dict[str, Any]: ...
     def set_params(self, **params: Any) -> Any: ...
@@ -126,11 +123,11 @@ class Views:
         views = cls.fit(encoder, rows[others], recipes, seed)
         # Held-out rows are new to what was learned; the others do not count as their own
         # neighbours.
-        rest = cls(views.learned, encoder, rows[fold])
+        held_out = cls(views.learned, encoder, rows[fold])
         parts = {}
         for key, part in views._parts.items():
             parts[key] = np.empty((n_rows, part.shape[1]))
-            parts[key][others], parts[key][fold] = part, rest.part(*key)
+            parts[key][others], parts[key][fold] = part, held_out.part(*key)
         return cls(views.learned, encoder, rows, parts)
 
     def __len__(self) -> int:
@@ -168,11 +165,9 @@ class Views:
         return self._features[key]
 
     def scores_by(self, recipe: Recipe, detector: Member) -> np.ndarray:
-        """The scores of a member.
-
-        Kernels, the widest part, are not computed for a member that is linear in them: it gives
-        weights to landmarks.
-        """
+        """The scores of a member."""
+        # Kernels, the widest part, are not computed for a member that is linear in them: it gives
+        # weights to landmarks.
         if not ("kernels" in recipe.parts and isinstance(detector, ShallowRAD)):
             score = getattr(detector, "_scores", detector.score_samples)  # rows need no check
             return np.asarray(score(self.features_for(recipe)))

@@ -125,8 +125,7 @@ class SmoothScaler(FeatureMap):
         return z / np.sqrt(1 + thirds * thirds)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the same columns in an ONNX graph."""
-        return str(self._smooth(GraphNumbers(graph, rows)).node)
+        return self._smooth(GraphNumbers(graph, rows)).node
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +154,7 @@ class PrincipalComponents:
         return X @ W - self.mean[None] @ W
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the components in an ONNX graph."""
-        return str(self.transform(GraphNumbers(graph, rows)).node)
+        return self.transform(GraphNumbers(graph, rows)).node
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,12 +167,9 @@ class GaussianKernels:
     """
 
     rows: Annotated[np.ndarray, Array("f", ("landmarks", "columns"))]  # the landmarks
-    gammas: Annotated[
-        np.ndarray, Array("f", ("widths",), low=np.nextafter(0, 1))
-    ]  # 1 / (w_k s^2), for each width
-    normalizations: Annotated[
-        np.ndarray, Array("f", ("widths", "landmarks", "landmarks"))
-    ]  # of the kernels between a row and the landmarks, for each width
+    # For each width 1 / (w_k s^2), and the normalization of kernels between a row and landmarks.
+    gammas: Annotated[np.ndarray, Array("f", ("widths",), low=np.nextafter(0, 1))]
+    normalizations: Annotated[np.ndarray, Array("f", ("widths", "landmarks", "landmarks"))]
 
     @classmethod
     def fit_transform(
@@ -228,7 +223,6 @@ class GaussianKernels:
             yield self.normalizations[i], slice(int(i * m), int((i + 1) * m)), K
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the features in an ONNX graph."""
         share = len(self.gammas) ** -0.5
         return kernels(graph, rows, self.rows, self.gammas, self.normalizations * share)
 
@@ -245,9 +239,8 @@ class OutlierScores:
     rows: Annotated[np.ndarray, Array("f", ("rows", "columns"), nonempty=True)]
     trees: Annotated[Trees, Record(("Trees",), {"n_features": "columns"})]
     path_length: Annotated[float, POSITIVE]  # mean length of a path in a tree of random splits
-    floor: Annotated[
-        float, POSITIVE
-    ]  # added to distances before the logarithm: copies of a row are at distance 0
+    # Added to distances before the logarithm: copies of a row are at distance 0.
+    floor: Annotated[float, POSITIVE]
     mean: Annotated[np.ndarray, Array("f", (2,))]
     scale: Annotated[np.ndarray, Array("f", (2,), low=np.nextafter(0, 1))]
 
@@ -280,13 +273,22 @@ class OutlierScores:
         return np.clip((raw - self.mean) / self.scale, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the two scores in an ONNX graph."""
         # One factor for the base 2, the mean over the trees and the mean length of a path.
         rate = -np.log(2) / self.path_length / self.trees.n_trees
         paths = graph.node("Reshape", self.trees.onnx(graph, rows), np.array([-1, 1]))
         isolation = graph.node("Exp", graph.node("Mul", paths, np.array(rate)))
-        away = log_distances(graph, rows, self.rows, _NEIGHBOUR, self.floor)
-        return str(self._standardised(GraphNumbers(graph, beside(graph, [isolation, away]))).node)
+        # log(d + floor), d the distance to the tenth neighbour. The nearest rows r are those with
+        # the smallest |r|^2 - 2 <x, r>, one product of matrices. The distances to them are computed
+        # from differences, so that a row among them is at distance 0.
+        norms, k = np.einsum("ij,ij->i", self.rows, self.rows), min(_NEIGHBOUR, len(self.rows))
+        ranks = graph.node("Gemm", rows, self.rows, norms, alpha=-2.0, transB=1)
+        _, nearest = graph.several("TopK", 2, ranks, np.array([k]), largest=0, sorted=0)
+        near = graph.node("Gather", self.rows, nearest)
+        away = graph.node("Sub", near, graph.node("Unsqueeze", rows, np.array([1])))
+        squares = graph.node("ReduceSumSquare", away, np.array([2]), keepdims=0)
+        d = graph.node("Sqrt", graph.node("ReduceMax", squares, np.array([1]), keepdims=1))
+        away = graph.node("Log", graph.node("Add", d, np.array(self.floor)))
+        return self._standardised(GraphNumbers(graph, beside(graph, [isolation, away]))).node
 
 
 def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, float]:
@@ -309,8 +311,8 @@ def _isolation_trees(X: np.ndarray, rng: np.random.Generator) -> tuple[Trees, fl
     )
     lengths = growth.depth + _average_path_length(growth.n_samples)
     # A single row is isolated from the start: any positive length shows this.
-    usual = float(_average_path_length(np.array([size]))[0]) or 1.0
-    return replace(growth.trees, value=lengths), usual
+    mean_length = float(_average_path_length(np.array([size]))[0]) or 1.0
+    return replace(growth.trees, value=lengths), mean_length
 
 
 def _average_path_length(n: np.ndarray) -> np.ndarray:
@@ -380,21 +382,7 @@ def _neighbour_distances(
 
 def beside(g: Any, blocks: Sequence[str]) -> str:
     """Return blocks of columns side by side."""
-    return blocks[0] if len(blocks) == 1 else str(g.node("Concat", *blocks, axis=1))
-
-
-def log_distances(g: Any, X: str, rows: np.ndarray, k: int, floor: float) -> str:
-    """Return log(d + floor), with d the distance to the k-th neighbour among `rows`, as a column.
-
-    The k nearest rows r are those with the smallest |r|^2 - 2 <x, r>, one product of matrices. The
-    distances to them are computed from differences, so that a row among them is at distance 0.
-    """
-    ranks = g.node("Gemm", X, rows, np.einsum("ij,ij->i", rows, rows), alpha=-2.0, transB=1)
-    _, nearest = g.several("TopK", 2, ranks, np.array([min(k, len(rows))]), largest=0, sorted=0)
-    away = g.node("Sub", g.node("Gather", rows, nearest), g.node("Unsqueeze", X, np.array([1])))
-    squares = g.node("ReduceSumSquare", away, np.array([2]), keepdims=0)
-    d = g.node("Sqrt", g.node("ReduceMax", squares, np.array([1]), keepdims=1))
-    return str(g.node("Log", g.node("Add", d, np.array(floor))))
+    return blocks[0] if len(blocks) == 1 else g.node("Concat", *blocks, axis=1)
 
 
 def kernels(

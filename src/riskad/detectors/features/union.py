@@ -161,7 +161,6 @@ class LearnedFeatures(FeatureMap):
         return np.hstack([self.part_of(part, Z) for part in self.parts])
 
     def part_of(self, part: str, Z: np.ndarray) -> np.ndarray:
-        """One of the parts, from the result of `columns_of`."""
         return Z if part == "columns" else np.asarray(self.maps_[part].transform(Z))
 
     def columns_of(self, X: np.ndarray) -> np.ndarray:
@@ -198,11 +197,9 @@ def _side_by_side(widths: dict[str, int]) -> dict[str, slice]:
 class NativeColumns:
     """Columns as the pretrained network reads them: blanks as blanks, a category as one column.
 
-    First come numbers on one scale with NaN where blank, then categories as codes. Numbers are
-    those of Z, the encoded columns on one scale, without the marks of blanks: only a number that
-    never varies leaves its mark. With K levels that have a yes/no column in Z, the codes of a
-    category are 0 to K - 1, and K for any other cell. `kept` are the encoded columns that vary:
-    those of Z.
+    First come numbers on one scale with NaN where blank: those of Z, the encoded columns that vary
+    (`kept`) on one scale. Then come categories. With K levels that have a yes/no column in Z, their
+    codes are 0 to K - 1, and K for any other cell.
     """
 
     def __init__(self, encoder: OneHotImputer, kept: np.ndarray):
@@ -242,7 +239,6 @@ class NativeColumns:
         return len(self.cells) + len(self.categories)
 
     def transform(self, Z: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the columns of rows of a table, and of the same rows encoded on one scale."""
         cells = Z[:, self.cells]
         blank = np.isnan(rows[:, self.blanks])
         cells[:, self.marked] = np.where(blank, np.nan, cells[:, self.marked])
@@ -252,7 +248,6 @@ class NativeColumns:
         return np.hstack([cells, np.column_stack(codes).astype(float)])
 
     def onnx_columns(self, graph: Any, Z: str, rows: str) -> str:
-        """Return the same columns in an ONNX graph."""
         blocks = []
         if len(self.cells):
             cells = graph.node("Gather", Z, self.cells, axis=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import Annotated, Any, ClassVar, Self
 
@@ -17,7 +16,7 @@ from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.core.labels import UNLABELLED
 from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import RowSum
-from riskad.core.risks import RISKS, Risk, Term, get_risk
+from riskad.core.risks import RISKS, Risk, get_risk
 from riskad.decisions.drift import UnlabelledSummary, rows_to_sum_up
 from riskad.decisions.thresholds import zero_one_threshold
 from riskad.detectors.base import Detector, check_whole, checked_scores, refuse_non_finite
@@ -89,8 +88,6 @@ class LinearDetector(RiskMinimizer, Detector):
     converged_: Annotated[bool, fields.FLAG]
     risk_parts_: Annotated[dict[str, float], fields.DictOf(fields.TEXT, fields.NUMBER)]
 
-    # --- settings -------------------------------------------------------------------------
-
     def _check_settings(self) -> Risk:
         """The bound risk; every parameter is checked before any work."""
         check_choice("risk", self.risk, RISKS)
@@ -115,16 +112,8 @@ class LinearDetector(RiskMinimizer, Detector):
             )
 
     @property
-    def _constant(self) -> float:
-        """B, or 0 without an intercept."""
-        return float(self.intercept_scaling)
-
-    @property
     def _features(self) -> Features:
         return Features(self.feature_map_, self._mean, self._scale)
-
-    def _set_features(self, phi: Features) -> None:
-        self.feature_map_, self._mean, self._scale = phi.feature_map, phi.mean, phi.scale
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -144,14 +133,21 @@ class LinearDetector(RiskMinimizer, Detector):
     def _scores(self, X: Any) -> Any:
         """g(x) = <w, phi(x)> + b of rows of which none may be NaN or infinite."""
         if is_torch_array(X):
-            return self._scores_of_tensor(X)
+            xp = array_namespace(X)
+            scores = X @ xp.asarray(self.coef_, dtype=X.dtype, device=X.device) + self.intercept_
+            if not bool(scores.isfinite().all()):
+                unlabelled = xp.zeros(len(X), dtype=xp.int16, device=X.device)
+                refuse_non_finite_rows(RowBlocks(X, unlabelled), self._names)
+            return scores
         mapped = self.feature_map_ is not None
         if mapped:
             self._check_finite(X)  # a map would refuse it without saying where it is
         with np.errstate(invalid="ignore", over="ignore"):  # reported by name below
             if mapped or X.dtype != np.float64:
                 blocks = RowBlocks(X, np.zeros(X.shape[0], dtype=np.int16))
-                scores = np.concatenate([self._scores_of_block(block.X) for block in blocks])
+                phi = (self._features.transform(b.X) if mapped else b.X for b in blocks)
+                parts = [np.asarray(Z @ self.coef_ + self.intercept_, float) for Z in phi]
+                scores = np.concatenate(parts)
             else:
                 scores = X @ self.coef_ + self.intercept_
         # A NaN in X shows in its score, unless its weight is zero and the product skipped it.
@@ -160,23 +156,10 @@ class LinearDetector(RiskMinimizer, Detector):
             self._check_finite(X)
         return scores if finite else checked_scores(scores)
 
-    def _scores_of_block(self, X: Any) -> np.ndarray:
-        phi = X if self.feature_map_ is None else self._features.transform(X)
-        return np.asarray(phi @ self.coef_ + self.intercept_, dtype=np.float64)
-
-    def _scores_of_tensor(self, X: Any) -> Any:
-        xp = array_namespace(X)
-        scores = X @ xp.asarray(self.coef_, dtype=X.dtype, device=X.device) + self.intercept_
-        if not bool(scores.isfinite().all()):
-            unlabelled = xp.zeros(len(X), dtype=xp.int16, device=X.device)
-            refuse_non_finite_rows(RowBlocks(X, unlabelled), self._names)
-        return scores
-
-    # --- results of a fit -----------------------------------------------------------------
-
     def _store(
         self,
         solution: Solution,
+        features: Features,
         *,
         lam: float,
         coef: np.ndarray,
@@ -186,6 +169,8 @@ class LinearDetector(RiskMinimizer, Detector):
         parts: dict[str, float],
     ) -> None:
         """Set the attributes of a solution, whose weights are in the units of X."""
+        self.feature_map_ = features.feature_map
+        self._mean, self._scale = features.mean, features.scale
         self.a_, self.prior_, self.lambda_ = float(self.a), float(self.prior), lam
         self.coef_, self.intercept_ = coef, intercept
         self.objective_, self.weight_norm_ = solution.value, weight_norm
@@ -196,11 +181,11 @@ class LinearDetector(RiskMinimizer, Detector):
 
     # --- descriptions ---------------------------------------------------------------------
 
-    def __riskad_tags__(self) -> DetectorTags:
+    @property
+    def _detector_tags(self) -> DetectorTags:
         # Landmarks are training rows, and a transformer of somebody else may hold some.
         needs_rows = self.feature_map == "nystroem" or not isinstance(self.feature_map, str | None)
-        tags = replace(super().__riskad_tags__(), accepts_any_source=True, has_bounds=True)
-        return replace(tags, needs_rows=needs_rows)
+        return DetectorTags(accepts_any_source=True, has_bounds=True, needs_rows=needs_rows)
 
     def _describe(self) -> dict[str, Any]:
         return super()._describe() | {
@@ -237,7 +222,7 @@ class LinearDetector(RiskMinimizer, Detector):
         squared = max(float((self._features(block.X) ** 2).sum(axis=1).max()) for block in rows)
         if not np.isfinite(squared):
             refuse_non_finite(X, self._names)
-        return float(np.hypot(np.sqrt(squared), self._constant))
+        return float(np.hypot(np.sqrt(squared), self.intercept_scaling))
 
     def _clone_for_fold(self) -> Self:
         # Lambda is chosen once: a fold that searched again would take as long as the fit.
@@ -248,14 +233,11 @@ class LinearDetector(RiskMinimizer, Detector):
         return n_rows
 
     def _onnx_scores(self, graph: Any, rows: str, sparse: bool) -> str:
-        """Return <w, phi(x)> + b."""
         X = rows
         if self.feature_map_ is not None:
             centred = X if sparse else graph.node("Sub", X, self._mean)
             X = _mapped(graph, graph.node("Div", centred, self._scale), self.feature_map_)
-        return str(
-            graph.node("Add", graph.node("MatMul", X, self.coef_), np.array(self.intercept_))
-        )
+        return graph.node("Add", graph.node("MatMul", X, self.coef_), np.array(self.intercept_))
 
     def _contributions(self, X: Any) -> tuple[Any, float] | None:
         if self.feature_map_ is not None:  # in which columns interact
@@ -285,20 +267,16 @@ def risk_parts(problem: Problem, solution: Solution) -> dict[str, float]:
     # term is the remainder after the labelled rows, which saves a pass over the unlabelled ones.
     last_terms = [term for term in terms if term.kind == UNLABELLED and not risk.guarded]
     other_terms = [term for term in terms if term not in last_terms]
-    sums = [_term_sum(risk.loss, term, totals) for term in other_terms]
+    sums = []
+    for term in other_terms:
+        coefficients = np.zeros((2, 3))  # of l(f) and of l(-f), by label code
+        coefficients[int(term.sign < 0), term.kind] = term.weight / totals[term.kind]
+        sums.append(RowSum(risk.loss, coefficients[0], coefficients[1], np.zeros(3)))
     values = dict(zip(other_terms, model.values(solution.theta, sums), strict=True))
     total = solution.value - penalty
     for term in last_terms:
         values[term] = total - sum(values.values())
     return {term.name: float(values[term]) for term in terms} | {"total": float(total)}
-
-
-def _term_sum(loss: Loss, term: Term, totals: np.ndarray) -> RowSum:
-    coefficient = np.zeros(3)
-    coefficient[term.kind] = term.weight / totals[term.kind]
-    zero = np.zeros(3)
-    sides = (coefficient, zero) if term.sign > 0 else (zero, coefficient)
-    return RowSum(loss, *sides, zero)
 
 
 def summarise_unlabelled(
@@ -320,7 +298,18 @@ def _mapped(g: Any, Z: str, feature_map: Any) -> str:
     """phi(z) of a named map, or of a transformer of scikit-learn that computes the same."""
     kind = type(feature_map).__name__
     if kind == "PolynomialFeatures":
-        return _polynomial(g, Z, feature_map)
+        # Products of columns: factor k of each feature, for k = 1 .. degree; 1 where it has fewer.
+        powers = feature_map.powers_
+        d, degree = powers.shape[1], max(int(powers.sum(axis=1).max()), 1)
+        factors = np.full((len(powers), degree), d)  # column d is the column of ones
+        for i, power in enumerate(powers):
+            columns = np.repeat(np.arange(d), power)
+            factors[i, : len(columns)] = columns
+        columns_and_one = g.node("Pad", Z, np.array([0, 0, 0, 1]), np.array(1.0))
+        product, *others = (g.node("Gather", columns_and_one, index, axis=1) for index in factors.T)
+        for other in others:
+            product = g.node("Mul", product, other)
+        return product
     if kind == "RBFSampler":
         feature_map = RandomWaves(feature_map.random_weights_, feature_map.random_offset_)
     elif kind == "Nystroem" and feature_map.kernel == "rbf":
@@ -333,19 +322,3 @@ def _mapped(g: Any, Z: str, feature_map: Any) -> str:
             "kernel and 'poly' can."
         )
     return str(feature_map.onnx_rows(g, Z))
-
-
-def _polynomial(g: Any, Z: str, feature_map: Any) -> str:
-    """Products of columns: factor k of each feature, for k = 1 .. degree; 1 where it has fewer."""
-    powers = feature_map.powers_
-    d, degree = powers.shape[1], max(int(powers.sum(axis=1).max()), 1)
-    # Column d is the column of ones, appended below.
-    factors = np.full((len(powers), degree), d)
-    for i, power in enumerate(powers):
-        columns = np.repeat(np.arange(d), power)
-        factors[i, : len(columns)] = columns
-    columns_and_one = g.node("Pad", Z, np.array([0, 0, 0, 1]), np.array(1.0))
-    product, *others = (g.node("Gather", columns_and_one, index, axis=1) for index in factors.T)
-    for other in others:
-        product = g.node("Mul", product, other)
-    return product

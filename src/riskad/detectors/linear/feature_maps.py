@@ -55,8 +55,7 @@ class RandomWaves:
         return np.cos(Z @ self.weights + self.offsets) * np.full(q, (2 / q) ** 0.5)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the waves in an ONNX graph."""
-        return str(self.transform(GraphNumbers(graph, rows)).node)
+        return self.transform(GraphNumbers(graph, rows)).node
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +91,6 @@ class KernelLandmarks:
         return np.asarray(rbf_kernel(Z, self.landmarks, gamma=self.gamma) @ self.normalization.T)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the kernels in an ONNX graph."""
         return kernels(graph, rows, self.landmarks, [self.gamma], [self.normalization])
 
 
@@ -118,7 +116,6 @@ class ColumnProducts:
         return PolynomialFeatures(degree=2, include_bias=False).fit_transform(Z)
 
     def onnx_rows(self, graph: Any, rows: str) -> str:
-        """Return the columns and products in an ONNX graph."""
         pairs = np.triu_indices(self.n_features_in_)
         left, right = (graph.node("Gather", rows, columns, axis=1) for columns in pairs)
         return beside(graph, [rows, graph.node("Mul", left, right)])
@@ -126,22 +123,17 @@ class ColumnProducts:
 
 _MAPS: dict[str, Any] = {"rbf": RandomWaves, "nystroem": KernelLandmarks, "poly": ColumnProducts}
 FEATURE_MAPS = tuple(_MAPS)
-"""Names of feature maps."""
+# Fields of model files; transformers of others are not stored.
 UNFITTED_MAP = Record(features.__all__, fitted=False)
-"""The field of a given feature map in a model file; transformers of others are not stored."""
 FITTED_MAP = Record(
     (*features.__all__, *(each.__name__ for each in _MAPS.values())),
     {"n_features_in_": "n_features_in_"},
 )
-"""The field of a fitted feature map in a model file."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """phi(x): (x - mean) / scale, or the output of the fitted `feature_map`.
-
-    It can be sent to other processes.
-    """
+    """phi(x): (x - mean) / scale, or the output of the fitted `feature_map`."""
 
     feature_map: Any
     mean: np.ndarray
@@ -174,8 +166,7 @@ def fit_features(
 ) -> Features:
     """phi, fitted to the rows of a fit; `statistics` are needed with `scale`.
 
-    A named map learns from a sample if there are many rows, and a transformer from all rows in
-    memory. Neither learns from rows without weight, nor uses the weights of the others.
+    Maps do not learn from rows without weight, nor use the weights of the others.
     """
     mean, spread = np.zeros(rows.n_features), np.ones(rows.n_features)
     if scale and statistics is not None:

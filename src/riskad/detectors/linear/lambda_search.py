@@ -21,14 +21,11 @@ from riskad.rows.linear import LinearModel
 from riskad.rows.sources import RowBlocks, sample_in_memory
 from riskad.solvers import Problem, minimize_rounded, solve
 
-SAFE_RULES = ("theorem", "tight")
-"""Rules that only need a bound on the rows."""
+SAFE_RULES = ("theorem", "tight")  # which need only a bound on the rows
 LAMBDA_RULES = (*SAFE_RULES, "cv")
 
-CV_DECADES = 3
-"""Decades below the tight lambda at which the grid of "cv" ends."""
-CV_ROWS = 5_000
-"""Rows on which lambdas are compared: enough to choose a single number."""
+CV_DECADES = 3  # below the tight lambda, at which the grid of "cv" ends
+CV_ROWS = 5_000  # on which lambdas are compared: enough to choose a single number
 # Ranks of held-out rows settle long before the last digits: a relative gradient norm, a relative
 # gap if kinks are not rounded, and the width over which they are.
 _CV_TOL = 1e-3
@@ -62,9 +59,6 @@ def find_lambda(
     return safe_lambda(model, risk, penalty, tight=rule == "tight")
 
 
-# --- Theorem 1 ----------------------------------------------------------------------------
-
-
 def theorem_terms(
     rule: str, risk: Risk, remedy: str = "Give a number or lam='cv'."
 ) -> tuple[int, float, float]:
@@ -85,14 +79,13 @@ def safe_lambda(model: LinearModel, risk: Risk, penalty: str, tight: bool) -> fl
     return theorem_lambda(reach, risk.loss, a=a, prior=prior, penalty=penalty, tight=tight)
 
 
-# --- cross-validation ---------------------------------------------------------------------
-
-
 def lambda_grid(top: float, tight: float) -> tuple[np.ndarray, int | None]:
     """Lambdas from `top` down past the tight one in decades, and its place; six decades if it is 0.
 
-    >>> lambda_grid(5.0, 1.0)[0].tolist()
-    [5.0, 1.0, 0.1, 0.01, 0.001]
+    >>> lambda_grid(5.0, 1.0)
+    (array([5.e+00, 1.e+00, 1.e-01, 1.e-02, 1.e-03]), 1)
+    >>> lambda_grid(5.0, 0.0)[0].round(5).tolist()
+    [5.0, 0.5, 0.05, 0.005, 0.0005, 5e-05]
     """
     if not tight > 0:
         return top * 10.0 ** -np.arange(6), None
@@ -137,10 +130,8 @@ def held_out_aucs(
 ) -> np.ndarray:
     """AUC of each fold's held-out rows, a row for each lambda until the search ends.
 
-    The rows of the problem are in memory, and its own lambda is ignored; lambdas fall. Unlabelled
-    rows replace a kind of label that the risk does not use: if labelled rows are like the
-    unlabelled ones of their kind, AUC(P, U) = pi_p / 2 + pi_n AUC(P, N), and likewise for N, so
-    that the best ranking against the unlabelled rows is also the best against the other kind.
+    Unlabelled rows replace a kind of label that the risk does not use: AUC(P, U) = pi_p / 2 +
+    pi_n AUC(P, N), and likewise for N, so that the best ranking is the same.
     """
     model, kinds = problem.model, problem.objective.risk.kinds()
     rows = model.rows

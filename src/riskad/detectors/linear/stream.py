@@ -26,26 +26,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
 
 from riskad.core.checks import InputError
 from riskad.core.labels import KINDS
-from riskad.core.losses import LOSSES, Loss, Pointwise
+from riskad.core.losses import LOSSES, Loss
 from riskad.core.objective import Objective, RowSum
 from riskad.core.regularization import Reach
 from riskad.core.risks import KIND_NAMES, Risk
-from riskad.decisions.thresholds import zero_one_threshold
 from riskad.files.fields import COUNT, Array, Text
 from riskad.rows.linear import LinearModel
 from riskad.rows.sources import Block, RowBlocks
 from riskad.solvers import SmoothTask, Solution, minimize_smooth
 
-SAMPLE_SIZE = 5_000
-"""Number of rows of each kind that are kept."""
-
+SAMPLE_SIZE = 5_000  # rows of each kind that are kept
 _EPS = float(np.finfo(float).eps)
 
 
@@ -56,31 +52,25 @@ class StreamSummary:
     Every change returns a new summary: a failed change leaves the old one intact.
     """
 
-    shift: Annotated[np.ndarray, Array("f", ("d",))]
-    """The mean of all rows."""
-    moments: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]
-    """M_k, of all rows."""
+    shift: Annotated[np.ndarray, Array("f", ("d",))]  # the mean of all rows
+    moments: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]  # M_k, of all rows
+    # The parabolas of rows that have left the sample: sum w l'' z z^T, sum w (l' - l'' f) z and
+    # sum w (l - l' f + l'' f^2 / 2).
     curvature: Annotated[np.ndarray, Array("f", (3, "d+1", "d+1"))]
-    """sum w l'' z z^T of the rows that have left the sample; with the next two, their parabolas."""
     slope: Annotated[np.ndarray, Array("f", (3, "d+1"))]
-    """sum w (l' - l'' f) z."""
     level: Annotated[np.ndarray, Array("f", (3,))]
-    """sum w (l - l' f + l'' f^2 / 2)."""
-    X: Annotated[np.ndarray, Array("f", ("n", "d"))]
-    """The sample."""
+    X: Annotated[np.ndarray, Array("f", ("n", "d"))]  # the sample
     y: Annotated[np.ndarray, Array("i", ("n",), -1, 1)]
     weight: Annotated[np.ndarray, Array("f", ("n",), low=0)]
     key: Annotated[np.ndarray, Array("f", ("n",), low=0, infinite=True)]
+    # Smallest key of a row that has left the sample.
     cutoff: Annotated[np.ndarray, Array("f", (3,), low=0, infinite=True)]
-    """Smallest key of a row that has left the sample."""
+    # No row that has left is further than this from `mean`, in units of `scale`.
     reach: Annotated[np.ndarray, Array("f", (3,), low=0)]
-    """No row that has left is further than this from `mean`, in units of `scale`."""
     mean: Annotated[np.ndarray, Array("f", ("d",))]
     scale: Annotated[np.ndarray, Array("f", ("d",), low=0, infinite=True)]
-    n_seen: Annotated[int, COUNT] = 0
-    """Number of rows that were ever added: it seeds the keys."""
-    loss: Annotated[str, Text(choices=("", *LOSSES))] = ""
-    """Loss of these parabolas."""
+    n_seen: Annotated[int, COUNT] = 0  # rows that were ever added: the number seeds the keys
+    loss: Annotated[str, Text(choices=("", *LOSSES))] = ""  # of these parabolas
 
     @classmethod
     def empty(cls, d: int) -> StreamSummary:
@@ -128,8 +118,6 @@ class StreamSummary:
             # itself.
             return self.weight / -np.expm1(-self.weight * self.cutoff[self.y])
 
-    # --- changes --------------------------------------------------------------------------
-
     def decay(self, rate: float) -> StreamSummary:
         """All rows so far, without the share `rate` of their weight."""
         if not 0 <= rate < 1:
@@ -160,10 +148,14 @@ class StreamSummary:
         # Rows seen so far are part of the seed: batches get different keys, and the same stream the
         # same.
         rng = np.random.default_rng([seed, self.n_seen])
+        moments = self.moments
+        if len(y):
+            blocks = RowBlocks(X, y, weight)
+            moments = moments + blocks.sum(lambda block: (_block_moments(block, shift),))[0]
         summary = replace(
             self,
             shift=shift,
-            moments=self.moments + _moments(X, y, weight, shift),
+            moments=moments,
             X=np.concatenate([self.X, X]),
             y=np.concatenate([self.y, y]),
             weight=np.concatenate([self.weight, weight]),
@@ -182,21 +174,28 @@ class StreamSummary:
             return self
         out = ~stays
         X, y, weight = self.X[out], self.y[out], self.weight[out]
-        curvature, slope, level = _parabolas(X, y, weight, score(X), loss, self.shift)
+        # The parabola at a score f has the curvature l'', the slope l' - l'' f, and a level.
+        f, Z = score(X), np.column_stack([X - self.shift, np.ones(len(X))])
+        first, second = loss.derivative(f), loss.curvature(f)
+        slopes = weight * (first - second * f)
+        levels = weight * (loss.value(f) - first * f + 0.5 * second * f * f)
         cutoff, reach = self.cutoff.copy(), self.reach.copy()
         # `at`, since several rows of a kind may leave at once.
         np.minimum.at(cutoff, y, self.key[out])
         np.maximum.at(reach, y, np.linalg.norm((X - self.mean) / self.scale, axis=1))
-        summary = replace(
+        return replace(
             self,
-            curvature=self.curvature + curvature,
-            slope=self.slope + slope,
-            level=self.level + level,
+            curvature=self.curvature + _by_kind(Z, y, weight * second),
+            slope=self.slope + np.stack([slopes[y == kind] @ Z[y == kind] for kind in KINDS]),
+            level=self.level + np.array([levels[y == kind].sum() for kind in KINDS]),
             cutoff=cutoff,
             reach=reach,
             loss=loss.name,
+            X=self.X[stays],
+            y=self.y[stays],
+            weight=self.weight[stays],
+            key=self.key[stays],
         )
-        return summary._only(stays)
 
     def rescale(self, mean: np.ndarray, scale: np.ndarray) -> StreamSummary:
         """Measure rows that have left the sample from another mean, in other units.
@@ -210,11 +209,6 @@ class StreamSummary:
         distance = float(np.linalg.norm((self.mean - mean) / scale))
         reach = np.where(self.complete, 0.0, self.reach * stretch + distance)
         return replace(self, reach=reach, mean=mean, scale=scale)
-
-    def _only(self, rows: np.ndarray) -> StreamSummary:
-        return replace(
-            self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows], key=self.key[rows]
-        )
 
     def _centre(self) -> StreamSummary:
         """The same sums around the mean of all rows, where they lose no digits."""
@@ -234,36 +228,14 @@ class StreamSummary:
         )
 
 
-def _moments(X: np.ndarray, y: np.ndarray, weight: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    p = len(shift) + 1
-
-    def block_moments(block: Block) -> tuple[np.ndarray]:
-        Z = _with_one(block.X - shift)
-        return (_by_kind(Z, block.y, block.weight),)
-
-    return RowBlocks(X, y, weight).sum(block_moments)[0] if len(y) else np.zeros((3, p, p))
-
-
-def _parabolas(
-    X: np.ndarray, y: np.ndarray, weight: np.ndarray, f: np.ndarray, loss: Pointwise, shift: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Curvature, slope and level of these rows, whose scores are f."""
-    Z = _with_one(X - shift)
-    first, second = loss.derivative(f), loss.curvature(f)
-    tilt = weight * (first - second * f)
-    level = weight * (loss.value(f) - first * f + 0.5 * second * f * f)
-    slopes = np.stack([tilt[y == kind] @ Z[y == kind] for kind in KINDS])
-    levels = np.array([level[y == kind].sum() for kind in KINDS])
-    return _by_kind(Z, y, weight * second), slopes, levels
+def _block_moments(block: Block, shift: np.ndarray) -> np.ndarray:
+    Z = np.column_stack([block.X - shift, np.ones(len(block.X))])
+    return _by_kind(Z, block.y, block.weight)
 
 
 def _by_kind(Z: np.ndarray, y: np.ndarray, weight: Any) -> np.ndarray:
     members = [y == kind for kind in KINDS]
     return np.stack([(Z[m].T * weight[m]) @ Z[m] for m in members])
-
-
-def _with_one(X: np.ndarray) -> np.ndarray:
-    return np.column_stack([X, np.ones(len(X))])
 
 
 class StreamProblem:
@@ -281,7 +253,7 @@ class StreamProblem:
         constant: float,
     ):
         self.summary = summary.rescale(mean, scale)
-        self.risk = risk
+        self.risk, self.loss = risk, risk.loss
         plain = Objective(risk, summary.totals).plain
         self.A, self.L = plain.A, plain.L
         rows = RowBlocks(summary.X - summary.shift, summary.y, summary.weight)
@@ -292,15 +264,8 @@ class StreamProblem:
         S[:-1, -1] = (summary.shift - mean) / scale
         S[-1, -1] = constant
         self._S = S if constant else S[:-1]
-
-    @property
-    def loss(self) -> Loss:
-        return self.risk.loss
-
-    @cached_property
-    def _sums(self) -> np.ndarray:
-        """The sums of w z of each kind, as theta sees it."""
-        return self.summary.moments[:, -1] @ self._S.T
+        # The sums of w z of each kind, as theta sees it.
+        self._sums = summary.moments[:, -1] @ self._S.T
 
     def measure_reach(self, kind: int) -> Reach:
         """The reach of the rows of a kind; for rows that have left the sample, a bound."""
@@ -327,17 +292,16 @@ class StreamProblem:
         )
         # From zero: the fit depends on what was summed up, and not on the path of earlier fits.
         theta = np.zeros(self.model.n_parameters)
-        reference = _gradient_norm(task.value_and_gradient(theta)[1], self.model.constant) or 1.0
+        gradient = task.value_and_gradient(theta)[1]
+        if B := self.model.constant:  # counted as 1, as in `Problem.reference`
+            gradient = np.append(gradient[:-1], gradient[-1] / B)
+        reference = float(np.linalg.norm(gradient)) or 1.0
         minimum = minimize_smooth(task, theta, tol * reference, max_iter)
         return replace(minimum.as_solution(reference, tol), solver="newton")
 
     def weights(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         w, b = self.model.raw(theta)
         return w, float(b - self.summary.shift @ w)
-
-    def threshold(self, theta: np.ndarray, sample: StreamSummary) -> float:
-        scores = self.scores(theta, sample.X)
-        return zero_one_threshold(self.risk, scores, sample.y, sample.sample_weights())
 
     def scores(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
         return self.model.scores(theta, X - self.summary.shift)
@@ -361,9 +325,6 @@ class StreamProblem:
         }
         return parts | {"total": sum(parts.values())}
 
-    def thin(self, theta: np.ndarray) -> StreamSummary:
-        return self.summary.thin(lambda X: self.scores(theta, X), self.loss)
-
 
 @dataclass(frozen=True)
 class _Task(SmoothTask):
@@ -383,10 +344,3 @@ class _Task(SmoothTask):
     def hessian_product(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         product = super().hessian_product(theta)
         return lambda x: product(x) + self.curvature @ x
-
-
-def _gradient_norm(gradient: np.ndarray, constant: float) -> float:
-    """Its norm with B counted as 1, as in `Problem.reference`."""
-    if constant:
-        gradient = np.append(gradient[:-1], gradient[-1] / constant)
-    return float(np.linalg.norm(gradient))

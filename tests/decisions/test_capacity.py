@@ -39,7 +39,7 @@ from riskad.decisions.anomaly_rate import (
     RateEstimate,
 )
 from riskad.decisions.calibration import Calibration, count_groups
-from riskad.decisions.capacity import LabelledScores, Review, plan_capacity
+from riskad.decisions.capacity import Review, plan_capacity
 from riskad.decisions.score_line import ScoreLine
 from riskad.decisions.thresholds import Capacity, parse_threshold
 from riskad.files.records import to_plain
@@ -63,20 +63,20 @@ def draw(kind, seed, n=1500, rate=0.06, labelled=0.12):
     stands_out = y & (rng.random(n) < 0.5) if kind == "half stand out" else y
     s = noise * (1 + (kind == "wide") * y) + shift[kind] * stands_out
     known = rng.random(n) < labelled
-    return LabelledScores(s[known & ~y], s[known & y]), s[~known], y[~known]
+    return (s[known & ~y], s[known & y]), s[~known], y[~known]
 
 
 def rate_of(labelled):
-    n, m = len(labelled.normals), len(labelled.anomalies)
+    n, m = map(len, labelled)
     low, high = beta.ppf([0.025, 0.975], m + 0.5, n + 0.5)
     return (m + 0.5) / (m + n + 1), low, high
 
 
 def review_of(scores, labelled, rate):
-    known = np.concatenate([labelled.normals, labelled.anomalies])
-    line = ScoreLine.through(known, np.arange(len(known)) >= len(labelled.normals))
+    known = np.concatenate(labelled)
+    line = ScoreLine.through(known, np.arange(len(known)) >= len(labelled[0]))
     likely = line.at_rate(rate[0], scores).probabilities(scores)
-    return Review(scores, likely, labelled, rate)
+    return Review(scores, likely, *labelled, rate)
 
 
 @each("kind", ["overlap", "heavy tails", "half stand out"])
@@ -126,10 +126,9 @@ def test_costs_are_false_alarms_and_misses_priced(reviewed):
 
 def test_intervals_of_rate_curves_and_precision_count_groups():
     labelled, scores, _ = draw("easy", 8)
-    held = np.concatenate([labelled.normals, labelled.anomalies, np.full(len(scores), np.nan)])
-    kinds = [len(labelled.normals), len(labelled.anomalies), len(scores)]
-    codes = np.repeat([1, -1, 0], kinds)
-    fitted = np.concatenate([labelled.normals, labelled.anomalies, scores])
+    held = np.concatenate([*labelled, np.full(len(scores), np.nan)])
+    codes = np.repeat([1, -1, 0], [*map(len, labelled), len(scores)])
+    fitted = np.concatenate([*labelled, scores])
     plain = Calibration.of(held, codes, fitted, 0.0, label_source="random")
     groups = np.arange(len(codes)) // 8
     counted = count_groups(plain, codes, groups)

@@ -2,20 +2,19 @@
 the unlabelled rows, with the anomaly rate (`riskad.decisions.anomaly_rate`) and the line through
 them (`riskad.decisions.score_line`).
 
-`calibrate` refits any detector to folds; `riskad.AutoRAD` holds rows out in its own `fit`. Each
-fold is fitted once, and thresholds, p-values, probabilities and the AUC all use these fits. Each
-fit has its own scale of scores. With F_k and F the distributions of the scores of the fit to fold k
-and of the fit to all rows, over the rows that both have seen,
+`calibrate` refits any detector to folds; `riskad.AutoRAD` holds rows out in its own `fit`.
+Thresholds, p-values, probabilities and the AUC all use the same fits. Each fit has its own scale of
+scores. With F_k and F the distributions of the scores of the fit to fold k and of the fit to all
+rows, over the rows that both have seen,
 
     s  ->  F^{-1}(F_k(s))
 
 maps a score of the former to the scale of the latter: as many rows are above it in both.
 
-The fit of a fold leaves out all rows of the fold, as if they arrived later. A new normal row is
-then exchangeable with a labelled one, except that its fit has seen some more labels. So p-values
-hold their level nearly, not exactly. The bound of cross-conformal prediction (Vovk, 2015) would
-require keeping and applying the fits of all folds, and is twice the level.
-Simulations (`experiments/studies`) show how close the level is.
+A new normal row is exchangeable with a labelled one, except that its fit has seen some more labels.
+So p-values hold their level nearly, not exactly; `experiments/studies` show how close it is. The
+bound of cross-conformal prediction (Vovk, 2015) would require applying the fits of all folds, and
+is twice the level.
 """
 
 from __future__ import annotations
@@ -64,10 +63,7 @@ _FARTHEST = 1e150  # of a stored score: its square is a number
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Scores to decide by; all are anomaly scores (high = anomalous) on the scale of the fit.
-
-    It holds arrays and numbers only, and is saved with the model.
-    """
+    """Scores to decide by; all are anomaly scores (high = anomalous) on the scale of the fit."""
 
     scores: Annotated[np.ndarray, fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST)]
     """Scores of labelled rows, each by a fit that has not seen it."""
@@ -139,9 +135,8 @@ class Calibration:
             float(zero),
             held_unlabelled=_thinned(held, _MOST_HELD),
         )
-        if pi_n is not None:
-            rate: RateEstimate | None = as_rate_estimate(pi_n)
-        else:
+        rate: RateEstimate | None = None if pi_n is None else as_rate_estimate(pi_n)
+        if rate is None:
             counted, scores, compared = labelled, draft.scores, draft._compared
             if not (draft.has_both_kinds or draft.anomalies_alone):  # labels are only counted
                 counted = codes != UNLABELLED
@@ -232,9 +227,7 @@ class Calibration:
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
         """Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
 
-        It is the line through held-out labelled rows (`riskad.decisions.score_line`), with the
-        slope that they show and the intercept at which the mean over the unlabelled rows is the
-        rate. It never falls with the score, and equals the rate if scores carry no information.
+        It never falls with the score, and equals the rate if scores carry no information.
         """
         return self.line.probabilities(anomaly_scores)
 
@@ -270,9 +263,6 @@ def _thinned(ordered: np.ndarray, most: int = _MOST) -> np.ndarray:
     """All scores, or this many evenly spaced quantiles."""
     n = len(ordered)
     return ordered if n <= most else np.interp(np.linspace(0, n - 1, most), range(n), ordered)
-
-
-# --- held-out scores of any detector ---------------------------------------------------------
 
 
 def calibrate(
@@ -346,13 +336,7 @@ def calibrate(
     groups = group_equal_rows(X, codes, groups)
     held_out = held_out_scores(model, X, codes, fitted, groups, n_splits, random_state)
     detector.calibration_ = Calibration.of(
-        held_out,
-        codes,
-        fitted,
-        zero=zero,
-        pi_n=pi_n,
-        random_state=random_state,
-        label_source=label_source,
+        held_out, codes, fitted, zero, pi_n, random_state, label_source
     )
     # The rule in use finds its threshold again, by the new calibration.
     detector.set_threshold(detector.threshold_)
@@ -402,7 +386,7 @@ def cross_scores(
     if len(unlabelled) > _MOST_SCORED:  # enough of them to estimate their distribution
         rng = np.random.default_rng(random_state or 0)
         unlabelled = rng.choice(unlabelled, _MOST_SCORED, replace=False)
-    # Rows whose scores by a fold are needed: held-out ones, and those that show its scale.
+    # Rows whose scores are needed: held-out ones, and those that show the scale.
     watched = np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
     rows = _safe_indexing(X, watched)
     with quietly():
@@ -418,8 +402,7 @@ def cross_scores(
 def on_scale(scores: np.ndarray, base: np.ndarray, fitted: np.ndarray) -> np.ndarray:
     """F^{-1}(F_k(s)); beyond all shared rows, by the ratio of their spreads."""
     base, fitted = np.sort(base), np.sort(fitted)
-    # An anomaly held out may score above every row that both fits know; np.interp alone would give
-    # all of them the same score.
+    # np.interp alone would give all rows that score above every shared row the same score.
     beyond = np.minimum(scores - base[0], 0) + np.maximum(scores - base[-1], 0)
     spread = base.std()
     return np.interp(scores, base, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)

@@ -1,4 +1,4 @@
-r"""Do labelled rows resemble the unlabelled ones, and what if they do not?
+"""Do labelled rows resemble the unlabelled ones, and what if they do not?
 
 `compare_labels` tests whether labelled rows are like those of their kind among the unlabelled rows.
 
@@ -13,11 +13,11 @@ logistic regression on the standardised columns and their absolute values, by fi
 seen the row. The penalty is the one that predicts best, and w lies within 1/5 and 5. n rows are
 then worth (sum w)^2 / sum w^2.
 
-If the chance of a label depended on the kind instead (anomalies were labelled more often), an AUC
-needs no weights. It is unknown which was the case, and weights increase the uncertainty: so the
-estimate is unchanged, and its interval is extended to that of the weighted one
-(`results/decisions/selected.json` has the bias and the coverage of both). If many unlabelled rows
-are like hardly any labelled one, no weights can show how these are ranked (`beyond`).
+If the chance of a label depended on the kind instead, an AUC needs no weights. It is unknown which
+was the case, and weights increase the uncertainty: so the estimate is unchanged, and its interval
+is extended to that of the weighted one (`results/decisions/selected.json` has the bias and the
+coverage of both). If many unlabelled rows are like hardly any labelled one, no weights can show how
+these are ranked (`beyond`).
 """
 
 from __future__ import annotations
@@ -41,13 +41,10 @@ from riskad.metrics.ranking import Auc, like_interval
 FEWEST_COMPARED = 20  # labelled normal rows
 _CHECK_ROWS = 5_000  # of the unlabelled rows; enough to show a relevant difference
 _RESAMPLES = 300  # the smallest p-value is then 1/301, below half of any level in use
-
 _PENALTIES = (1e-3, 1e-2, 1e-1)  # of scikit-learn's C
 _SPLITS = 5
 _LARGEST = 5.0  # w; larger ones would let single rows decide a weighted mean
-# A single far value would decide a logistic regression: values are clipped at so many standard
-# deviations.
-_FARTHEST = 4.0
+_FARTHEST = 4.0  # standard deviations, or a single far value would decide a logistic regression
 _FEWEST = 20  # labelled rows that are compared
 _CLEARLY = 2.0  # gain in log likelihood, of labelled rows, over a constant
 _MOST_ROWS, _MOST_COLUMNS = 2_000, 100
@@ -58,8 +55,7 @@ _TAIL = 0.02  # of the labelled rows, beyond which an unlabelled one is unlike t
 class LabelCheck:
     """Whether labelled rows look like their kind among the unlabelled rows.
 
-    A p-value of None was not computed. `column` is where labelled normal rows differ most from
-    those among the unlabelled rows.
+    A p-value of None was not computed. `column` is where labelled normal rows differ most.
     """
 
     normal_p_value: float | None
@@ -92,7 +88,10 @@ def compare_labels(
     kinds = [rng.permutation(np.flatnonzero((codes == k) & ~np.isnan(scores))) for k in KINDS]
     # In random order, so that ties between neighbours cause no bias.
     rows = rng.permutation(np.concatenate([kind[:_CHECK_ROWS] for kind in kinds]))
-    features, codes, scores = _standardised(_safe_indexing(X, rows)), codes[rows], scores[rows]
+    codes, scores = codes[rows], scores[rows]
+    features = check_array(_safe_indexing(X, rows), accept_sparse="csr", dtype=np.float64)
+    # Sparse columns are not centred.
+    features = StandardScaler(with_mean=not sparse.issparse(features)).fit_transform(features)
     labelled = codes != UNLABELLED
     line = ScoreLine.through(scores[labelled], codes[labelled] == ANOMALY)
     likely = line.at_rate(min(max(rate.value, 1e-6), 1 - 1e-6), scores[~labelled])
@@ -103,12 +102,6 @@ def compare_labels(
     flagged = line.probabilities(scores) > (codes[labelled] == ANOMALY).mean()
     anomaly = _anomalies_apart(features, codes, scores, flagged, rng)
     return LabelCheck(normal, anomaly, name, _verdict(normal, anomaly, name, significance / 2))
-
-
-def _standardised(X: Any) -> Any:
-    """Columns in standard deviations; sparse ones are not centred."""
-    X = check_array(X, accept_sparse="csr", dtype=np.float64)
-    return StandardScaler(with_mean=not sparse.issparse(X)).fit_transform(X)
 
 
 def _normals_differ(
@@ -123,9 +116,6 @@ def _normals_differ(
     is 0 at the true pi up to chance; w makes the last term small, so that the few anomalies matter
     little. The statistic is max |D| / error over columns, minimised over the interval of pi. Its
     distribution is found by resampling all three kinds of row.
-
-    A rare level of a category is in one labelled row or in none: the effect of one row is added to
-    the squared error, since a single row would otherwise be a large distance.
     """
     w = 1 - likely
     # Means of these show location and spread of columns, and single values matter little.
@@ -133,9 +123,11 @@ def _normals_differ(
         bounded = features.tanh()
         phi = sparse.hstack([bounded, bounded.multiply(bounded)], format="csr")
         phi = (sparse.diags_array(w) @ phi).tocsr()
+        square = phi.multiply(phi)
     else:
         bounded = np.tanh(features)
         phi = np.hstack([bounded, bounded**2]) * w[:, None]
+        square = phi**2
     kinds = [(codes == kind).astype(float) for kind in KINDS]
     counts = [kind.sum() for kind in kinds]
     means = np.stack([(phi.T @ kind) / n for kind, n in zip(kinds, counts, strict=True)])
@@ -146,7 +138,6 @@ def _normals_differ(
 
     # Draws from labelled rows alone would never contain what none of them has: each kind is
     # resampled from its pool, its labelled rows and the unlabelled ones with their probability.
-    square = phi.multiply(phi) if sparse.issparse(phi) else phi**2
     variances, weights = np.zeros(phi.shape[1]), np.zeros((_RESAMPLES, phi.shape[0]))
     for pool, n, side in zip(pools, counts, sides(rate.value), strict=True):
         share = pool / pool.sum()
@@ -154,6 +145,8 @@ def _normals_differ(
         variances += side**2 * spread / n
         weights += side * (rng.multinomial(int(n), share, _RESAMPLES) / n - share)
     noise = np.asarray((phi.T @ weights.T).T)
+    # A rare level of a category is in one labelled row or in none: the effect of one row is part of
+    # the error, since a single row would otherwise be a large distance.
     one_row = abs(phi).max(axis=0) * (1 - rate.value) / counts[1]
     one_row = np.ravel(one_row.toarray() if sparse.issparse(one_row) else one_row)
     error = np.sqrt(variances + one_row**2)
@@ -172,19 +165,17 @@ def _anomalies_apart(
     """p-value of the labelled anomalies being neighbours of each other too often.
 
     m of the unlabelled rows explain how many more of them are flagged than of the labelled normal
-    rows. Rows of a type that is absent mislead this count less than the anomaly rate: they are
-    flagged as well. If labelled anomalies are like these m, the nearest of all n_n - 1 + m others
-    is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal rows in between make
-    this rarer still. The distribution of the count of labelled neighbours is found by permuting
-    labels over the anomalies and the m most anomalous unlabelled rows. None if m is 0.
+    rows, also if a type is absent. If labelled anomalies are like these m, the nearest of all n_n -
+    1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal rows in
+    between make this rarer still. The distribution of the count of labelled neighbours is found by
+    permuting labels over the anomalies and the m most anomalous unlabelled rows. None if m is 0.
     """
     n, u = (np.flatnonzero(codes == kind) for kind in (ANOMALY, UNLABELLED))
     share, false, true = (flagged[codes == kind].mean() for kind in KINDS)
     m = round(min(max((share - false) / max(true - false, 1e-12), 0.0), 1.0) * len(u))
     if m < 1:
         return None
-    # Labelled anomalies come first among the others, so that a lower position is a labelled
-    # neighbour.
+    # Labelled anomalies come first among the others: a lower position is a labelled neighbour.
     count = (_nearest(features, n, np.concatenate([n, u])) < len(n)).sum()
     both = np.concatenate([n, u[np.argsort(-scores[u])[:m]]])
     neighbour = _nearest(features, both, both)
@@ -233,9 +224,6 @@ def _verdict(
     )
 
 
-# --- weights of labelled rows ---------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class LabelWeights:
     """How labelled rows differ from unlabelled ones, by their columns."""
@@ -269,9 +257,8 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
     odds, gain = _cross_fitted(features, is_labelled, seed)
     labelled_odds = odds[is_labelled]
     # Relative to the median, since a factor common to all weights has no effect.
-    w = np.exp(
-        np.clip(np.median(labelled_odds) - labelled_odds, -np.log(_LARGEST), np.log(_LARGEST))
-    )
+    most = np.log(_LARGEST)
+    w = np.exp(np.clip(np.median(labelled_odds) - labelled_odds, -most, most))
     beyond = float((odds[~is_labelled] < np.quantile(labelled_odds, _TAIL)).mean())
     return LabelWeights(w, gain > _CLEARLY, beyond)
 

@@ -1,4 +1,4 @@
-r"""Rates, probabilities and thresholds by segment: shops, machines, countries.
+"""Rates, probabilities and thresholds by segment: shops, machines, countries.
 
 One threshold for all segments is wrong for each if scores of normal rows, or rates, differ between
 them. With s the score of a row, b the slope of `riskad.decisions.score_line` and g its segment,
@@ -6,10 +6,10 @@ them. With s the score of a row, b the slope of `riskad.decisions.score_line` an
     log P(anomaly) / P(normal)  =  c + delta_g + b s,        delta_g ~ N(0, tau^2).
 
 The labelled rows of a segment, scored by fits that have not seen them, tell its delta. How much
-segments differ, tau, maximises the likelihood of all labels (Laplace's approximation), and a
-delta with little evidence stays near 0: its estimate has the precision sum p (1 - p) + 1 / tau^2.
-Segments without labels, and those that the fit has not seen, have delta = 0 and the threshold of
-the whole. c is where the mean probability over the unlabelled rows is the anomaly rate.
+segments differ, tau, maximises the likelihood of all labels (Laplace's approximation), and a delta
+with little evidence stays near 0: its estimate has the precision sum p (1 - p) + 1 / tau^2.
+Segments without labels, and those that the fit has not seen, have delta = 0. c is where the mean
+probability over the unlabelled rows is the anomaly rate.
 
 Rows of equal probability have equal s + delta_g / b. So a threshold rule is applied to these
 shifted scores, and its threshold, shifted back, is that of each segment: what is flagged are the
@@ -91,8 +91,7 @@ class Segments:
         """
         if not isinstance(rule, FalseAlarms):
             moved = self.shifted(calibration)
-            # Rules like top:50 count rows of the table that is scored, shifted like those of the
-            # fit.
+            # Rules like top:50 count rows of the table that is scored, shifted like those.
             moved = moved if shifted is None else moved.over(shifted)
             return np.asarray(rule.of(moved) - np.append(self.shifts, self.shift))
         normal = calibration.codes == NORMAL
@@ -151,8 +150,7 @@ def segment_offsets(
         p = np.clip(expit(c + delta[own] + lines), 1e-12, 1 - 1e-12)
         information = np.bincount(own, p * (1 - p), n_segments + 1)[:-1]
         value = float(np.log(np.where(anomalous, p, 1 - p)).sum())
-        # The prior of delta, and below it the volume of its posterior: without this, the largest
-        # tau would always win.
+        # The prior of delta, and the volume of its posterior, without which a large tau would win.
         value -= float(delta @ delta) / (2 * max(variance, 1e-12))
         value -= float(np.log1p(variance * information).sum()) / 2
         if value > best[0]:
@@ -226,7 +224,7 @@ def describe_segments(
         n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
         threshold, moved = float(thresholds[place]), shifted[own]
         flagged = scores[own] > threshold
-        rate = precision = recall = None
+        estimates: dict[str, Estimate] = {}
         if draws is not None:
             c, slopes = draws
             error = segments.errors[place] if place >= 0 else segments.spread
@@ -235,27 +233,15 @@ def describe_segments(
             for i in range(_DRAWS):
                 true = rng.random(len(moved)) < expit(c[i] + slopes[i] * moved)
                 found[i], everything[i] = (true & flagged).sum(), true.sum()
-            p, with_any = calibration.anomaly_probability(moved), everything > 0
-            total, of_flagged = float(p.sum()), float(p[flagged].sum())
-            rate = Estimate.of_draws(total / len(p), everything / len(p), n, m)
-            if flagged.any():
-                k = flagged.sum()
-                precision = Estimate.of_draws(of_flagged / k, found / k, n, m)
-            if total > 0 and with_any.any():
-                shares = found[with_any] / everything[with_any]
-                recall = Estimate.of_draws(of_flagged / total, shares, n, m)
-        results.append(
-            SegmentResult(
-                name=name,
-                rows=int(own.sum()),
-                normal=n,
-                anomaly=m,
-                flagged=int(flagged.sum()),
-                threshold=threshold,
-                as_the_whole=threshold == thresholds[-1],
-                rate=rate,
-                precision=precision,
-                recall=recall,
-            )
-        )
+            p, some, k = calibration.anomaly_probability(moved), everything > 0, flagged.sum()
+            total, hits = float(p.sum()), float(p[flagged].sum())
+            shares = {"rate": (total / len(p), everything / len(p))}
+            if k:
+                shares["precision"] = hits / k, found / k
+            if total > 0 and some.any():  # a segment without any anomaly has no recall
+                shares["recall"] = hits / total, found[some] / everything[some]
+            estimates = {key: Estimate.of_draws(*share, n, m) for key, share in shares.items()}
+        counted = int(own.sum()), n, m, int(flagged.sum())
+        as_the_whole = threshold == thresholds[-1]
+        results.append(SegmentResult(name, *counted, threshold, as_the_whole, **estimates))
     return results

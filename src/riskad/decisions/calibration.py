@@ -67,9 +67,7 @@ class Calibration:
 
     scores: Annotated[np.ndarray, fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST)]
     """Scores of labelled rows, each by a fit that has not seen it."""
-    codes: Annotated[
-        np.ndarray, fields.Array("i", ("labelled",), -1, 1)
-    ]  # +1 normal, -1 anomaly, for each labelled row
+    codes: Annotated[np.ndarray, fields.Array("i", ("labelled",), -1, 1)]  # +1 normal, -1 anomaly
     unlabelled: Annotated[
         np.ndarray, fields.Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True)
     ]

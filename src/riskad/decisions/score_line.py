@@ -27,7 +27,6 @@ from scipy.special import expit, logit, xlogy
 _WEAK = 1 / 2.5**2
 _SHRINKAGE = 3.0
 _STEPS = 50  # of Newton's method: a bound, which bisection alone would need for 15 digits
-_MOST_SCORES = 2_000  # of an ascending list, by which intercepts are found
 
 
 @dataclass(frozen=True)
@@ -103,24 +102,6 @@ def intercepts(terms: np.ndarray, rates: np.ndarray) -> np.ndarray:
         inside = (step > low) & (step < high)
         c = np.where(converged, c, np.where(inside, step, (low + high) / 2))
     return np.asarray(c)
-
-
-def expected_f1(
-    scores: np.ndarray, first: np.ndarray, slope: float, rates: np.ndarray
-) -> np.ndarray:
-    """The expected F1 of lists of the highest scores, as a mean over possible rates.
-
-    Scores are ascending, and a list starts at each of the positions `first`. Intercepts are found
-    on a part of many scores.
-    """
-    n = len(scores)
-    some = scores[np.linspace(0, n - 1, min(n, _MOST_SCORES)).round().astype(int)]
-    f1 = np.zeros(len(first))
-    for c in intercepts(np.tile(slope * some, (len(rates), 1)), rates):
-        # Expected anomalies among the scores from each position on.
-        hits = np.cumsum(expit(c + slope * scores)[::-1])[::-1]
-        f1 += 2 * hits[first] / (n - first + hits[0]) / len(rates)
-    return f1
 
 
 def newton_logistic(

@@ -224,7 +224,7 @@ def describe_segments(
         n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
         threshold, moved = float(thresholds[place]), shifted[own]
         flagged = scores[own] > threshold
-        estimates: dict[str, Estimate] = {}
+        estimates: dict[str, Any] = {}
         if draws is not None:
             c, slopes = draws
             error = segments.errors[place] if place >= 0 else segments.spread
@@ -233,13 +233,14 @@ def describe_segments(
             for i in range(_DRAWS):
                 true = rng.random(len(moved)) < expit(c[i] + slopes[i] * moved)
                 found[i], everything[i] = (true & flagged).sum(), true.sum()
-            p, some, k = calibration.anomaly_probability(moved), everything > 0, flagged.sum()
+            p, k = calibration.anomaly_probability(moved), flagged.sum()
+            with_any = everything > 0  # a segment without any anomaly has no recall
             total, hits = float(p.sum()), float(p[flagged].sum())
             shares = {"rate": (total / len(p), everything / len(p))}
             if k:
                 shares["precision"] = hits / k, found / k
-            if total > 0 and some.any():  # a segment without any anomaly has no recall
-                shares["recall"] = hits / total, found[some] / everything[some]
+            if total > 0 and with_any.any():
+                shares["recall"] = hits / total, found[with_any] / everything[with_any]
             estimates = {key: Estimate.of_draws(*share, n, m) for key, share in shares.items()}
         counted = int(own.sum()), n, m, int(flagged.sum())
         as_the_whole = threshold == thresholds[-1]

@@ -380,8 +380,8 @@ def average_precision_with_interval(
     TPR, FPR = share_above(anomalies, anomalies), share_above(normals, anomalies)
     value = float(np.mean(rate * TPR / (rate * TPR + (1 - rate) * FPR)))
     # A share of m rows that are worth m / effect: neither number is whole.
-    ends = map(float, share_interval(value * m / effect, m / effect, confidence))
-    return Estimate(value, *ends, n, m, confidence)
+    low, high = share_interval(value * m / effect, m / effect, confidence)
+    return Estimate(value, float(low), float(high), n, m, confidence)
 
 
 @dataclass(frozen=True)
@@ -439,9 +439,8 @@ def precision_recall_with_interval(
     t = _curve_thresholds(anomalies, normals)
     t = t[share_above(anomalies, t) > 0]
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
-    m, n = m / effect, n / effect
-    TPR_low, TPR_high = share_interval(TPR * m, m, confidence)
-    FPR_low, FPR_high = share_interval(FPR * n, n, confidence)
+    TPR_low, TPR_high = share_interval(TPR * (m / effect), m / effect, confidence)
+    FPR_low, FPR_high = share_interval(FPR * (n / effect), n / effect, confidence)
 
     def precision(rate: float, TPR: np.ndarray, FPR: np.ndarray) -> np.ndarray:
         return rate * TPR / (rate * TPR + (1 - rate) * FPR)

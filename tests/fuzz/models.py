@@ -24,7 +24,7 @@ COMMANDS = (
     "threshold MODEL f1 -o new.riskad --force",
     "score MODEL plain.csv -o scored.csv --force --reasons 1",
     "score MODEL plain.csv -o scored.csv --force --fdr 0.1 --json",
-    "bounds MODEL",
+    "inspect MODEL --card card.md",
     "threshold MODEL cost:1:10 -o new.riskad --force",
     "drift MODEL plain.csv",
     "suggest MODEL plain.csv -n 5",
@@ -37,11 +37,7 @@ NAMES = ("", "x", "../riskad.json", "/riskad.json", "RISKAD.JSON", "riskad.json/
 
 
 def steps(rng, name, same=False):
-    """Load and score in Python, then three command lines that read header and model.
-
-    `same`: what was changed leaves the model as it was, so scores are the same or there is a
-    sentence.
-    """
+    """Load and score in Python, then three commands; with `same`, scores must not have changed."""
     load = ["python", "score", MODEL, name, *(["same"] if same else [])]
     lines = COMMANDS[:5] if "auto" in name else COMMANDS  # the rest would take it a second
     commands = [f"riskad {line}".replace("MODEL", MODEL).split() for line in lines]

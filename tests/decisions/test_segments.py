@@ -17,6 +17,7 @@ from riskad.decisions.segments import describe_segments, learn_segments, segment
 from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, Likely
 
 SIZES = (3000, 2000, 1500, 200)
+OPTIONS = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
 
 
 def simulate(seed: int, spread: float, labelled_share: float = 0.2):
@@ -82,17 +83,14 @@ def test_rates_by_segment_are_closer_than_one_rate_and_intervals_cover():
     assert np.mean(own) < 0.03
 
 
-def test_the_mean_probability_stays_the_anomaly_rate():
+def test_the_mean_probability_stays_the_rate_and_rules_flag_as_many_rows_as_they_say():
     segments, (names, scores, calibration), *_ = simulate(3, spread=1.5)
-    shifted = scores + segments.shift_of(segments.places(names))
+    places = segments.places(names)
+    shifted = scores + segments.shift_of(places)
     means = [calibration.anomaly_probability(each).mean() for each in (shifted, scores)]
     assert means[0] == pytest.approx(means[1], rel=0.01)
     assert np.allclose(np.sort(shifted), segments.unlabelled)
-
-
-def test_as_many_rows_are_flagged_as_the_rule_says():
-    segments, (names, scores, calibration), *_ = simulate(4, spread=1.0)
-    thresholds = segments.thresholds(AnomalyRate(0.07), calibration)[segments.places(names)]
+    thresholds = segments.thresholds(AnomalyRate(0.07), calibration)[places]
     assert (scores > thresholds).mean() == pytest.approx(0.07, abs=0.001)
 
 
@@ -114,8 +112,7 @@ def shops():
 def fit(shops, tmp_path_factory):
     path = tmp_path_factory.mktemp("shops") / "shops.parquet"
     shops.write_parquet(path)
-    options = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
-    return riskad.fit_table(path, threshold_by="shop", threshold="likely", **options)
+    return riskad.fit_table(path, threshold_by="shop", threshold="likely", **OPTIONS)
 
 
 def test_a_fit_reports_and_scores_by_segment(fit, shops, tmp_path):
@@ -147,8 +144,7 @@ def web_fit(shops):
     web = (pl.col("shop") == "c").fill_null(False)
     table = shops.with_columns(amount=pl.col("amount") + 30 * web, place=pl.col("shop"))
     table = table.drop("shop")
-    options = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
-    return riskad.fit_table(table, threshold_by="place", drop=("place",), **options), table
+    return riskad.fit_table(table, threshold_by="place", drop=("place",), **OPTIONS), table
 
 
 @pytest.mark.parametrize("rule", ["top:60", "rate:0.05", "capacity:60:1200"])
@@ -213,6 +209,5 @@ def test_a_missing_segment_column_is_refused_in_a_sentence(fit, shops):
     with pytest.raises(riskad.InputError, match="shop"):
         score_table(fit.model, shops.drop("shop"), written.append)
     assert not written
-    options = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
     with pytest.raises(riskad.InputError, match="shopp"):
-        riskad.fit_table(shops, threshold_by="shopp", **options)
+        riskad.fit_table(shops, threshold_by="shopp", **OPTIONS)

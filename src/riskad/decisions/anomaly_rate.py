@@ -45,8 +45,7 @@ from riskad.core.checks import InputError, check_choice, check_in_interval
 from riskad.decisions.score_line import ScoreLine, intercepts
 from riskad.files.fields import SHARE, Text
 
-LABEL_SOURCES = ("random", "chosen", "unknown")
-"""How rows were chosen for labelling."""
+LABEL_SOURCES = ("random", "chosen", "unknown")  # how rows were chosen for labelling
 GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE = (
     "given",
     "by labelled rows as a random sample",
@@ -55,16 +54,13 @@ GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE = (
     "by labelled anomalies, which set an upper limit, and by the rates of other tables",
     "by the rates of other tables alone, since these labels do not tell it",
 )
-ASSUMPTIONS = (GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE)
-"""What a rate can be based on."""
+_ASSUMPTIONS = (GIVEN, RANDOM, UNKNOWN, CHOSEN, ANOMALIES_ALONE, PRIOR_ALONE)
 
+# Beta distribution of the rate: its mean is 9 %, and 95 % lie between 1 % and 25 %.
 RATE_PRIOR = (1.7, 16.5)
-"""Beta distribution of the rate: its mean is 9 %, and 95 % lie between 1 % and 25 %."""
+# Probabilities of the three assumptions.
 _BELIEFS = {"random": (1.0, 0.0, 0.0), "chosen": (0.0, 0.6, 0.4), "unknown": (0.2, 0.52, 0.28)}
-"""Probabilities of the three assumptions."""
-
-SURPRISE = 0.01
-"""The p-value below which labelled rows do not count as a random sample."""
+SURPRISE = 0.01  # the p-value below which labelled rows do not count as a random sample
 FEWEST = 2  # labelled rows of a kind, for a line through scores
 FEWEST_UNLABELLED = 5
 _MORE_THAN_CHANCE = 1 / 25  # variance of the ranks of a chosen row beyond that of a random one
@@ -96,7 +92,7 @@ class RateEstimate:
     value: Annotated[float, SHARE]
     low: Annotated[float, SHARE]
     high: Annotated[float, SHARE]
-    assumption: Annotated[str, Text(choices=ASSUMPTIONS)]
+    assumption: Annotated[str, Text(choices=_ASSUMPTIONS)]
     confidence: Annotated[float, SHARE] = _CONFIDENCE
 
     def __iter__(self) -> Iterator[float]:
@@ -118,8 +114,8 @@ def as_rate_estimate(pi_n: Any) -> RateEstimate:
     """An estimate, or a known rate as one."""
     if isinstance(pi_n, RateEstimate):
         return pi_n
-    remedy = "0.03 is 3 % of the unlabelled rows."
-    value = check_in_interval("the anomaly rate", pi_n, 0, 1, remedy, closed=True)
+    what, remedy = "the anomaly rate", "0.03 is 3 % of the unlabelled rows."
+    value = check_in_interval(what, pi_n, 0, 1, remedy, closed=True)
     return RateEstimate(value, value, value, GIVEN)
 
 
@@ -204,9 +200,9 @@ def estimate_rate(
     # Without labelled normal rows there is no line through scores; only how many rows score as high
     # as anomalies is left.
     if not n and source != "random":
-        if m >= FEWEST and enough:
-            return _summary(_bound(rows), ANOMALIES_ALONE)
-        return _summary(np.zeros_like(_RATES), PRIOR_ALONE)
+        if m < FEWEST or not enough:
+            return _summary(np.zeros_like(_RATES), PRIOR_ALONE)
+        return _summary(_bound(rows), ANOMALIES_ALONE)
     log_likelihood = _over_assumptions(rows, _BELIEFS[source], np.random.default_rng(seed))
     basis = {"random": RANDOM, "chosen": CHOSEN, "unknown": UNKNOWN if m else PRIOR_ALONE}
     return _summary(log_likelihood, basis[source])
@@ -227,8 +223,19 @@ def _over_assumptions(
     rows: _Rows, beliefs: tuple[float, float, float], rng: np.random.Generator
 ) -> np.ndarray:
     """Log likelihood of each rate, over the assumptions about labelling by their probabilities."""
-    # Counts like a binomial share of `size` rows, which scores make larger than the labelled ones.
-    value, size = _difference_estimate(rows)
+    # The difference estimator over rows drawn at random, and the rows that it is worth.
+    y = rows.anomalous[rows.by_chance].astype(float)
+    n, m = len(y), float(y.sum())
+    value, ratio = m / n, 1.0
+    if rows.line is not None:
+        line = rows.line.at_rate((m + 0.5) / (n + 1), rows.scores[rows.by_chance])
+        q = line.probabilities(rows.scores[rows.by_chance])
+        value += float(line.probabilities(rows.unlabelled).mean() - q.mean())
+        unexplained = np.mean((y - q) ** 2) * n / max(n - 2, 1) / max(y.var(), 1e-12)
+        # Residuals may look smaller than y - mean y by chance: a part of the reduction counts.
+        ratio = 1 - max(0.0, 1 - float(unexplained)) * m / (m + _TRUSTED)
+    size = 1 / ratio / (1 / n + 1 / rows.n_unlabelled)
+    # It counts like a binomial share of so many rows.
     # A quarter of a row from either end: else one kind alone would make a rate of 0 or 1 certain.
     k = min(max(value * size, 0.25), size - 0.25)  # anomalies among `size` rows; neither is whole
     ways = gammaln(size + 1) - gammaln(k + 1) - gammaln(size - k + 1)
@@ -285,21 +292,6 @@ def _rank_deviations(labelled: np.ndarray, unlabelled: np.ndarray) -> tuple[floa
     place = r.mean() / (error / np.sqrt(12))
     spread = (r**2 - 1 / 12).mean() / (error / np.sqrt(180))
     return float(place), float(spread)
-
-
-def _difference_estimate(rows: _Rows) -> tuple[float, float]:
-    """The difference estimator over rows drawn at random, and the rows that it is worth."""
-    y = rows.anomalous[rows.by_chance].astype(float)
-    n, m = len(y), float(y.sum())
-    value, ratio = m / n, 1.0
-    if rows.line is not None:
-        line = rows.line.at_rate((m + 0.5) / (n + 1), rows.scores[rows.by_chance])
-        q = line.probabilities(rows.scores[rows.by_chance])
-        value += float(line.probabilities(rows.unlabelled).mean() - q.mean())
-        unexplained = np.mean((y - q) ** 2) * n / max(n - 2, 1) / max(y.var(), 1e-12)
-        # Residuals may look smaller than y - mean y by chance: a part of the reduction counts.
-        ratio = 1 - max(0.0, 1 - float(unexplained)) * m / (m + _TRUSTED)
-    return value, 1 / ratio / (1 / n + 1 / rows.n_unlabelled)
 
 
 def _alike_by_score(rows: _Rows, line: ScoreLine, rng: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -59,44 +59,41 @@ _MOST = 20_000  # scores that are kept, in 160 KB of a model file; more are redu
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
 _MOST_NORMAL = 500  # unlabelled rows that stand in for normal ones
 _FARTHEST = 1e150  # of a stored score: its square is a number
+_SEGMENTS = fields.Record(("Segments",), {"labelled": "labelled"})
+_scores = partial(fields.Array, "f", low=-_FARTHEST, high=_FARTHEST)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Scores to decide by; all are anomaly scores (high = anomalous) on the scale of the fit."""
 
-    scores: Annotated[np.ndarray, fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST)]
-    """Scores of labelled rows, each by a fit that has not seen it."""
-    codes: Annotated[np.ndarray, fields.Array("i", ("labelled",), -1, 1)]  # +1 normal, -1 anomaly
-    unlabelled: Annotated[
-        np.ndarray, fields.Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True)
-    ]
-    """Scores of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
+    # Of labelled rows, each by a fit that has not seen it, and their codes.
+    scores: Annotated[np.ndarray, _scores(("labelled",))]
+    codes: Annotated[np.ndarray, fields.Array("i", ("labelled",), -1, 1)]
+    # Of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles.
+    unlabelled: Annotated[np.ndarray, _scores(("kept",), rising=True)]
     n_unlabelled: Annotated[int, fields.COUNT]
     zero: float  # the threshold that the fit itself found, where its risk is lowest
     rate: RateEstimate | None = None  # of the unlabelled rows; None if there are none
-    held_unlabelled: Annotated[
-        np.ndarray, fields.Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True)
-    ] = field(default_factory=lambda: np.empty(0))
-    """Scores of unlabelled rows, each by a fit that has not seen it, in ascending order."""
+    # Of unlabelled rows, each by a fit that has not seen it, in ascending order.
+    held_unlabelled: Annotated[np.ndarray, _scores(("held",), rising=True)] = field(
+        default_factory=lambda: np.empty(0)
+    )
     label_source: Annotated[str, fields.Text(choices=LABEL_SOURCES)] = "unknown"
+    # p-value of the labelled rows being a random sample, by their scores; None without scores.
     random_p_value: Annotated[float | None, fields.Maybe(fields.SHARE)] = None
-    """p-value of the labelled rows being a random sample, by their scores; None without scores."""
+    # How many labelled rows are worth as much as one that shares its group with no other.
     group_effect: Annotated[float, fields.Number(1)] = 1.0
-    """How many labelled rows are worth as much as one that shares its group with no other."""
-    segments: Annotated[
-        Any, fields.Optional(fields.Maybe(fields.Record(("Segments",), {"labelled": "labelled"})))
-    ] = None
-    """Thresholds by segment (`riskad.decisions.segments`), if they were asked for."""
+    # Thresholds by segment (`riskad.decisions.segments`), if they were asked for.
+    segments: Annotated[Any, fields.Optional(fields.Maybe(_SEGMENTS))] = None
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
-        codes, unlabelled = state["codes"], state["unlabelled"]
-        n_unlabelled = state["n_unlabelled"]
-        fields.require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
-        fields.require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
-        fields.require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
-        rate = state["rate"]
+        kept, n_unlabelled, rate = len(state["unlabelled"]), state["n_unlabelled"], state["rate"]
+        labelled = bool((state["codes"] != UNLABELLED).all())
+        fields.require(labelled, "codes: a labelled row without a label")
+        fields.require(kept <= n_unlabelled, "n_unlabelled: fewer than their scores")
+        fields.require(kept > 0 or not n_unlabelled, "unlabelled: none of their scores")
         within = rate is None or rate.low <= rate.value <= rate.high
         fields.require(within, "rate: not within its interval")
 
@@ -159,8 +156,8 @@ class Calibration:
     @property
     def _compared(self) -> np.ndarray:
         """Scores of unlabelled rows to compare with held-out labelled ones."""
-        enough = len(self.held_unlabelled) >= FEWEST_UNLABELLED
-        return self.held_unlabelled if enough else self.unlabelled
+        held = self.held_unlabelled
+        return held if len(held) >= FEWEST_UNLABELLED else self.unlabelled
 
     @property
     def has_both_kinds(self) -> bool:

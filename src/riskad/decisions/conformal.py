@@ -51,12 +51,10 @@ def conformal_p_values(normals: Any, scores: Any) -> np.ndarray:
 class FdrSelection:
     """Rows selected at a false discovery rate, and what is possible with so many normal rows."""
 
-    selected: np.ndarray
-    """Whether each row is selected."""
+    selected: np.ndarray  # whether each row is
     fdr: float
     n_normal: int
-    probabilities: np.ndarray | None = None
-    """Estimated probability of each row of being an anomaly, if known."""
+    probabilities: np.ndarray | None = None  # of each row of being an anomaly, if known
 
     @property
     def n_selected(self) -> int:

@@ -74,7 +74,31 @@ class UnlabelledSummary:
         columns = _lines(X) if d <= _MOST_COLUMNS else np.zeros((0, n))
         scores = np.zeros((0, n)) if anomaly_scores is None else [anomaly_scores]
         lines = np.concatenate([columns, scores])
-        return cls(len(columns), *_sum_up(lines)) if len(lines) else None
+        if not len(lines):
+            return None
+        ordered = np.sort(lines, axis=1)  # missing values last
+        gaps = np.isnan(ordered)
+        missing = gaps.sum(axis=1)
+        present = lines.shape[1] - missing
+        parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
+        # The j-th quantile is the smallest value that j / 64 of the rows do not exceed.
+        places = np.maximum(np.ceil(np.outer(present, parts)).astype(int) - 1, 0)
+        edges = np.take_along_axis(ordered, places, axis=1)
+        # Runs of equal values over all lines end to end: the run of a quantile tells how many
+        # values of its line are below it, and how many at or below it.
+        new = np.ones(ordered.shape, dtype=bool)
+        new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        starts = np.append(np.flatnonzero(new), new.size)
+        firsts = np.arange(len(ordered))[:, None] * ordered.shape[1]
+        run = np.searchsorted(starts, firsts + places, side="right")
+        ranks = np.stack([starts[run - 1] - firsts, starts[run] - firsts], axis=1)
+        n = np.maximum(present, 1)
+        # Missing values come last and are no part of the shares.
+        below = np.minimum(ranks, present[:, None, None]) / n[:, None, None]
+        mean = np.where(gaps, 0.0, ordered).sum(axis=1) / n
+        deviation = np.where(gaps, 0.0, ordered - mean[:, None])
+        scale = np.sqrt(np.einsum("ij,ij->i", deviation, deviation) / n)
+        return cls(len(columns), edges, below, present, missing, mean, scale)
 
     @property
     def n_rows(self) -> int:
@@ -107,33 +131,6 @@ def remember_unlabelled(model: Any, X: Any, y: Any) -> Any:
         unlabelled = np.sort(np.random.default_rng(0).choice(unlabelled, most, replace=False))
     detector.unlabelled_ = UnlabelledSummary.of(rows[unlabelled])
     return model
-
-
-def _sum_up(lines: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Edges, below, present, missing, mean and scale of each line of values."""
-    ordered = np.sort(lines, axis=1)  # missing values last
-    gaps = np.isnan(ordered)
-    missing = gaps.sum(axis=1)
-    present = lines.shape[1] - missing
-    parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
-    # The j-th quantile is the smallest value that j / 64 of the rows do not exceed.
-    places = np.maximum(np.ceil(np.outer(present, parts)).astype(int) - 1, 0)
-    edges = np.take_along_axis(ordered, places, axis=1)
-    # Runs of equal values over all lines end to end: the run of a quantile tells how many values of
-    # its line are below it, and how many at or below it.
-    new = np.ones(ordered.shape, dtype=bool)
-    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    starts = np.append(np.flatnonzero(new), new.size)
-    firsts = np.arange(len(ordered))[:, None] * ordered.shape[1]
-    run = np.searchsorted(starts, firsts + places, side="right")
-    ranks = np.stack([starts[run - 1] - firsts, starts[run] - firsts], axis=1)
-    n = np.maximum(present, 1)
-    # Missing values come last and are no part of the shares.
-    below = np.minimum(ranks, present[:, None, None]) / n[:, None, None]
-    mean = np.where(gaps, 0.0, ordered).sum(axis=1) / n
-    deviation = np.where(gaps, 0.0, ordered - mean[:, None])
-    scale = np.sqrt(np.einsum("ij,ij->i", deviation, deviation) / n)
-    return edges, below, present, missing, mean, scale
 
 
 def _lines(X: Any) -> np.ndarray:

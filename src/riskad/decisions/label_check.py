@@ -230,8 +230,7 @@ class LabelWeights:
 
     weights: np.ndarray  # w of each labelled row, in their order
     clear: bool  # whether they differ clearly
-    beyond: float
-    """The share of unlabelled rows that are less like labelled ones than 98 % of these are."""
+    beyond: float  # share of unlabelled rows that 98 % of labelled rows are more like
 
 
 def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | None:
@@ -239,6 +238,9 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
 
     None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
     """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+
     labelled, others = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not isinstance(X, np.ndarray) or X.ndim != 2 or min(len(labelled), len(others)) < _FEWEST:
         return None
@@ -253,35 +255,27 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
     Z = np.nan_to_num((some - some.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
     Z = np.clip(Z, -_FARTHEST, _FARTHEST)
     # Values at both ends may be preferred: the absolute value shows it to a linear model.
-    features = np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
-    odds, gain = _cross_fitted(features, is_labelled, seed)
-    labelled_odds = odds[is_labelled]
-    # Relative to the median, since a factor common to all weights has no effect.
-    most = np.log(_LARGEST)
-    w = np.exp(np.clip(np.median(labelled_odds) - labelled_odds, -most, most))
-    beyond = float((odds[~is_labelled] < np.quantile(labelled_odds, _TAIL)).mean())
-    return LabelWeights(w, gain > _CLEARLY, beyond)
-
-
-def _cross_fitted(F: np.ndarray, labelled: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """Log odds of a label, row by row, and their gain in log likelihood over a constant."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold
-
-    n = int(labelled.sum())
-    weight = np.where(labelled, 1.0, n / (len(labelled) - n))  # both sides count as n rows
-    folds = list(StratifiedKFold(_SPLITS, shuffle=True, random_state=seed).split(F, labelled))
-    best, gain = np.zeros(len(F)), 0.0
+    F = np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
+    n = len(labelled)
+    weight = np.where(is_labelled, 1.0, n / (len(F) - n))  # both sides count as n rows
+    folds = list(StratifiedKFold(_SPLITS, shuffle=True, random_state=seed).split(F, is_labelled))
+    best, gain = np.zeros(len(F)), 0.0  # log odds of a label; log likelihood over a constant
     for C in _PENALTIES:
         odds = np.empty(len(F))
         for train, held in folds:
-            fit = LogisticRegression(C=C, tol=1e-3).fit(F[train], labelled[train], weight[train])
+            fit = LogisticRegression(C=C, tol=1e-3)
+            fit.fit(F[train], is_labelled[train], weight[train])
             odds[held] = fit.decision_function(F[held])
-        loss = weight @ np.logaddexp(0, np.where(labelled, -odds, odds))
+        loss = weight @ np.logaddexp(0, np.where(is_labelled, -odds, odds))
         gain_here = float(weight.sum() * np.log(2) - loss)
         if gain_here > gain:
             best, gain = odds, gain_here
-    return best, gain
+    labelled_odds = best[is_labelled]
+    # Relative to the median, since a factor common to all weights has no effect.
+    most = np.log(_LARGEST)
+    w = np.exp(np.clip(np.median(labelled_odds) - labelled_odds, -most, most))
+    beyond = float((best[~is_labelled] < np.quantile(labelled_odds, _TAIL)).mean())
+    return LabelWeights(w, gain > _CLEARLY, beyond)
 
 
 def auc_with_weights(

@@ -60,12 +60,9 @@ _STANDING_OUT, _OTHERWISE = (0.4, 1.7), (0.0, 6.0)
 class LabelIssues:
     """Labels that look wrong; rows are numbered as in the labels given."""
 
-    rows: NDArray[np.intp]
-    """Rows whose label looks wrong, the most probable first; empty if none stands out."""
-    probabilities: NDArray[np.float64]
-    """Probability that the label is wrong, for every row; NaN for rows without a held-out score."""
-    expected: Estimate | None
-    """How many of the labels are wrong; None if there are too few of a kind to tell."""
+    rows: NDArray[np.intp]  # whose label looks wrong, the most probable first; or none
+    probabilities: NDArray[np.float64]  # of a wrong label, or NaN without a held-out score
+    expected: Estimate | None  # how many are wrong; None if there are too few of a kind to tell
     p_value: float | None
 
     def __len__(self) -> int:

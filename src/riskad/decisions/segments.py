@@ -56,16 +56,13 @@ class Segments:
     column: Annotated[str, fields.Text()]
     names: Annotated[Any, fields.ListOf(fields.Text(), "names")]
     shifts: Annotated[np.ndarray, fields.Array("f", ("segments",))]
-    errors: Annotated[np.ndarray, fields.Array("f", ("segments",), 0.0)]
-    """Standard errors of delta, in log odds."""
-    shift: float
-    """Of all other segments."""
-    spread: Annotated[float, fields.Number(0)]
-    """tau, in log odds."""
+    errors: Annotated[np.ndarray, fields.Array("f", ("segments",), 0.0)]  # of delta, in log odds
+    shift: float  # of all other segments
+    spread: Annotated[float, fields.Number(0)]  # tau, in log odds
+    # Places of the labelled rows of the calibration.
     labelled: Annotated[np.ndarray, fields.Array("i", ("labelled",), -1, below="names")]
-    """Places of the labelled rows of the calibration."""
+    # Shifted scores of unlabelled rows, in ascending order.
     unlabelled: Annotated[np.ndarray, fields.Array("f", ("kept",), rising=True)]
-    """Shifted scores of unlabelled rows, in ascending order."""
 
     def places(self, values: Any) -> NDArray[np.intp]:
         """The number of each row's segment; -1 if it is blank or was not seen."""
@@ -114,8 +111,7 @@ class SegmentResult:
     anomaly: int
     flagged: int
     threshold: float
-    as_the_whole: bool
-    """Whether it has no threshold of its own."""
+    as_the_whole: bool  # whether it has no threshold of its own
     rate: Estimate | None = None
     precision: Estimate | None = None
     recall: Estimate | None = None

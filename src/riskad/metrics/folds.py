@@ -162,7 +162,23 @@ class PNUStratifiedKFold:
         codes = check_codes(y)
         groups = None if groups is None else as_groups(groups, len(codes))
         groups = group_equal_rows(X, codes, groups)
-        self._check_enough(codes, groups)
+        n = self.n_splits
+        for kind in KINDS:
+            name, rows = KIND_NAMES[kind], int((codes == kind).sum())
+            count = count_independent(codes, kind, groups)
+            if 0 < rows < n:
+                hint = " and label one more" if rows == 1 else ""
+                raise InputError(
+                    f"{n} folds need {n} {name} rows, got {rows}. Lower n_splits to "
+                    f"{max(rows, 2)}{hint}."
+                )
+            if 0 < count < n:
+                advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
+                raise InputError(
+                    f"{n} folds need {name} rows of {n} groups or more, since each group is held "
+                    "out as a whole, and so are the copies of a row; the "
+                    f"{rows:,} {name} rows are of {count}. {advice}."
+                )
         scored = (codes != UNLABELLED) | self.unlabelled
         if not scored.any():
             raise InputError(
@@ -187,24 +203,6 @@ class PNUStratifiedKFold:
                     fold_of[rows] = (start + np.arange(len(rows))) % self.n_splits
                     start += len(rows)
             yield from (fold_of == fold for fold in range(self.n_splits))
-
-    def _check_enough(self, codes: np.ndarray, groups: np.ndarray | None) -> None:
-        for kind in KINDS:
-            name, n = KIND_NAMES[kind], self.n_splits
-            rows, count = int((codes == kind).sum()), count_independent(codes, kind, groups)
-            if 0 < rows < n:
-                hint = " and label one more" if rows == 1 else ""
-                raise InputError(
-                    f"{n} folds need {n} {name} rows, got {rows}. Lower n_splits to "
-                    f"{max(rows, 2)}{hint}."
-                )
-            if 0 < count < n:
-                advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
-                raise InputError(
-                    f"{n} folds need {name} rows of {n} groups or more, since each group is held "
-                    "out as a whole, and so are the copies of a row; the "
-                    f"{rows:,} {name} rows are of {count}. {advice}."
-                )
 
 
 def cross_splits(

@@ -95,7 +95,7 @@ def test_the_check_finds_normals_that_were_not_picked_at_random(problem):
 
 
 def with_levels(levels, seed, *, often=1.0):
-    """A category of so many levels, as yes/no columns; the first is labelled so much as often."""
+    """A category, as yes/no columns, whose first level is labelled so much as often."""
     X, y = make_mixture(0.1, n_p=100, n_n=20, n_u=1500, seed=seed)
     rng = np.random.default_rng(seed)
     level = rng.integers(levels, size=len(y))

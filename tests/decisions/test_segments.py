@@ -9,12 +9,16 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import riskad
+from riskad.app.change_model import change_threshold
+from riskad.app.model_files import load_with_header
+from riskad.app.refit import ComparisonRows, refit_table
 from riskad.app.report.documents import render_page
 from riskad.app.score import score_table
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.segments import describe_segments, learn_segments, segment_offsets
 from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, Likely
+from riskad.tables.labelled import FrameTable
 
 SIZES = (3000, 2000, 1500, 200)
 OPTIONS = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
@@ -147,6 +151,13 @@ def web_fit(shops):
     return riskad.fit_table(table, threshold_by="place", drop=("place",), **OPTIONS), table
 
 
+@pytest.fixture(scope="module")
+def stored(web_fit, tmp_path_factory):
+    path = tmp_path_factory.mktemp("web") / "m.riskad"
+    riskad.save(web_fit[0].model, path, report=web_fit[0].report)
+    return path
+
+
 @pytest.mark.parametrize("rule", ["top:60", "rate:0.05", "capacity:60:1200"])
 def test_another_rule_flags_by_segment_too(web_fit, rule):
     fit, table = web_fit
@@ -163,14 +174,10 @@ def test_another_rule_flags_by_segment_too(web_fit, rule):
     assert least.min() >= most.max()
 
 
-def test_a_changed_rule_is_by_segment_too(web_fit, tmp_path):
-    from riskad.app.change_model import change_threshold
-    from riskad.app.model_files import load_with_header
-
+def test_a_changed_rule_is_by_segment_too(web_fit, stored):
     fit, table = web_fit
     expected, _ = score_table(fit.model, table, threshold="rate:0.05")
-    riskad.save(fit.model, tmp_path / "m.riskad", report=fit.report)
-    model, header = load_with_header(tmp_path / "m.riskad")
+    model, header = load_with_header(stored)
     _, report = change_threshold(model, header, "rate:0.05")
     scored, _ = score_table(model, table)
     assert scored["is_anomaly"].equals(expected["is_anomaly"])
@@ -180,14 +187,9 @@ def test_a_changed_rule_is_by_segment_too(web_fit, tmp_path):
         change_threshold(model, header, "false-alarms:0.05")
 
 
-def test_a_refit_is_by_segment_too(web_fit, tmp_path):
-    from riskad.app.model_files import load_with_header
-    from riskad.app.refit import ComparisonRows, refit_table
-    from riskad.tables.labelled import FrameTable
-
+def test_a_refit_is_by_segment_too(web_fit, stored):
     fit, table = web_fit
-    riskad.save(fit.model, tmp_path / "m.riskad", report=fit.report)
-    old, header = load_with_header(tmp_path / "m.riskad")
+    old, header = load_with_header(stored)
     other = FrameTable(table, fit.report.spec.labels)
     again = refit_table(old, header, table, ComparisonRows(other=other))
     assert again.report.segments == fit.report.segments

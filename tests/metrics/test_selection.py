@@ -74,19 +74,16 @@ def test_rounds_hold_every_row_out_once_each_and_differ():
     assert len({tuple(h) for h in held}) == 12
 
 
-@each(
-    ("counts", "message"),
-    [
+def test_a_kind_that_is_too_small_is_named():
+    for counts, message in (
         ((20, 3, 50), "5 folds need 5 anomaly rows, got 3. Lower n_splits to 3."),
         ((4, 9, 50), "5 folds need 5 normal rows, got 4"),
         ((20, 9, 2), "5 folds need 5 unlabelled rows, got 2"),
         ((20, 1, 50), "got 1. Lower n_splits to 2 and label one more."),
-    ],
-)
-def test_a_kind_that_is_too_small_is_named(counts, message):
-    y = codes(*counts)
-    with pytest.raises(InputError, match=message):
-        list(PNUStratifiedKFold(5).split(y, y))
+    ):
+        y = codes(*counts)
+        with pytest.raises(InputError, match=message):
+            list(PNUStratifiedKFold(5).split(y, y))
 
 
 def test_the_scorers_are_the_auc_of_labelled_rows_and_minus_the_risk():

@@ -122,8 +122,7 @@ def as_rate_estimate(pi_n: Any) -> RateEstimate:
 def check_label_source(source: Any, n_rows: int) -> str | np.ndarray:
     """How rows were chosen for labelling: one word for all rows, or one for each row.
 
-    Rows marked "random" were drawn at random; any other word ("suggested", "found by a rule") means
-    that they were chosen. Words at unlabelled rows are ignored.
+    Rows marked "random" were drawn at random; any other word means that they were chosen.
     """
     if isinstance(source, str):
         return check_choice("label_source", source, LABEL_SOURCES)
@@ -142,10 +141,9 @@ def rates_around(
     """Rates that spread by standard normal `noise` around the first as far as its interval.
 
     `rate` has the value and its interval of z standard errors, each side of which counts by itself.
-    Angles arcsin(sqrt(rate)) have about the same spread near 0 and elsewhere. An interval may reach
-    0, where log odds would be infinite.
     """
     value, low, high = np.arcsin(np.sqrt(np.clip(list(rate), 0, 1)))
+    # Angles have about the same spread near 0 and elsewhere; log odds of 0 would be infinite.
     angles = value + np.where(noise < 0, value - low, high - value) / z * noise
     return np.asarray(np.sin(np.clip(angles, least, np.pi / 2 - least)) ** 2)
 
@@ -269,9 +267,7 @@ def _over_assumptions(
 def random_p_value(labelled: np.ndarray, unlabelled: np.ndarray) -> float:
     """p-value of labelled rows being a random sample, by the ranks of held-out scores.
 
-    Over a random sample, the two deviations of `_rank_deviations` are nearly normal and
-    uncorrelated, and the sum of their squares is chi-squared with two degrees of freedom (Lepage,
-    1971).
+    Over a random sample the sum of the squared deviations is nearly chi-squared (Lepage, 1971).
     """
     if not len(labelled) or not len(unlabelled):
         return 1.0
@@ -280,16 +276,13 @@ def random_p_value(labelled: np.ndarray, unlabelled: np.ndarray) -> float:
 
 
 def _rank_deviations(labelled: np.ndarray, unlabelled: np.ndarray) -> tuple[float, float]:
-    """How far ranks of labelled rows are from those of a random sample, in standard errors.
-
-    The first is of rows that score higher than others, the second of rows from the middle or from
-    both ends.
-    """
+    """How far ranks of labelled rows are from those of a random sample, in standard errors."""
     n, total = len(labelled), len(labelled) + len(unlabelled)
     r = (rankdata(np.concatenate([labelled, unlabelled]))[:n] - 0.5) / total - 0.5
     error = np.sqrt(1 / n - 1 / total)
     # Of a uniform distribution on [-1/2, 1/2], r has the variance 1/12 and r^2 the variance 1/180.
-    place = r.mean() / (error / np.sqrt(12))
+    place = r.mean() / (error / np.sqrt(12))  # of rows that score higher than others
+    # Of rows from the middle or from both ends.
     spread = (r**2 - 1 / 12).mean() / (error / np.sqrt(180))
     return float(place), float(spread)
 

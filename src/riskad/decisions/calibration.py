@@ -112,7 +112,7 @@ class Calibration:
 
         `held_out` are anomaly scores by fits that have not seen the row, on the scale of `fitted`
         (NaN for rows that all fits have seen); `fitted` are those of the fit to all rows, with its
-        threshold `zero`. `pi_n` and `label_source` are as in `calibrate`.
+        threshold `zero`.
         """
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
@@ -220,10 +220,7 @@ class Calibration:
         return conformal_p_values(self.normals, anomaly_scores)
 
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
-        """Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
-
-        It never falls with the score, and equals the rate if scores carry no information.
-        """
+        """Probability of being an anomaly, at the anomaly rate; it never falls with the score."""
         return self.line.probabilities(anomaly_scores)
 
     @cached_property
@@ -347,13 +344,10 @@ def held_out_scores(
     n_splits: int = N_SPLITS,
     random_state: int | None = None,
 ) -> np.ndarray:
-    """Anomaly scores by fits that have not seen the row, on the scale of `fitted`; else NaN.
-
-    Copies of a row count as one: all but the first have NaN.
-    """
+    """Scores of `cross_scores` over folds; NaN for copies of a row but the first."""
     splits = cross_splits(codes, n_splits, random_state, groups)
     scores = cross_scores(template, X, codes, fitted, splits, random_state)
-    # They would count the same evidence twice.
+    # Copies would count the same evidence twice.
     scores[repeats_label(codes, number_copies(X, codes))] = np.nan
     return scores
 
@@ -408,9 +402,9 @@ def count_groups(
 ) -> Calibration:
     """The calibration with intervals that count groups; codes and groups are those of the fit.
 
-    The log odds of the ends of the anomaly rate are moved away from the estimate by the root of the
-    factor by which groups raise the variance of the share of anomalies among labelled rows. A given
-    rate is unchanged. The factor for the AUC is also used for counts and curves.
+    Groups raise the variance of the share of anomalies among labelled rows: the log odds of the
+    ends of an estimated rate move away by the root of the factor. That of the AUC is used for all
+    else.
     """
     labelled = codes != UNLABELLED
     if groups is None or not labelled.any():

@@ -350,12 +350,10 @@ def plan_capacity(
     """Find how many rows arrive in the period of a capacity.
 
     `moments` is the column of dates of the table, named `time`. Days are counted by the calendar,
-    from the first to the last that occurs. Without it the unlabelled rows count as those of one
-    period.
+    the first and the last included. Without it the unlabelled rows count as those of one period.
     """
     rows, period = parse_capacity(capacity)
     if period and moments is not None and time is not None:
-        # Both the first and the last day count.
         days = (moments.max() - moments.min()).days + 1
         of_rows = n_rows / days * _DAYS[period]
         pace = f"{of_rows:,.0f}" if of_rows >= 10 else f"{of_rows:.1f}"

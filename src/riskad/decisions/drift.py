@@ -40,10 +40,7 @@ _NAMED = 8  # columns in a verdict; `columns` of the report has all
 
 @dataclass(frozen=True, eq=False)
 class UnlabelledSummary:
-    """Summary of the unlabelled rows that a model was fitted to: a line for each column.
-
-    If there is one line more than `n_columns`, it is that of the anomaly scores.
-    """
+    """Summary of the unlabelled rows of a fit: a line for each column, and perhaps for scores."""
 
     n_columns: Annotated[int, COUNT]
     # Quantiles in ascending order; shares of rows below them, and at or below them.
@@ -261,11 +258,7 @@ anomalous (+0.32 SD).
 def compare_scored(
     detector: Any, X: Any, scores: np.ndarray, names: Sequence[str], level: float = 0.05
 ) -> tuple[list[ColumnDrift], ColumnDrift | None]:
-    """Compare new rows, as the detector takes them, with the unlabelled rows of its fit.
-
-    Returns a `ColumnDrift` for each column (none if the detector keeps no columns), and one for the
-    anomaly scores of the rows (None if it keeps no scores).
-    """
+    """The drift of each column of new rows, and of their scores, if the detector keeps them."""
     rows, summary = _rows(detector, X), _summary_of(detector)
     names = [str(name) for name in names]
     if len(names) != rows.shape[1]:

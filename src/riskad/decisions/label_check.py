@@ -53,14 +53,11 @@ _TAIL = 0.02  # of the labelled rows, beyond which an unlabelled one is unlike t
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """Whether labelled rows look like their kind among the unlabelled rows.
-
-    A p-value of None was not computed. `column` is where labelled normal rows differ most.
-    """
+    """Whether labelled rows look like their kind among unlabelled ones; None is not computed."""
 
     normal_p_value: float | None
     anomaly_p_value: float | None
-    column: str | int | None
+    column: str | int | None  # where labelled normal rows differ most
     verdict: str
 
     def __str__(self) -> str:
@@ -234,10 +231,7 @@ class LabelWeights:
 
 
 def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | None:
-    """Compare labelled rows with unlabelled ones, by their columns of numbers.
-
-    None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
-    """
+    """Compare labelled rows with unlabelled ones, by columns of numbers; None for fewer than 20."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
 
@@ -281,10 +275,7 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
 def auc_with_weights(
     auc: Auc, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray
 ) -> tuple[Auc, Auc]:
-    """The AUC of labelled rows with its interval extended, and the weighted one.
-
-    `scores` are held-out anomaly scores of these rows.
-    """
+    """The AUC of labelled rows with its interval extended, and the weighted one."""
     anomalous = codes == ANOMALY
     # Only the gap is used: the given AUC may be one of folds, each ranked by itself.
     equal = _weighted_auc(scores, anomalous, np.ones_like(weights))

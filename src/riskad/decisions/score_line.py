@@ -77,10 +77,7 @@ class ScoreLine:
         return np.asarray(expit(self.intercept + self.slope * np.asarray(scores)))
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Slopes that are compatible with the labelled rows, none below 0.
-
-        They vary around the slope before shrinking, which is a deliberate bias.
-        """
+        """Slopes as compatible with the labelled rows as the one before shrinking, none below 0."""
         return np.maximum(rng.normal(self.steepest, self.error, size), 0)
 
 
@@ -107,10 +104,7 @@ def intercepts(terms: np.ndarray, rates: np.ndarray) -> np.ndarray:
 def newton_logistic(
     Z: np.ndarray, y: np.ndarray, penalty: np.ndarray, start: np.ndarray, weight: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logistic regression of y on Z with a quadratic penalty: coefficients, and the Hessian.
-
-    Each row counts as `weight` of one.
-    """
+    """Logistic regression with a quadratic penalty: coefficients, and the Hessian."""
     theta = start
     for _ in range(_STEPS):
         p = expit(Z @ theta)

@@ -47,11 +47,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """How far the scores of each segment are shifted; segments without labels are as the whole.
-
-    Shifts are added to scores before these become probabilities. Rows are flagged if their
-    unshifted score exceeds the threshold of their segment (`thresholds`).
-    """
+    """How far the scores of each segment are shifted; segments without labels are as the whole."""
 
     column: Annotated[str, fields.Text()]
     names: Annotated[Any, fields.ListOf(fields.Text(), "names")]
@@ -81,11 +77,7 @@ class Segments:
     def thresholds(
         self, rule: Threshold, calibration: Calibration, shifted: Floats | None = None
     ) -> Floats:
-        """The threshold of each segment by a rule, and last that of all others.
-
-        `shifted` are scores of the table for rules that depend on it, instead of the unlabelled
-        rows of the fit.
-        """
+        """The threshold of each segment, and last that of others; `shifted` are of a table."""
         if not isinstance(rule, FalseAlarms):
             moved = self.shifted(calibration)
             # Rules like top:50 count rows of the table that is scored, shifted like those.
@@ -120,10 +112,7 @@ class SegmentResult:
 def segment_offsets(
     places: NDArray[np.intp], anomalous: NDArray[np.bool_], lines: Floats, n_segments: int
 ) -> tuple[Floats, Floats, float]:
-    """Return delta of each segment, its standard error, and tau.
-
-    `lines` are b s of labelled rows, and `places` their segments; -1 is of none.
-    """
+    """Return delta of each segment, its standard error, and tau; `lines` are b s of rows."""
     own = np.where(places < 0, n_segments, places)  # rows of no segment have delta 0
     y = anomalous.astype(float)
     best = -np.inf, np.empty(0), np.empty(0), 0.0
@@ -160,8 +149,8 @@ def learn_segments(
 ) -> Segments:
     """Find how far the labels of segments say that these differ from the whole.
 
-    `labelled` are the segments of the rows of `calibration.scores`, and `unlabelled` those of
-    unlabelled rows with these `scores`; None is of no segment.
+    `labelled` are the segments of the rows of `calibration.scores`, and `unlabelled` those of rows
+    with these `scores`; None is of no segment.
     """
     names = sorted({name for name in labelled if name is not None})
     zeros, rows = np.zeros(len(names)), np.empty(0, dtype=np.intp)
@@ -198,8 +187,7 @@ def describe_segments(
 ) -> list[SegmentResult]:
     """What is flagged in the largest segments, and what to expect of it, with 95 % intervals.
 
-    `thresholds` are those of the segments, and last that of all others; other arguments are those
-    of `learn_segments`. Draws vary the slope, the anomaly rate, delta and which rows are anomalies.
+    Draws vary the slope, the anomaly rate, delta and which rows are anomalies.
     """
     known = [name for name in unlabelled if name is not None]
     names, counts = np.unique(known, return_counts=True)

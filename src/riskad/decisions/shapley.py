@@ -215,10 +215,7 @@ def _regress(
 def _find_groups(
     worth: Callable[[Sets], Scoring], k: int, rng: np.random.Generator
 ) -> Generator[Floats, Floats, list[NDArray[np.intp]]]:
-    """Groups of k columns; those that matter most stand alone.
-
-    The effect of a group is u: the mean of what it adds if it comes first and if it comes last.
-    """
+    """Groups of k columns; those that matter most, if they come first and if last, stand alone."""
     columns, effects = rng.permutation(k), np.zeros(k)
     chosen = np.ones(k, dtype=bool)
     while chosen.sum() > _SINGLES:

@@ -213,10 +213,7 @@ def _kernel_sums(Z: Any, others: Any, h: float, weights: Floats) -> Floats:
     """sum_j weights_j k(z_i, others_j) for each row of Z."""
     if not others.shape[0]:
         return np.zeros(Z.shape[0])
-
-    def weighted_sum(distances: Floats, start: int) -> Floats:
-        return np.asarray(np.exp(-distances / h) @ weights)
-
-    return np.concatenate(
-        list(pairwise_distances_chunked(Z, others, reduce_func=weighted_sum, squared=True))
+    sums = pairwise_distances_chunked(
+        Z, others, reduce_func=lambda part, start: np.exp(-part / h) @ weights, squared=True
     )
+    return np.concatenate(list(sums))

@@ -132,10 +132,7 @@ class Likely(Threshold):
 
 @dataclass(frozen=True)
 class AnomalyRate(Threshold):
-    """Flag as many unlabelled rows as there are anomalies among them.
-
-    Needs the unlabelled rows, and both kinds of label for the rate unless `pi_n` is given.
-    """
+    """Flag as many unlabelled rows as there are anomalies among them, as estimated or given."""
 
     pi_n: Annotated[float | None, Maybe(SHARE)] = None
     name = "rate"
@@ -302,7 +299,6 @@ def register_threshold(rule: type[Threshold]) -> type[Threshold]:
     """Register a rule of your own, so that it can be spelled and saved with models.
 
     It is a frozen dataclass with `name`, `example` and `meaning`; a model file holds its fields.
-    Returned as it is, so this can decorate it.
     """
     if rule.name in THRESHOLDS:
         raise InputError(f"There is a threshold {rule.name!r} already; choose another name.")

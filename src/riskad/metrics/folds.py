@@ -146,11 +146,7 @@ class PNUStratifiedKFold:
         return self.n_splits * self.n_repeats
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
-        """Yield row numbers to train on and to score, fold by fold.
-
-        `groups` is the group of each row; a row with a blank group (None, NaN) is a group of its
-        own.
-        """
+        """Yield rows to train on and to score; one with a blank group is a group of its own."""
         for name, least in (("n_splits", 2), ("n_repeats", 1)):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < least:
@@ -211,10 +207,7 @@ def cross_splits(
     random_state: int | None = None,
     groups: np.ndarray | None = None,
 ) -> Iterator[Split]:
-    """Rows to train on and to hold out, of any labels; `groups` are numbers.
-
-    The only row or group of a kind is never held out, since every fit needs it.
-    """
+    """Rows to train on and to hold out; the only row or group of a kind is never held out."""
     by_group = np.arange(len(codes)) if groups is None else groups
     needed = [of_kind for kind in KINDS if len(of_kind := np.unique(by_group[codes == kind])) == 1]
     # Rows of a kind's only group are in every fit and never judged.
@@ -232,10 +225,7 @@ def labelled_folds(
     random_state: int | None = None,
     groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Split the labelled rows into folds with both kinds in each; unlabelled rows are in none.
-
-    Rows of one of the `groups` (numbers) share a fold: then there may be fewer folds, or none.
-    """
+    """Folds of the labelled rows with both kinds in each; with `groups` perhaps fewer, or none."""
     from sklearn.model_selection import StratifiedKFold
 
     labelled = np.flatnonzero(y != UNLABELLED)

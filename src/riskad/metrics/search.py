@@ -79,8 +79,8 @@ def held_out_folds(
 def choose_place(scores: np.ndarray, default: int | None, n_repeats: int = REPEATS) -> int:
     """Position of the best candidate; the default unless that gains two standard errors over it.
 
-    `scores` has a row for each candidate and a column for each fold. Without a default, or if it
-    lies beyond the last row, the best mean decides.
+    `scores` has a row for each candidate and a column for each fold. Without a default (None, or
+    beyond the last row), the best mean decides.
     """
     best = int(np.argmax(scores.mean(axis=1)))
     if default is None or default >= len(scores):

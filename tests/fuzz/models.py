@@ -55,18 +55,10 @@ def header(rng, folder, store):
     return steps(rng, name, same=True)
 
 
-def state(rng, folder, store):
-    """Any value, array, shape or type of a stored model that is no network."""
-    others = tuple(name for name in bases.NAMES if name not in bases.NETWORKS) + ("shallow",) * 3
-    return _change_state(rng, folder, store, bases.choose(rng, others))
-
-
-def deep(rng, folder, store):
-    """The same for networks."""
-    return _change_state(rng, folder, store, bases.choose(rng, ("deep",) * 2 + bases.NETWORKS))
-
-
-def _change_state(rng, folder, store, name):
+def state(rng, folder, store, network=False):
+    """Any value, array, shape or type of a stored model."""
+    names = tuple(name for name in bases.NAMES if (name in bases.NETWORKS) == network)
+    name = bases.choose(rng, names + (("deep",) * 2 if network else ("shallow",) * 3))
     members = read_archive((store / f"{name}.riskad").read_bytes())
     stored = sorted(member for member in members if member != HEADER)
     for one in rng.sample(stored, min(len(stored), rng.choice((1, 1, 1, 2)))):
@@ -78,6 +70,9 @@ def _change_state(rng, folder, store, name):
     forged = rng.random() < 0.9  # otherwise an accident, which a checksum tells
     (folder / MODEL).write_bytes(write_archive(reseal(members) if forged else members))
     return steps(rng, name)
+
+
+deep = functools.partial(state, network=True)
 
 
 def zip_(rng, folder, store):

@@ -97,9 +97,6 @@ def test_blocks_are_run_or_cannot_be_and_links_lead_to_files(page):
         assert urlsplit(target).scheme or (page.parent / file).exists(), target
 
 
-# --- the site ---------------------------------------------------------------------------------
-
-
 class Page(HTMLParser):
     """What a page refers to, and what can be referred to."""
 
@@ -129,25 +126,19 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_links_of_the_site_lead_to_pages_and_anchors(site):
+def test_links_of_the_site_lead_to_pages_and_anchors_and_nothing_comes_from_elsewhere(site):
     broken = []
     for name, page in site.items():
+        broken += [(name, each) for each in page.loaded if urlsplit(each).netloc]
         for link in page.links:
             address = urlsplit(link)
             if address.scheme or address.path.startswith("_") or "/_" in address.path:
                 continue
             target = (ROOT / name).parent / unquote(address.path) if address.path else ROOT / name
-            place = target.resolve().relative_to(ROOT).as_posix()
-            if place not in site or (
-                address.fragment and unquote(address.fragment) not in site[place].anchors
-            ):
+            place, anchor = target.resolve().relative_to(ROOT).as_posix(), unquote(address.fragment)
+            if place not in site or (anchor and anchor not in site[place].anchors):
                 broken.append((name, link))
     assert broken == []
-
-
-@pytest.mark.slow
-def test_nothing_of_the_site_comes_from_elsewhere(site):
-    assert [each for page in site.values() for each in page.loaded if urlsplit(each).netloc] == []
 
 
 @pytest.mark.slow

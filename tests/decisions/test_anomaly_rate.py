@@ -21,12 +21,11 @@ def make_mixture(rate, n_p=300, n_n=40, n_u=3000, *, d=4, distance=3.0, seed=0):
 
 @each("rate", [0.03, 0.1, 0.4])
 def test_the_rate_is_found(rate):
-    found = estimate_prior(*make_mixture(rate))
-    _, low, high = found
-    assert 0 <= low <= rate <= high <= 1
-    assert low <= found.value <= high
+    value, low, high = estimate_prior(*make_mixture(rate))
+    assert 0 <= low <= value <= high <= 1
+    assert low <= rate <= high
     if rate <= 0.1:  # 40 % are not believed at once
-        assert_allclose(found.value, rate, atol=0.04)
+        assert_allclose(value, rate, atol=0.04)
 
 
 def test_the_source_of_labels_and_the_seed_reach_the_estimate():
@@ -42,20 +41,17 @@ def test_the_source_of_labels_and_the_seed_reach_the_estimate():
 
 def test_mistakes_are_errors_with_a_remedy():
     X, y = make_mixture(0.1, n_u=100)
-    with pytest.raises(InputError, match=r"there are too few.*Mark the rows that nobody checked"):
-        estimate_prior(X[y != 0], y[y != 0])
-    with pytest.raises(InputError, match="estimator must have fit"):
-        estimate_prior(X, y, estimator=StandardScaler())
-    with pytest.raises(InputError, match=r"y must hold only \+1"):
-        estimate_prior(X, np.where(y == 0, 2, y))
-    with pytest.raises(InputError, match=r"X has .* rows and y"):
-        estimate_prior(X[1:], y)
-    X[3, 1] = np.nan
-    with pytest.raises(InputError, match="missing value"):
-        estimate_prior(X, y)
-
-
-# --- the check ---------------------------------------------------------------------------
+    blank = X.copy()
+    blank[3, 1] = np.nan
+    for rows, labels, estimator, message in (
+        (X[y != 0], y[y != 0], None, "there are too few.*Mark the rows that nobody checked"),
+        (X, y, StandardScaler(), "estimator must have fit"),
+        (X, np.where(y == 0, 2, y), None, r"y must hold only \+1"),
+        (X[1:], y, None, "X has .* rows and y"),
+        (blank, y, None, "missing value"),
+    ):
+        with pytest.raises(InputError, match=message):
+            estimate_prior(rows, labels, estimator=estimator)
 
 
 def labels_with(problem, seed):
@@ -99,7 +95,7 @@ def test_the_check_finds_normals_that_were_not_picked_at_random(problem):
 
 
 def with_levels(levels, seed, *, often=1.0):
-    """A category of so many levels, as yes/no columns; the first is labelled so much as often."""
+    """A category, as yes/no columns, whose first level is labelled so much as often."""
     X, y = make_mixture(0.1, n_p=100, n_n=20, n_u=1500, seed=seed)
     rng = np.random.default_rng(seed)
     level = rng.integers(levels, size=len(y))

@@ -32,9 +32,6 @@ def model(rows):
     return calibrate(ShallowRAD().fit(X, y), X, y)
 
 
-# --- scores ---------------------------------------------------------------------------------
-
-
 class Recorder(ShallowRAD):
     """A detector that notes what it is fitted to, in scales that differ from fit to fit."""
 
@@ -98,9 +95,6 @@ def test_labels_matter(model, rows):
     assert not np.allclose(other.p_values(X), model.p_values(X))
 
 
-# --- the detector ---------------------------------------------------------------------------
-
-
 def test_uncalibrated_detectors_say_what_to_call(rows):
     X, y, _ = rows
     plain = ShallowRAD().fit(X, y)
@@ -155,9 +149,6 @@ def test_files_keep_all_of_it(tmp_path, rows):
     for method in ("predict", "p_values", "anomaly_probability"):
         assert_array_equal(getattr(loaded, method)(X), getattr(model, method)(X))
     assert loaded.set_threshold("risk").offset_ == -model.calibration_.zero
-
-
-# --- probabilities --------------------------------------------------------------------------
 
 
 def gaussian_calibration(rng, n=4000, m=1000, pi_n=0.05):

@@ -39,7 +39,7 @@ from riskad.decisions.anomaly_rate import (
     RateEstimate,
 )
 from riskad.decisions.calibration import Calibration, count_groups
-from riskad.decisions.capacity import LabelledScores, Review, plan_capacity
+from riskad.decisions.capacity import Review, plan_capacity
 from riskad.decisions.score_line import ScoreLine
 from riskad.decisions.thresholds import Capacity, parse_threshold
 from riskad.files.records import to_plain
@@ -51,8 +51,6 @@ from riskad.metrics.ranking import (
     roc_with_interval,
 )
 
-# --- anomalies found ---------------------------------------------------------------------
-
 
 def draw(kind, seed, n=1500, rate=0.06, labelled=0.12):
     """Scores of labelled and of other rows, and which of the others are anomalies."""
@@ -63,20 +61,20 @@ def draw(kind, seed, n=1500, rate=0.06, labelled=0.12):
     stands_out = y & (rng.random(n) < 0.5) if kind == "half stand out" else y
     s = noise * (1 + (kind == "wide") * y) + shift[kind] * stands_out
     known = rng.random(n) < labelled
-    return LabelledScores(s[known & ~y], s[known & y]), s[~known], y[~known]
+    return (s[known & ~y], s[known & y]), s[~known], y[~known]
 
 
 def rate_of(labelled):
-    n, m = len(labelled.normals), len(labelled.anomalies)
+    n, m = map(len, labelled)
     low, high = beta.ppf([0.025, 0.975], m + 0.5, n + 0.5)
     return (m + 0.5) / (m + n + 1), low, high
 
 
 def review_of(scores, labelled, rate):
-    known = np.concatenate([labelled.normals, labelled.anomalies])
-    line = ScoreLine.through(known, np.arange(len(known)) >= len(labelled.normals))
+    known = np.concatenate(labelled)
+    line = ScoreLine.through(known, np.arange(len(known)) >= len(labelled[0]))
     likely = line.at_rate(rate[0], scores).probabilities(scores)
-    return Review(scores, likely, labelled, rate)
+    return Review(scores, likely, *labelled, rate)
 
 
 @each("kind", ["overlap", "heavy tails", "half stand out"])
@@ -121,15 +119,11 @@ def test_costs_are_false_alarms_and_misses_priced(reviewed):
     assert cost.cost.low < price < cost.cost.high
 
 
-# --- groups ------------------------------------------------------------------------------
-
-
 def test_intervals_of_rate_curves_and_precision_count_groups():
     labelled, scores, _ = draw("easy", 8)
-    held = np.concatenate([labelled.normals, labelled.anomalies, np.full(len(scores), np.nan)])
-    kinds = [len(labelled.normals), len(labelled.anomalies), len(scores)]
-    codes = np.repeat([1, -1, 0], kinds)
-    fitted = np.concatenate([labelled.normals, labelled.anomalies, scores])
+    held = np.concatenate([*labelled, np.full(len(scores), np.nan)])
+    codes = np.repeat([1, -1, 0], [*map(len, labelled), len(scores)])
+    fitted = np.concatenate([*labelled, scores])
     plain = Calibration.of(held, codes, fitted, 0.0, label_source="random")
     groups = np.arange(len(codes)) // 8
     counted = count_groups(plain, codes, groups)
@@ -163,21 +157,14 @@ def test_rates_of_whole_groups_that_were_labelled_are_covered():
     assert np.mean(inside["rows"]) < 0.9  # what counting rows came to
 
 
-# --- capacity ----------------------------------------------------------------------------
-
 NOON = datetime(2024, 1, 1, 12)
 MOMENTS = pl.Series("when", [NOON, NOON + timedelta(days=9, hours=3)])
 
 
-@each(
-    ("capacity", "rows", "of_rows"),
-    [
-        ("50/day", 50, 300),
-        ("50 per week", 50, 2100),
-        ("1,200/month", 1200, 9131.25),
-        (" 5 / Days ", 5, 300),
-    ],
-)
+CAPACITIES = [("50/day", 50, 300), ("50 per week", 50, 2100), (" 5 / Days ", 5, 300)]
+
+
+@each(("capacity", "rows", "of_rows"), [*CAPACITIES, ("1,200/month", 1200, 9131.25)])
 def test_days_are_counted_from_the_first_to_the_last(capacity, rows, of_rows):
     plan = plan_capacity(capacity, 3000, 2800, "when", MOMENTS)
     assert (plan.rows, plan.of_rows) == (rows, pytest.approx(of_rows))
@@ -211,18 +198,13 @@ def test_a_capacity_is_a_share_of_any_number_of_rows():
             parse_threshold(wrong)
 
 
-# --- reports -----------------------------------------------------------------------------
-
-
-def dated_cards():
-    cards = make_cards(600)
-    days = [NOON.date() + timedelta(days=i // 20) for i in range(600)]
-    return cards.with_columns(pl.Series("when", days))
+DAYS = [NOON.date() + timedelta(days=i // 20) for i in range(600)]
+DATED = make_cards(600).with_columns(pl.Series("when", DAYS))
 
 
 @pytest.fixture(scope="module")
 def fit():
-    return fit_table(dated_cards(), LABELS, id="card", time="when", capacity="2/day")
+    return fit_table(DATED, LABELS, id="card", time="when", capacity="2/day")
 
 
 def test_a_fit_flags_what_can_be_looked_at(fit):
@@ -253,7 +235,7 @@ def test_page_and_json_show_rows_looked_at(fit):
 
 
 def test_a_later_table_is_judged_by_the_same_share(fit):
-    new = dated_cards().drop("label").head(200)
+    new = DATED.drop("label").head(200)
     _, report = score_table(fit.model, new)
     assert report.rule == "capacity:2:20"
     assert report.expected.rows == report.flagged > 0
@@ -262,9 +244,6 @@ def test_a_later_table_is_judged_by_the_same_share(fit):
     data = describe_table(fit.model, make_header(fit.model, fit.report), new)
     assert data.review.rows == 200
     assert data.review.flagged.found == report.expected.found
-
-
-# --- sentences ---------------------------------------------------------------------------
 
 
 def found_like(value, low, high, k=120, rate=0.05):

@@ -18,13 +18,11 @@ def invoices(n=2000, rate=0.04, labelled=15, seed=0):
     """Invoices of 120 suppliers; frauds are large, round, on Saturdays, and of a few suppliers."""
     rng = np.random.default_rng(seed)
     fraud = rng.random(n) < rate
-    supplier = np.where(
-        fraud & (rng.random(n) < 0.7), rng.integers(0, 12, n), rng.integers(0, 120, n)
-    )
+    few = fraud & (rng.random(n) < 0.7)
+    supplier = np.where(few, rng.integers(0, 12, n), rng.integers(0, 120, n))
     amount = np.where(fraud, np.exp(rng.normal(8.2, 0.4, n)).round(-2), np.exp(rng.normal(6, 1, n)))
-    day = rng.integers(0, 52, n) * 7 + np.where(
-        fraud & (rng.random(n) < 0.5), 5, rng.integers(0, 5, n)
-    )
+    week = rng.integers(0, 52, n) * 7
+    day = week + np.where(fraud & (rng.random(n) < 0.5), 5, rng.integers(0, 5, n))
     status = np.full(n, "", dtype=object)
     status[np.flatnonzero(fraud & (amount > 3000))[:labelled]] = "fraud"  # by a rule
     table = pl.DataFrame(
@@ -75,12 +73,6 @@ def test_likely_anomalies_come_first_to_be_labelled(found):
     assert fraud[likely].mean() > 0.6
 
 
-def table_like(shift, rate, seed, n=1500):
-    rng = np.random.default_rng(seed)
-    truth = rng.random(n) < rate
-    return rng.normal(size=(n, 4)) + shift * truth[:, None], truth, rng
-
-
 RARE = pytest.mark.xfail(reason="a rate near 1 % is estimated several times too high", strict=True)
 
 
@@ -91,7 +83,9 @@ RARE = pytest.mark.xfail(reason="a rate near 1 % is estimated several times too 
 )
 def test_a_case_control_sample_flags_about_as_many_as_there_are(shift, rate):
     """30 anomalies and 70 normal rows: four times as many were flagged as there are anomalies."""
-    X, truth, rng = table_like(shift, rate, 7)
+    rng = np.random.default_rng(7)
+    truth = rng.random(1500) < rate
+    X = rng.normal(size=(1500, 4)) + shift * truth[:, None]
     rows = np.r_[
         rng.choice(np.flatnonzero(truth), truth.sum() // 2, False),
         rng.choice(np.flatnonzero(~truth), 70, False),

@@ -37,21 +37,13 @@ def test_what_few_normals_allow_is_said():
     assert "no p-value below 1/20 = 0.05" in str(some)
     none = select_at_fdr([0.05] * 10, 0.01, 19)
     assert "nothing can be selected" in str(none)
+    # The share of rows that would do is infinite in floating point.
+    assert select_at_fdr(np.full(5, 0.2), 1e-320, n_normal=4).fewest == 6
+    with pytest.raises(InputError, match="fdr must be a number"):
+        select_at_fdr([0.5], 1.5, 10)
     ample = select_at_fdr([0.001] * 10, 0.1, 999)
     assert "at least" not in str(ample)
     assert ample.n_selected == 10
-
-
-def test_a_rate_that_is_no_share_is_refused():
-    with pytest.raises(InputError, match="fdr must be a number"):
-        select_at_fdr([0.5], 1.5, 10)
-
-
-def test_a_rate_that_no_number_of_rows_reaches():
-    """The share of rows that would do is infinite in floating point."""
-    selection = select_at_fdr(np.full(5, 0.2), 1e-320, n_normal=4)
-    assert selection.fewest == 6
-    assert "nothing can be selected" in str(selection)
 
 
 @each(("shift", "share"), [(0.0, 0.1), (0.8, norm.sf(norm.isf(0.1) - 0.8))])

@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 
 import riskad
+from riskad.app.model_files import load_with_header
+from riskad.app.suggest import doubtful_table
 from riskad.core.labels import ANOMALY, NORMAL
 from riskad.decisions.label_issues import LEVEL, find_label_issues
 
@@ -76,20 +78,17 @@ def test_rows_without_score_or_label_are_left_out():
     assert np.array_equal(issues.rows, find_label_issues(scores, codes).rows)
 
 
-@pytest.mark.parametrize("codes", [[1] * 20, [1] * 20 + [-1] * 4, []])
-def test_too_few_labels_of_a_kind_tell_nothing(codes):
-    issues = find_label_issues(np.arange(len(codes), dtype=float), codes)
-    assert len(issues) == 0
-    assert issues.expected is None
-    assert "too few" in str(issues)
-
-
-def test_a_constant_score_makes_no_label_doubtful():
+def test_too_few_labels_of_a_kind_or_a_constant_score_tell_nothing():
+    for codes in ([1] * 20, [1] * 20 + [-1] * 4, []):
+        issues = find_label_issues(np.arange(len(codes), dtype=float), codes)
+        assert (len(issues), issues.expected) == (0, None)
+        assert "too few" in str(issues)
     assert len(find_label_issues(np.zeros(200), np.repeat([1, -1], 100))) == 0
 
 
-def wrong_table(n: int = 400):
-    rng = np.random.default_rng(0)
+@pytest.fixture(scope="module")
+def fit():
+    rng, n = np.random.default_rng(0), 400
     anomalous = rng.random(n) < 0.2
     amount = rng.normal(np.where(anomalous, 60, 20), 8)
     label = np.where(anomalous, "fraud", "ok").astype(object)
@@ -98,14 +97,8 @@ def wrong_table(n: int = 400):
     label[wrong] = "fraud"
     ids = [f"p{i}" for i in range(n)]
     table = pl.DataFrame({"id": ids, "amount": amount.round(2), "label": label.tolist()})
-    return table, (wrong + 1).tolist()
-
-
-@pytest.fixture(scope="module")
-def fit():
-    table, wrong = wrong_table()
     options = {"label": "label", "normal": "ok", "anomaly": "fraud", "id": "id"}
-    return riskad.fit_table(table, model="shallow", **options), table, wrong
+    return riskad.fit_table(table, model="shallow", **options), table, (wrong + 1).tolist()
 
 
 def test_a_fit_names_the_rows_whose_labels_look_wrong(fit):
@@ -118,17 +111,13 @@ def test_a_fit_names_the_rows_whose_labels_look_wrong(fit):
 
 
 def test_doubtful_labels_are_suggested_from_a_stored_model(fit, tmp_path):
-    from riskad.app.model_files import load_with_header
-    from riskad.app.suggest import doubtful_table
-
     result, table, _ = fit
     riskad.save(result.model, tmp_path / "m.riskad", report=result.report)
     _, header = load_with_header(tmp_path / "m.riskad")
     assert header.report.doubtful.rows[0].id is None  # cells of the table are not stored
     rows, report = doubtful_table(header.report, table, 2, id="id")
-    assert [each.row for each in report.suggested] == [
-        each.row for each in result.report.doubtful.rows[:2]
-    ]
+    first = [each.row for each in result.report.doubtful.rows[:2]]
+    assert [each.row for each in report.suggested] == first
     assert rows["id"].to_list() == [f"p{each.row - 1}" for each in report.suggested]
     with pytest.raises(riskad.InputError, match="takes the table of the fit"):
         doubtful_table(header.report, table[:50], 2)

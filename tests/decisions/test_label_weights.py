@@ -18,17 +18,12 @@ def table(rng, n=1500):
     return np.column_stack([x, place]), score, anomalous
 
 
-def label(rng, weight, anomalous, n=200):
-    codes = np.zeros(len(weight), dtype=int)
-    rows = rng.choice(len(weight), n, replace=False, p=weight / weight.sum())
-    codes[rows] = np.where(anomalous[rows], -1, 1)
-    return codes
-
-
 def estimates(rng, weight_of):
     """AUC as labels tell it and weighted, and that of the unlabelled rows."""
     X, score, anomalous = table(rng)
-    codes = label(rng, weight_of(X, anomalous), anomalous)
+    weight, codes = weight_of(X[:, 1]), np.zeros(len(X), dtype=int)
+    rows = rng.choice(len(X), 200, replace=False, p=weight / weight.sum())
+    codes[rows] = np.where(anomalous[rows], -1, 1)
     known = codes != 0
     found = weigh_labelled(X, codes)
     plain = auc_with_interval(codes, score)
@@ -41,9 +36,7 @@ def test_weights_undo_a_choice_by_content():
     rng = np.random.default_rng(0)
     gaps = []
     for _ in range(8):
-        found, plain, wider, weighted, truth = estimates(
-            rng, lambda X, _: np.where(X[:, 1] > 0, 8.0, 1.0)
-        )
+        found, plain, wider, weighted, truth = estimates(rng, lambda x: np.where(x > 0, 8.0, 1.0))
         assert found.clear
         assert wider.value == plain.value
         assert wider.low <= min(plain.low, weighted.low)
@@ -56,7 +49,7 @@ def test_weights_undo_a_choice_by_content():
 
 def test_rows_that_nobody_looked_at_are_seen_to_be_beyond():
     rng = np.random.default_rng(2)
-    found, *_ = estimates(rng, lambda X, _: np.where(X[:, 1] > 0.7, 1.0, 1e-9))
+    found, *_ = estimates(rng, lambda x: np.where(x > 0.7, 1.0, 1e-9))
     assert found.clear
     assert found.beyond > 0.6
 

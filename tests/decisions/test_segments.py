@@ -9,14 +9,19 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import riskad
+from riskad.app.change_model import change_threshold
+from riskad.app.model_files import load_with_header
+from riskad.app.refit import ComparisonRows, refit_table
 from riskad.app.report.documents import render_page
 from riskad.app.score import score_table
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.segments import describe_segments, learn_segments, segment_offsets
 from riskad.decisions.thresholds import AnomalyRate, FalseAlarms, Likely
+from riskad.tables.labelled import FrameTable
 
 SIZES = (3000, 2000, 1500, 200)
+OPTIONS = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
 
 
 def simulate(seed: int, spread: float, labelled_share: float = 0.2):
@@ -82,17 +87,14 @@ def test_rates_by_segment_are_closer_than_one_rate_and_intervals_cover():
     assert np.mean(own) < 0.03
 
 
-def test_the_mean_probability_stays_the_anomaly_rate():
+def test_the_mean_probability_stays_the_rate_and_rules_flag_as_many_rows_as_they_say():
     segments, (names, scores, calibration), *_ = simulate(3, spread=1.5)
-    shifted = scores + segments.shift_of(segments.places(names))
+    places = segments.places(names)
+    shifted = scores + segments.shift_of(places)
     means = [calibration.anomaly_probability(each).mean() for each in (shifted, scores)]
     assert means[0] == pytest.approx(means[1], rel=0.01)
     assert np.allclose(np.sort(shifted), segments.unlabelled)
-
-
-def test_as_many_rows_are_flagged_as_the_rule_says():
-    segments, (names, scores, calibration), *_ = simulate(4, spread=1.0)
-    thresholds = segments.thresholds(AnomalyRate(0.07), calibration)[segments.places(names)]
+    thresholds = segments.thresholds(AnomalyRate(0.07), calibration)[places]
     assert (scores > thresholds).mean() == pytest.approx(0.07, abs=0.001)
 
 
@@ -114,8 +116,7 @@ def shops():
 def fit(shops, tmp_path_factory):
     path = tmp_path_factory.mktemp("shops") / "shops.parquet"
     shops.write_parquet(path)
-    options = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
-    return riskad.fit_table(path, threshold_by="shop", threshold="likely", **options)
+    return riskad.fit_table(path, threshold_by="shop", threshold="likely", **OPTIONS)
 
 
 def test_a_fit_reports_and_scores_by_segment(fit, shops, tmp_path):
@@ -147,8 +148,14 @@ def web_fit(shops):
     web = (pl.col("shop") == "c").fill_null(False)
     table = shops.with_columns(amount=pl.col("amount") + 30 * web, place=pl.col("shop"))
     table = table.drop("shop")
-    options = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
-    return riskad.fit_table(table, threshold_by="place", drop=("place",), **options), table
+    return riskad.fit_table(table, threshold_by="place", drop=("place",), **OPTIONS), table
+
+
+@pytest.fixture(scope="module")
+def stored(web_fit, tmp_path_factory):
+    path = tmp_path_factory.mktemp("web") / "m.riskad"
+    riskad.save(web_fit[0].model, path, report=web_fit[0].report)
+    return path
 
 
 @pytest.mark.parametrize("rule", ["top:60", "rate:0.05", "capacity:60:1200"])
@@ -167,14 +174,10 @@ def test_another_rule_flags_by_segment_too(web_fit, rule):
     assert least.min() >= most.max()
 
 
-def test_a_changed_rule_is_by_segment_too(web_fit, tmp_path):
-    from riskad.app.change_model import change_threshold
-    from riskad.app.model_files import load_with_header
-
+def test_a_changed_rule_is_by_segment_too(web_fit, stored):
     fit, table = web_fit
     expected, _ = score_table(fit.model, table, threshold="rate:0.05")
-    riskad.save(fit.model, tmp_path / "m.riskad", report=fit.report)
-    model, header = load_with_header(tmp_path / "m.riskad")
+    model, header = load_with_header(stored)
     _, report = change_threshold(model, header, "rate:0.05")
     scored, _ = score_table(model, table)
     assert scored["is_anomaly"].equals(expected["is_anomaly"])
@@ -184,14 +187,9 @@ def test_a_changed_rule_is_by_segment_too(web_fit, tmp_path):
         change_threshold(model, header, "false-alarms:0.05")
 
 
-def test_a_refit_is_by_segment_too(web_fit, tmp_path):
-    from riskad.app.model_files import load_with_header
-    from riskad.app.refit import ComparisonRows, refit_table
-    from riskad.tables.labelled import FrameTable
-
+def test_a_refit_is_by_segment_too(web_fit, stored):
     fit, table = web_fit
-    riskad.save(fit.model, tmp_path / "m.riskad", report=fit.report)
-    old, header = load_with_header(tmp_path / "m.riskad")
+    old, header = load_with_header(stored)
     other = FrameTable(table, fit.report.spec.labels)
     again = refit_table(old, header, table, ComparisonRows(other=other))
     assert again.report.segments == fit.report.segments
@@ -213,6 +211,5 @@ def test_a_missing_segment_column_is_refused_in_a_sentence(fit, shops):
     with pytest.raises(riskad.InputError, match="shop"):
         score_table(fit.model, shops.drop("shop"), written.append)
     assert not written
-    options = {"label": "label", "normal": "ok", "anomaly": "fraud", "model": "shallow"}
     with pytest.raises(riskad.InputError, match="shopp"):
-        riskad.fit_table(shops, threshold_by="shopp", **options)
+        riskad.fit_table(shops, threshold_by="shopp", **OPTIONS)

@@ -20,7 +20,6 @@ def main():
     parser.add_argument("--inputs", type=int, default=2000, help="inputs to play  [2000]")
     parser.add_argument("--seed", type=int, default=0, help="other seed, other inputs  [0]")
     parser.add_argument("--processes", type=int, default=2, help="workers  [2]")
-    parser.add_argument("--skip", type=int, default=0, help="leave out the first so many  [0]")
     parser.add_argument("--out", help="folder for summary.json and README.md")
     parser.add_argument(
         "--kind", choices=(*runner.KINDS, "model"), help="only inputs of this kind, or model files"
@@ -34,9 +33,7 @@ def main():
         return _show(choices.kind, choices.number, choices.seed)
     groups = {None: runner.KINDS, "model": runner.MODEL_KINDS}
     kinds = groups.get(choices.kind, (choices.kind,))
-    summary = runner.run(
-        choices.inputs, choices.seed, kinds, choices.processes, _progress, choices.skip
-    )
+    summary = runner.run(choices.inputs, choices.seed, kinds, choices.processes, _progress)
     for group in summary["failures"]:
         print(f"{group['count']:6,} {group['verdict']:12} {group['kind']:8} {group['where']}")
         print(f"       {group['replay']}\n       {group['message'].strip().splitlines()[-1:]}")

@@ -45,18 +45,20 @@ def matrix():
 
 
 def frame():
-    import polars as pl
+    import polars as pl  # after a worker has set its threads, here and below
 
     return pl.DataFrame(table(), schema=COLUMNS, orient="row")
 
 
 def rows_of(name):
     """The rows that a model is asked to score, as it takes them."""
+    import polars as pl
+
     if name in TABLE_MODELS:
         return frame()
     stored = _fixture(name)
     if "columns" in stored:
-        return frame_of(stored["columns"])
+        return pl.DataFrame(stored["columns"])
     return np.array(stored["rows"], dtype=float)  # None becomes NaN
 
 
@@ -68,12 +70,6 @@ def codes_of(name):
 def _fixture(name):
     path = FIXTURES / f"{name.removeprefix('fixture_')}.json"
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def frame_of(columns):
-    import polars as pl
-
-    return pl.DataFrame(columns)
 
 
 def make(name, folder):
@@ -121,6 +117,5 @@ def _fit_table(name):
 
 def choose(rng, names):
     """One of these models; large ones, slow to read, are rare."""
-    return rng.choices(names, [0.3 if "auto" in name or "every" in name else 3 for name in names])[
-        0
-    ]
+    weights = [0.3 if "auto" in name or "every" in name else 3 for name in names]
+    return rng.choices(names, weights)[0]

@@ -24,7 +24,7 @@ COMMANDS = (
     "threshold MODEL f1 -o new.riskad --force",
     "score MODEL plain.csv -o scored.csv --force --reasons 1",
     "score MODEL plain.csv -o scored.csv --force --fdr 0.1 --json",
-    "bounds MODEL",
+    "inspect MODEL --card card.md",
     "threshold MODEL cost:1:10 -o new.riskad --force",
     "drift MODEL plain.csv",
     "suggest MODEL plain.csv -n 5",
@@ -37,11 +37,7 @@ NAMES = ("", "x", "../riskad.json", "/riskad.json", "RISKAD.JSON", "riskad.json/
 
 
 def steps(rng, name, same=False):
-    """Load and score in Python, then three command lines that read header and model.
-
-    `same`: what was changed leaves the model as it was, so scores are the same or there is a
-    sentence.
-    """
+    """Load and score in Python, then three commands; with `same`, scores must not have changed."""
     load = ["python", "score", MODEL, name, *(["same"] if same else [])]
     lines = COMMANDS[:5] if "auto" in name else COMMANDS  # the rest would take it a second
     commands = [f"riskad {line}".replace("MODEL", MODEL).split() for line in lines]
@@ -59,18 +55,10 @@ def header(rng, folder, store):
     return steps(rng, name, same=True)
 
 
-def state(rng, folder, store):
-    """Any value, array, shape or type of a stored model that is no network."""
-    others = tuple(name for name in bases.NAMES if name not in bases.NETWORKS) + ("shallow",) * 3
-    return _change_state(rng, folder, store, bases.choose(rng, others))
-
-
-def deep(rng, folder, store):
-    """The same for networks."""
-    return _change_state(rng, folder, store, bases.choose(rng, ("deep",) * 2 + bases.NETWORKS))
-
-
-def _change_state(rng, folder, store, name):
+def state(rng, folder, store, network=False):
+    """Any value, array, shape or type of a stored model."""
+    names = tuple(name for name in bases.NAMES if (name in bases.NETWORKS) == network)
+    name = bases.choose(rng, names + (("deep",) * 2 if network else ("shallow",) * 3))
     members = read_archive((store / f"{name}.riskad").read_bytes())
     stored = sorted(member for member in members if member != HEADER)
     for one in rng.sample(stored, min(len(stored), rng.choice((1, 1, 1, 2)))):
@@ -82,6 +70,9 @@ def _change_state(rng, folder, store, name):
     forged = rng.random() < 0.9  # otherwise an accident, which a checksum tells
     (folder / MODEL).write_bytes(write_archive(reseal(members) if forged else members))
     return steps(rng, name)
+
+
+deep = functools.partial(state, network=True)
 
 
 def zip_(rng, folder, store):

@@ -39,19 +39,10 @@ ENDINGS = {"fit": "out.riskad", "threshold": "out.riskad"}
 ENDINGS |= {"report": "out.html", "export": "out.onnx"}
 
 
-def _commands(group, path=()):
-    """Every command below a group, with the words that call it."""
-    for name, command in sorted(group.commands.items()):
-        if isinstance(command, click.Group):
-            yield from _commands(command, (*path, name))
-        yield (*path, name), command
-
-
-COMMANDS = tuple(_commands(cli))
-# They run for minutes when all is well, or serve a page until they are stopped: each gets an option
-# that no command has.
-LONG = tuple(found for found in COMMANDS if found[0][0] in ("demo", "bench", "label", "serve"))
-SHORT = tuple(found for found in COMMANDS if found not in LONG)
+COMMANDS = sorted(cli.commands.items())
+# They run for minutes, or until they are stopped: each gets an option that no command has.
+LONG = [found for found in COMMANDS if found[0] in ("demo", "label", "serve")]
+SHORT = [found for found in COMMANDS if found not in LONG]
 
 
 def options(rng, folder, store):
@@ -59,25 +50,22 @@ def options(rng, folder, store):
     (folder / "folder").mkdir()
     (folder / "empty.csv").touch()
     (folder / "plain.csv").write_bytes((store / "plain.csv").read_bytes())
-    path, command = rng.choice(LONG if rng.random() < 0.05 else SHORT)
-    step = ["riskad", *path]
+    name, command = rng.choice(LONG if rng.random() < 0.05 else SHORT)
+    step = ["riskad", name]
     wrong = rng.choice((0, 0.1, 0.5))
     for parameter in command.get_params(click.Context(command)):
-        if parameter.name == "help":
-            continue
         needed = parameter.required or isinstance(parameter, click.Argument)
-        if not needed and rng.random() > 0.15:
-            continue
-        if rng.random() < wrong / 3 and needed:
+        left_out = rng.random() > (1 - wrong / 3 if needed else 0.15)
+        if parameter.name == "help" or left_out:
             continue
         repeats = 2 if (parameter.multiple or parameter.nargs == -1) and rng.random() < 0.2 else 1
         for _ in range(repeats):
-            step += _words(rng, parameter, path[-1], needed and rng.random() >= wrong)
-    if path == ("fit",):
+            step += _words(rng, parameter, name, needed and rng.random() >= wrong)
+    if name == "fit":
         step += _quick_fit(rng, step)
     if rng.random() < 0.3 and "--force" not in step:
         step.append("--force")
-    if (path, command) in LONG:
+    if (name, command) in LONG:
         step.append("--no-such-option")
     if rng.random() < wrong / 4:
         step.insert(rng.randrange(1, len(step) + 1), rng.choice(TEXTS))

@@ -184,11 +184,8 @@ def _play_all(jobs, workers, record):
             ended.set()
 
 
-def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: None, skip=0):
-    """Play that many inputs, kind after kind in turn, and return the summary.
-
-    `progress` is told how many are done, and what failed last; `skip` are left out at first.
-    """
+def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: None):
+    """Play so many inputs, kind after kind in turn; `progress` hears of each and what failed."""
     counts, spent = {kind: Counter() for kind in kinds}, Counter()
     groups, peak, done, start = {}, 0, 0, time.monotonic()
 
@@ -214,7 +211,7 @@ def run(inputs, seed=0, kinds=KINDS, processes=2, progress=lambda done, failed: 
         workers = [_Worker(seed, store) for _ in range(processes)]
         try:
             _play_all([("prepare", name) for name in files()], workers, prepared)
-            jobs = ((kinds[i % len(kinds)], i // len(kinds)) for i in range(skip, inputs))
+            jobs = ((kinds[i % len(kinds)], i // len(kinds)) for i in range(inputs))
             _play_all(jobs, workers, record)
         finally:
             for worker in workers:

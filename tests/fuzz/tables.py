@@ -16,7 +16,7 @@ QUICK = "--model shallow --lam 0.1 --loss squared"
 COMMANDS = {
     "score MODEL TABLE -o scored.csv": (35, ("--reasons 2", "--fdr 0.1", "--threshold top:3")),
     "score MODEL TABLE -o scored.parquet": (10, ("--reasons 2", "--json")),
-    f"prior TABLE {LABEL}": (10, ("--json", "--method pu", "--method divergence")),
+    f"look TABLE {LABEL}": (10, ("--json", "--page page.html", "--group txid")),
     "drift QUICK TABLE": (10, ("--json", "--level 0.5")),
     "suggest QUICK TABLE": (10, ("-o next.csv", "--label status", "-n 5 --json")),
     "explain QUICK TABLE": (10, ("-o reasons.csv", "--id txid", "--rows 40 --json")),
@@ -62,9 +62,8 @@ def csv(rng, folder, store):
     data = _csv_text(rng, rows)
     if rng.random() < 0.15:
         data = mutate_bytes(rng, data)
-    name = rng.choice(
-        ("table.csv",) * 30 + ("table.tsv", "table.txt", "table.CSV", "table.parquet")
-    )
+    others = ("table.tsv", "table.txt", "table.CSV", "table.parquet")
+    name = rng.choice(("table.csv",) * 30 + others)
     (folder / name).write_bytes(data)
     return commands(rng, name)
 
@@ -147,11 +146,9 @@ def parquet(rng, folder, store):
     arrays = [pa.array(column) for column in (columns[0], *numbers_or_none, *columns[3:])]
     names = list(bases.COLUMNS)
     for _ in range(rng.choice((0, 1, 1, 2))):
-        place = rng.randrange(6)
-        arrays[place] = _column(rng)
+        arrays[rng.randrange(6)] = _column(rng)
     if rng.random() < 0.15:
-        place = rng.randrange(6)
-        names[place] = rng.choice(HEADERS)
+        names[rng.randrange(6)] = rng.choice(HEADERS)
     if rng.random() < 0.1:
         keep = rng.sample(range(6), rng.choice((0, 1, 3)))
         arrays, names = [arrays[i] for i in keep], [names[i] for i in keep]

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
-from support.loops import each
 
 import riskad
 from riskad import InputError
@@ -84,13 +83,8 @@ def test_the_model_itself_learns_from_all_rows_and_time_alone_changes_no_score()
     assert untold.report.over_time == []
 
 
-@each(
-    ("time", "said"),
-    [
-        ("x0", r"must be a column of dates .* it is 'number'.*--kind x0=date"),
-        ("missing", "missing"),
-    ],
-)
-def test_what_is_no_time_is_refused(time, said):
-    with pytest.raises(InputError, match=said):
-        fit_table(drifting(), LABELS, model="shallow", time=time)
+def test_what_is_no_time_is_refused():
+    said = r"must be a column of dates .* it is 'number'.*--kind x0=date"
+    for time, words in (("x0", said), ("missing", "missing")):
+        with pytest.raises(InputError, match=words):
+            fit_table(drifting(), LABELS, model="shallow", time=time)

@@ -18,8 +18,6 @@ from riskad.detectors.shallow import ShallowRAD
 from riskad.metrics.ranking import auc_with_interval, average_precision_with_interval, reliability
 from riskad.metrics.search import out_of_fold_scores
 
-# --- AUC --------------------------------------------------------------------------------------
-
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 5, 10**6]))
 @settings(max_examples=60, deadline=None)
@@ -66,9 +64,6 @@ def test_only_ranks_matter_and_only_of_labelled_rows():
     assert auc_with_interval(y[y != 0], scores[y != 0]) == found
 
 
-# --- average precision and precision at k -----------------------------------------------------
-
-
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None)
 def test_average_precision_is_that_of_scikit_learn(seed):
@@ -110,15 +105,10 @@ def test_the_interval_of_average_precision_covers(shift, n, m):
     assert covered / 200 >= 0.92
 
 
-@each(
-    "found",
-    [
-        auc_with_interval([1, 1, 1, -1, -1], np.arange(5)),
-        average_precision_with_interval([1, 1, 1, -1, -1], np.arange(5)),
-    ],
-)
+@each("estimate", [auc_with_interval, average_precision_with_interval])
 @each("say", [str, "{}".format, "{:.2f}".format, "{:.1%}".format])
-def test_no_number_from_two_anomalies_is_said_without_its_interval(found, say):
+def test_no_number_from_two_anomalies_is_said_without_its_interval(estimate, say):
+    found = estimate([1, 1, 1, -1, -1], np.arange(5))
     assert (found.value, found.high) == (1, 1)
     assert found.low < 0.6
     assert "95% interval" in say(found)
@@ -138,9 +128,6 @@ def test_mistakes_are_sentences():
     ):
         with pytest.raises(InputError, match=words):
             call()
-
-
-# --- out of fold ------------------------------------------------------------------------------
 
 
 class Spy(BaseEstimator):
@@ -198,19 +185,10 @@ def test_too_few_labels_are_counted_in_the_message(y):
         out_of_fold_scores(ShallowRAD(), np.zeros((5, 1)), y)
 
 
-# --- probabilities --------------------------------------------------------------------------
-
-
-def make_probabilities(n, m, seed=0):
-    """Honest probabilities where half of the rows are anomalies: codes and p."""
-    rng = np.random.default_rng(seed)
-    s = np.concatenate([rng.normal(0, 1, n), rng.normal(2, 1, m)])
-    return np.repeat([1, -1], [n, m]), 1 / (1 + np.exp(2 - 2 * s))
-
-
 def test_honest_probabilities_lie_on_the_diagonal_at_any_rate():
-    y, p = make_probabilities(60_000, 60_000)
-    pi_n = 0.05
+    rng = np.random.default_rng(0)
+    y, pi_n = np.repeat([1, -1], 60_000), 0.05
+    p = expit(2 * np.concatenate([rng.normal(0, 1, 60_000), rng.normal(2, 1, 60_000)]) - 2)
     shifted = expit(logit(p) + logit(pi_n))
     for probabilities, rate in ((p, None), (shifted, pi_n)):
         found = reliability(y, probabilities, pi_n=rate, confidence=0.999)

@@ -36,9 +36,6 @@ def as_table(X, y, groups):
     return pl.DataFrame(columns | {"customer": [f"c{g}" for g in groups], "label": label})
 
 
-# --- what a group is --------------------------------------------------------------------------
-
-
 @each(
     "groups",
     [
@@ -50,9 +47,6 @@ def as_table(X, y, groups):
 )
 def test_groups_are_numbered_as_they_occur_and_blanks_stay_apart(groups):
     assert_array_equal(as_groups(groups, 5), [0, 1, 2, 0, 3])
-
-
-# --- folds ------------------------------------------------------------------------------------
 
 
 @each("seed", range(5))
@@ -77,12 +71,12 @@ def test_a_huge_group_is_balanced_by_the_others():
     assert sorted(np.bincount(place)) == [250, 250, 500]
 
 
-@each(("count", "advice"), [(3, "Lower n_splits to 3"), (1, "more groups")])
-def test_too_few_groups_of_a_kind_are_refused(count, advice):
+def test_too_few_groups_of_a_kind_are_refused():
     y = np.repeat([-1, 1, 0], [12, 30, 60])
-    groups = np.concatenate([np.arange(12) % count, 100 + np.arange(90)])
-    with pytest.raises(InputError, match=rf"the 12 anomaly rows are of {count}\. .*{advice}"):
-        next(PNUStratifiedKFold(5).split(y, y, groups))
+    for count, advice in ((3, "Lower n_splits to 3"), (1, "more groups")):
+        groups = np.concatenate([np.arange(12) % count, 100 + np.arange(90)])
+        with pytest.raises(InputError, match=rf"the 12 anomaly rows are of {count}\. .*{advice}"):
+            next(PNUStratifiedKFold(5).split(y, y, groups))
 
 
 def test_scikit_learn_hands_groups_on():
@@ -113,9 +107,6 @@ def test_a_group_without_which_a_kind_is_missing_stays():
     assert_array_equal(np.sort(held), [3, 4, 5, 6])
 
 
-# --- quality that does not leak ---------------------------------------------------------------
-
-
 AUTO = pytest.param({"model": "auto", "settings": {"budget": 20.0}}, marks=pytest.mark.slow)
 
 
@@ -141,9 +132,6 @@ def test_anomalies_of_one_group_tell_no_auc_and_the_report_says_why():
         assert report.auc is None
         assert "anomalies from 1" in report.why_no_auc
         assert "'customer'" in report.why_no_auc
-
-
-# --- intervals --------------------------------------------------------------------------------
 
 
 def grouped_scores(rng, n_groups, size, likeness, auc=0.8):

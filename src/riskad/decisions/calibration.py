@@ -2,20 +2,19 @@
 the unlabelled rows, with the anomaly rate (`riskad.decisions.anomaly_rate`) and the line through
 them (`riskad.decisions.score_line`).
 
-`calibrate` refits any detector to folds; `riskad.AutoRAD` holds rows out in its own `fit`. Each
-fold is fitted once, and thresholds, p-values, probabilities and the AUC all use these fits. Each
-fit has its own scale of scores. With F_k and F the distributions of the scores of the fit to fold k
-and of the fit to all rows, over the rows that both have seen,
+`calibrate` refits any detector to folds; `riskad.AutoRAD` holds rows out in its own `fit`.
+Thresholds, p-values, probabilities and the AUC all use the same fits. Each fit has its own scale of
+scores. With F_k and F the distributions of the scores of the fit to fold k and of the fit to all
+rows, over the rows that both have seen,
 
     s  ->  F^{-1}(F_k(s))
 
 maps a score of the former to the scale of the latter: as many rows are above it in both.
 
-The fit of a fold leaves out all rows of the fold, as if they arrived later. A new normal row is
-then exchangeable with a labelled one, except that its fit has seen some more labels. So p-values
-hold their level nearly, not exactly. The bound of cross-conformal prediction (Vovk, 2015) would
-require keeping and applying the fits of all folds, and is twice the level.
-Simulations (`experiments/studies`) show how close the level is.
+A new normal row is exchangeable with a labelled one, except that its fit has seen some more labels.
+So p-values hold their level nearly, not exactly; `experiments/studies` show how close it is. The
+bound of cross-conformal prediction (Vovk, 2015) would require applying the fits of all folds, and
+is twice the level.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -60,49 +59,41 @@ _MOST = 20_000  # scores that are kept, in 160 KB of a model file; more are redu
 _MOST_HELD = 2_000  # scores of unlabelled rows by fits of folds that are kept
 _MOST_NORMAL = 500  # unlabelled rows that stand in for normal ones
 _FARTHEST = 1e150  # of a stored score: its square is a number
+_SEGMENTS = fields.Record(("Segments",), {"labelled": "labelled"})
+_scores = partial(fields.Array, "f", low=-_FARTHEST, high=_FARTHEST)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Scores to decide by; all are anomaly scores (high = anomalous) on the scale of the fit.
+    """Scores to decide by; all are anomaly scores (high = anomalous) on the scale of the fit."""
 
-    It holds arrays and numbers only, and is saved with the model.
-    """
-
-    scores: Annotated[np.ndarray, fields.Array("f", ("labelled",), -_FARTHEST, _FARTHEST)]
-    """Scores of labelled rows, each by a fit that has not seen it."""
-    codes: Annotated[
-        np.ndarray, fields.Array("i", ("labelled",), -1, 1)
-    ]  # +1 normal, -1 anomaly, for each labelled row
-    unlabelled: Annotated[
-        np.ndarray, fields.Array("f", ("kept",), -_FARTHEST, _FARTHEST, rising=True)
-    ]
-    """Scores of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles."""
+    # Of labelled rows, each by a fit that has not seen it, and their codes.
+    scores: Annotated[np.ndarray, _scores(("labelled",))]
+    codes: Annotated[np.ndarray, fields.Array("i", ("labelled",), -1, 1)]
+    # Of unlabelled rows, by the fit to all rows, in ascending order; of many, quantiles.
+    unlabelled: Annotated[np.ndarray, _scores(("kept",), rising=True)]
     n_unlabelled: Annotated[int, fields.COUNT]
     zero: float  # the threshold that the fit itself found, where its risk is lowest
     rate: RateEstimate | None = None  # of the unlabelled rows; None if there are none
-    held_unlabelled: Annotated[
-        np.ndarray, fields.Array("f", ("held",), -_FARTHEST, _FARTHEST, rising=True)
-    ] = field(default_factory=lambda: np.empty(0))
-    """Scores of unlabelled rows, each by a fit that has not seen it, in ascending order."""
+    # Of unlabelled rows, each by a fit that has not seen it, in ascending order.
+    held_unlabelled: Annotated[np.ndarray, _scores(("held",), rising=True)] = field(
+        default_factory=lambda: np.empty(0)
+    )
     label_source: Annotated[str, fields.Text(choices=LABEL_SOURCES)] = "unknown"
+    # p-value of the labelled rows being a random sample, by their scores; None without scores.
     random_p_value: Annotated[float | None, fields.Maybe(fields.SHARE)] = None
-    """p-value of the labelled rows being a random sample, by their scores; None without scores."""
+    # How many labelled rows are worth as much as one that shares its group with no other.
     group_effect: Annotated[float, fields.Number(1)] = 1.0
-    """How many labelled rows are worth as much as one that shares its group with no other."""
-    segments: Annotated[
-        Any, fields.Optional(fields.Maybe(fields.Record(("Segments",), {"labelled": "labelled"})))
-    ] = None
-    """Thresholds by segment (`riskad.decisions.segments`), if they were asked for."""
+    # Thresholds by segment (`riskad.decisions.segments`), if they were asked for.
+    segments: Annotated[Any, fields.Optional(fields.Maybe(_SEGMENTS))] = None
 
     @classmethod
     def _check_state(cls, state: fields.State) -> None:
-        codes, unlabelled = state["codes"], state["unlabelled"]
-        n_unlabelled = state["n_unlabelled"]
-        fields.require(bool((codes != UNLABELLED).all()), "codes: a labelled row without a label")
-        fields.require(len(unlabelled) <= n_unlabelled, "n_unlabelled: fewer than their scores")
-        fields.require(len(unlabelled) > 0 or not n_unlabelled, "unlabelled: none of their scores")
-        rate = state["rate"]
+        kept, n_unlabelled, rate = len(state["unlabelled"]), state["n_unlabelled"], state["rate"]
+        labelled = bool((state["codes"] != UNLABELLED).all())
+        fields.require(labelled, "codes: a labelled row without a label")
+        fields.require(kept <= n_unlabelled, "n_unlabelled: fewer than their scores")
+        fields.require(kept > 0 or not n_unlabelled, "unlabelled: none of their scores")
         within = rate is None or rate.low <= rate.value <= rate.high
         fields.require(within, "rate: not within its interval")
 
@@ -121,7 +112,7 @@ class Calibration:
 
         `held_out` are anomaly scores by fits that have not seen the row, on the scale of `fitted`
         (NaN for rows that all fits have seen); `fitted` are those of the fit to all rows, with its
-        threshold `zero`. `pi_n` and `label_source` are as in `calibrate`.
+        threshold `zero`.
         """
         codes = np.asarray(check_codes(y))
         held_out, fitted = (np.asarray(each, dtype=float) for each in (held_out, fitted))
@@ -139,9 +130,8 @@ class Calibration:
             float(zero),
             held_unlabelled=_thinned(held, _MOST_HELD),
         )
-        if pi_n is not None:
-            rate: RateEstimate | None = as_rate_estimate(pi_n)
-        else:
+        rate: RateEstimate | None = None if pi_n is None else as_rate_estimate(pi_n)
+        if rate is None:
             counted, scores, compared = labelled, draft.scores, draft._compared
             if not (draft.has_both_kinds or draft.anomalies_alone):  # labels are only counted
                 counted = codes != UNLABELLED
@@ -166,8 +156,8 @@ class Calibration:
     @property
     def _compared(self) -> np.ndarray:
         """Scores of unlabelled rows to compare with held-out labelled ones."""
-        enough = len(self.held_unlabelled) >= FEWEST_UNLABELLED
-        return self.held_unlabelled if enough else self.unlabelled
+        held = self.held_unlabelled
+        return held if len(held) >= FEWEST_UNLABELLED else self.unlabelled
 
     @property
     def has_both_kinds(self) -> bool:
@@ -230,12 +220,7 @@ class Calibration:
         return conformal_p_values(self.normals, anomaly_scores)
 
     def anomaly_probability(self, anomaly_scores: np.ndarray) -> np.ndarray:
-        """Probability of being an anomaly, at the anomaly rate of the unlabelled rows.
-
-        It is the line through held-out labelled rows (`riskad.decisions.score_line`), with the
-        slope that they show and the intercept at which the mean over the unlabelled rows is the
-        rate. It never falls with the score, and equals the rate if scores carry no information.
-        """
+        """Probability of being an anomaly, at the anomaly rate; it never falls with the score."""
         return self.line.probabilities(anomaly_scores)
 
     @cached_property
@@ -270,9 +255,6 @@ def _thinned(ordered: np.ndarray, most: int = _MOST) -> np.ndarray:
     """All scores, or this many evenly spaced quantiles."""
     n = len(ordered)
     return ordered if n <= most else np.interp(np.linspace(0, n - 1, most), range(n), ordered)
-
-
-# --- held-out scores of any detector ---------------------------------------------------------
 
 
 def calibrate(
@@ -346,13 +328,7 @@ def calibrate(
     groups = group_equal_rows(X, codes, groups)
     held_out = held_out_scores(model, X, codes, fitted, groups, n_splits, random_state)
     detector.calibration_ = Calibration.of(
-        held_out,
-        codes,
-        fitted,
-        zero=zero,
-        pi_n=pi_n,
-        random_state=random_state,
-        label_source=label_source,
+        held_out, codes, fitted, zero, pi_n, random_state, label_source
     )
     # The rule in use finds its threshold again, by the new calibration.
     detector.set_threshold(detector.threshold_)
@@ -368,13 +344,10 @@ def held_out_scores(
     n_splits: int = N_SPLITS,
     random_state: int | None = None,
 ) -> np.ndarray:
-    """Anomaly scores by fits that have not seen the row, on the scale of `fitted`; else NaN.
-
-    Copies of a row count as one: all but the first have NaN.
-    """
+    """Scores of `cross_scores` over folds; NaN for copies of a row but the first."""
     splits = cross_splits(codes, n_splits, random_state, groups)
     scores = cross_scores(template, X, codes, fitted, splits, random_state)
-    # They would count the same evidence twice.
+    # Copies would count the same evidence twice.
     scores[repeats_label(codes, number_copies(X, codes))] = np.nan
     return scores
 
@@ -402,7 +375,7 @@ def cross_scores(
     if len(unlabelled) > _MOST_SCORED:  # enough of them to estimate their distribution
         rng = np.random.default_rng(random_state or 0)
         unlabelled = rng.choice(unlabelled, _MOST_SCORED, replace=False)
-    # Rows whose scores by a fold are needed: held-out ones, and those that show its scale.
+    # Rows whose scores are needed: held-out ones, and those that show the scale.
     watched = np.sort(np.concatenate([np.flatnonzero(codes != UNLABELLED), unlabelled]))
     rows = _safe_indexing(X, watched)
     with quietly():
@@ -418,8 +391,7 @@ def cross_scores(
 def on_scale(scores: np.ndarray, base: np.ndarray, fitted: np.ndarray) -> np.ndarray:
     """F^{-1}(F_k(s)); beyond all shared rows, by the ratio of their spreads."""
     base, fitted = np.sort(base), np.sort(fitted)
-    # An anomaly held out may score above every row that both fits know; np.interp alone would give
-    # all of them the same score.
+    # np.interp alone would give all rows that score above every shared row the same score.
     beyond = np.minimum(scores - base[0], 0) + np.maximum(scores - base[-1], 0)
     spread = base.std()
     return np.interp(scores, base, fitted) + beyond * (fitted.std() / spread if spread > 0 else 1.0)
@@ -430,9 +402,9 @@ def count_groups(
 ) -> Calibration:
     """The calibration with intervals that count groups; codes and groups are those of the fit.
 
-    The log odds of the ends of the anomaly rate are moved away from the estimate by the root of the
-    factor by which groups raise the variance of the share of anomalies among labelled rows. A given
-    rate is unchanged. The factor for the AUC is also used for counts and curves.
+    Groups raise the variance of the share of anomalies among labelled rows: the log odds of the
+    ends of an estimated rate move away by the root of the factor. That of the AUC is used for all
+    else.
     """
     labelled = codes != UNLABELLED
     if groups is None or not labelled.any():

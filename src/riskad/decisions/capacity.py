@@ -1,4 +1,4 @@
-r"""How many anomalies a person finds by looking at the k rows with the highest scores.
+"""How many anomalies a person finds by looking at the k rows with the highest scores.
 
 Of N rows, the share pi_n of which are anomalies, let p(s) be the probability that a row with score
 s is one. Looking at the k highest finds about
@@ -6,9 +6,7 @@ s is one. Looking at the k highest finds about
     found(k) = sum of p(s) over these k rows,    sum of p(s) over all N rows = N pi_n,
 
 where a random choice of k rows contains k pi_n. Precision is found(k) / k, recall found(k) /
-found(N).
-
-The interval is for the count itself, which a person who looks at all k rows will see. It covers
+found(N). The interval is for the count that a person who looks at all k rows will see. It covers
 three sources of uncertainty, by 1,000 draws of each:
 
 - the rate, by its interval;
@@ -27,14 +25,16 @@ three sources of uncertainty, by 1,000 draws of each:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from riskad.core.checks import InputError, quoted
+from riskad.decisions.anomaly_rate import rates_around
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.score_line import intercepts, newton_logistic
 from riskad.decisions.thresholds import Capacity, Cost, parse_threshold
@@ -53,15 +53,7 @@ _TOP_SHARES = (0.01, 0.05)
 _FEWEST_UNSEEN = 5  # below that, scores of the fit to all rows are used instead
 _CURVE_BEYOND = 1.25  # times the last number of the table, or the number of flagged rows
 _DAYS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
-_CAPACITY = re.compile(r"\s*(?P<rows>\d[\d,_]*)\s*(?:(?:/|per|a)\s*(?P<period>[a-z]+?)s?)?\s*")
-
-
-class LabelledScores(NamedTuple):
-    """Anomaly scores of labelled rows by fits that have not seen them."""
-
-    normals: Floats
-    anomalies: Floats
-    effect: float = 1.0  # how many are worth as much as one that shares its group with no other
+_CAPACITY = re.compile(r"\s*(\d[\d,_]*)\s*(?:(?:/|per|a)\s*([a-z]+?)s?)?\s*")
 
 
 @dataclass(frozen=True)
@@ -98,7 +90,7 @@ class ReviewCurve:
 
 @dataclass(frozen=True)
 class ReviewReport:
-    """Rows looked at against anomalies found, in the order of the scores of a table."""
+    """What looking at the rows of a table in the order of their scores finds."""
 
     rows: int
     anomalies: Estimate  # in the whole table
@@ -114,24 +106,31 @@ class ReviewReport:
 class Review:
     """Anomalies among the highest scores of a table, for any number of rows looked at.
 
-    Expected counts are sums of the `probabilities` of being an anomaly. `rate` is the anomaly rate
-    with the ends of its 95 % interval, and `reference` has the scores of the rows to which it
-    applies, by default those of the table. `n_rows` is the number of rows of the table, if `scores`
-    are evenly spaced quantiles. There are 2 labelled rows of each kind at least.
+    Expected counts are sums of the `probabilities` of being an anomaly. `normals` and `anomalies`
+    are held-out scores of labelled rows, at least 2 of each; `effect` of them are worth as much as
+    one that shares its group with no other. `rate` is the anomaly rate with the ends of its 95 %
+    interval, and `reference` has the scores of the rows to which it applies, by default those of
+    the table. `n_rows` is the number of rows of the table, if `scores` are evenly spaced quantiles.
     """
 
     def __init__(
         self,
         scores: Floats,
         probabilities: Floats,
-        labelled: LabelledScores,
-        rate: tuple[float, float, float],
+        normals: Floats,
+        anomalies: Floats,
+        rate: Iterable[float],
         *,
+        effect: float = 1.0,
         reference: Floats | None = None,
         n_rows: int | None = None,
     ):
         self.n_rows = len(scores) if n_rows is None else n_rows
-        self._labelled = labelled
+        powers = 10 ** np.arange(len(str(self.n_rows)) + 1)
+        round_numbers = np.outer(powers, (1, 2, 5)).ravel().tolist()
+        # 5, 10, 20, 50, 100, ... below the number of rows, and that number.
+        self.counts = [k for k in round_numbers if 5 <= k < self.n_rows] + [self.n_rows]
+        self._labelled, self._effect = (normals, anomalies), effect
         order = np.argsort(-scores, kind="stable")
         self._scores = scores[order]
         each = self.n_rows / len(scores)  # rows that a score represents
@@ -140,12 +139,11 @@ class Review:
         self._expected = each * np.append(0.0, np.cumsum(probabilities[order]))
         evenly = np.linspace(0, self.n_rows, min(_BINS, self.n_rows) + 1).astype(int)
         # Short lists, which people read, are counted exactly and not in parts of a bin.
-        first = [k for k in round_counts(self.n_rows) if k < evenly[1]]
+        first = [k for k in self.counts if k < evenly[1]]
         self._edges = np.unique(np.append(evenly, first).astype(int))
         self._reference = self._scores if reference is None else reference
         if len(self._reference) > _PARTS:
-            # Only the mean probability over these rows matters: means of 100 parts give nearly the
-            # same.
+            # Only the mean probability over them matters, which means of 100 parts hardly change.
             parts = np.array_split(np.sort(self._reference), _PARTS)
             self._reference = np.array([part.mean() for part in parts])
         # A fixed seed: a report that is made twice must say the same.
@@ -197,46 +195,24 @@ class Review:
         )
 
     def average_precision(self) -> Estimate:
-        r"""The mean precision at the positions of the anomalies, over all N rows of the table.
+        """The mean precision at the positions of the anomalies, over all N rows of the table.
 
         A bin that starts below F anomalies among k rows, and holds f among n, adds f times
-        (F + f / 2) / (k + n / 2). F and f are sums of probabilities, so that it agrees with all
-        other counts.
+        (F + f / 2) / (k + n / 2). F and f are sums of probabilities, as in all other counts.
         """
         places = (self._edges[:-1] + self._edges[1:]) / 2
-
-        def of_counts(anomalies: Floats) -> Floats:
+        expected = np.interp(self._edges, self._ends, self._expected)
+        values = []
+        for anomalies in (expected[None], self._draws):
             in_bin = np.diff(anomalies, axis=1)
             precision = (anomalies[:, :-1] + in_bin / 2) / places
             total = np.where(anomalies[:, -1] > 0, anomalies[:, -1], 1.0)
-            return np.asarray((in_bin * precision).sum(axis=1) / total)
+            values.append((in_bin * precision).sum(axis=1) / total)
+        return self._estimate(float(values[0][0]), values[1])
 
-        expected = np.interp(self._edges, self._ends, self._expected)
-        return self._estimate(float(of_counts(expected[None])[0]), of_counts(self._draws))
-
-    def table(self) -> list[TopRows]:
-        """Return what is found at 5, 10, 20, 50, ... rows, until nearly all anomalies are."""
-        rows: list[TopRows] = []
-        for k in round_counts(self.n_rows)[:-1] or [self.n_rows]:
-            rows.append(self.at(k))
-            # The lines after this one would hardly differ.
-            if rows[-1].recall.value > 0.95:
-                break
-        return rows
-
-    def curve(self, most: int) -> ReviewCurve:
-        """Anomalies found at evenly spaced numbers of rows, up to `most`."""
-        ks = np.unique(np.linspace(0, min(most, self.n_rows), _CURVE_POINTS + 1).astype(int))
-        ends = [(each.value, each.low, each.high) for each in map(self.found, ks.tolist())]
-        return ReviewCurve(ks.tolist(), *map(list, zip(*ends, strict=True)))
-
-    def _draw(self, rate: tuple[float, float, float], rng: np.random.Generator) -> NDArray[Any]:
+    def _draw(self, rate: Iterable[float], rng: np.random.Generator) -> NDArray[Any]:
         """Number of anomalies up to each edge, drawn many times."""
-        # Rows of a bin share a probability, so that a draw takes a binomial for each of 200 bins
-        # instead of a coin for each row.
-        sizes, labelled = np.diff(self._edges), self._labelled
-        # One standard deviation of a normal distribution to either side: far scores do not change
-        # the unit.
+        # Far scores do not change these quantiles: the unit is a standard deviation of normal ones.
         low, middle, high = np.quantile(self._reference, (0.16, 0.5, 0.84))
         spread = (high - low) / 2 or self._reference.std() or 1.0
 
@@ -244,20 +220,23 @@ class Review:
             z = np.clip((scores - middle) / spread, -_FARTHEST, _FARTHEST)
             return np.stack([z, *(np.maximum(z - knot, 0) for knot in _KNOTS)], axis=-1)
 
-        kinds = basis(labelled.normals), basis(labelled.anomalies)
-        Z = np.concatenate(kinds)
+        Z = np.concatenate([basis(kind) for kind in self._labelled])
         theta, hessian = newton_logistic(
             np.column_stack([np.ones(len(Z)), Z]),
-            np.repeat([0.0, 1.0], [len(kind) for kind in kinds]),
+            np.repeat([0.0, 1.0], [len(kind) for kind in self._labelled]),
             penalty=np.diag([1e-6, _SLOPE**-2.0, *(_BEND**-2.0 for _ in _KNOTS)]),
             start=np.zeros(Z.shape[1] + 1),
-            weight=1 / labelled.effect,
+            weight=1 / self._effect,
         )
         covariance = _FITS_DIFFER * np.linalg.inv(hessian)[1:, 1:]
         slopes = rng.multivariate_normal(theta[1:], covariance, _DRAWS)
-        alpha = intercepts(slopes @ basis(self._reference).T, _draw_rates(rate, rng))
+        rates = rates_around(rate, rng.normal(size=_DRAWS), 1.96, least=1e-3)
+        alpha = intercepts(slopes @ basis(self._reference).T, rates)
         lines = slopes @ basis(self._score_at((self._edges[:-1] + self._edges[1:]) / 2)).T
-        anomalies = np.cumsum(rng.binomial(sizes, expit(alpha[:, None] + lines)), axis=1)
+        # Rows of a bin share a probability: a draw takes a binomial for each of 200 bins instead of
+        # a coin for each row.
+        in_bins = rng.binomial(np.diff(self._edges), expit(alpha[:, None] + lines))
+        anomalies = np.cumsum(in_bins, axis=1)
         return np.pad(anomalies, ((0, 0), (1, 0)))
 
     def _count(self, k: int) -> tuple[float, Floats]:
@@ -273,29 +252,7 @@ class Review:
         return np.interp(place, (self._ends[:-1] + self._ends[1:]) / 2, self._scores)
 
     def _estimate(self, value: float, draws: Floats) -> Estimate:
-        n, m = len(self._labelled.normals), len(self._labelled.anomalies)
-        return Estimate.of_draws(value, draws, n, m)
-
-
-def round_counts(n_rows: int) -> list[int]:
-    """5, 10, 20, 50, 100, ... below a number, and the number itself."""
-    counts = [step * 10**power for power in range(len(str(n_rows)) + 1) for step in (1, 2, 5)]
-    return [k for k in counts if 5 <= k < n_rows] + [n_rows]
-
-
-def _draw_rates(rate: tuple[float, float, float], rng: np.random.Generator) -> Floats:
-    """Rates that spread around the first as far as the 95 % interval, on each side.
-
-    Angles arcsin(sqrt(rate)) have about the same spread near 0 and elsewhere; an interval may reach
-    0.
-    """
-    value, low, high = np.arcsin(np.sqrt(np.clip(rate, 0, 1)))
-    z = rng.normal(size=_DRAWS)
-    angles = value + np.where(z < 0, value - low, high - value) / 1.96 * z
-    return np.sin(np.clip(angles, 1e-3, np.pi / 2 - 1e-3)) ** 2
-
-
-# --- the review of a calibrated detector -------------------------------------------------
+        return Estimate.of_draws(value, draws, *map(len, self._labelled))
 
 
 def review_rows(
@@ -307,7 +264,6 @@ def review_rows(
         scores, n_rows = calibration.unlabelled, calibration.n_unlabelled
     if calibration.rate is None or not calibration.has_both_kinds or not len(scores):
         return None
-    value, low, high = calibration.rate
     line, reference = calibration.line, None
     if of_fit:  # the rows to which the rate applies
         line = line.at_rate(calibration.pi_n, scores)
@@ -317,8 +273,10 @@ def review_rows(
     return Review(
         scores,
         line.probabilities(scores),
-        LabelledScores(calibration.normals, calibration.anomalies, calibration.group_effect),
-        (value, low, high),
+        calibration.normals,
+        calibration.anomalies,
+        calibration.rate,
+        effect=calibration.group_effect,
         reference=reference,
         n_rows=n_rows,
     )
@@ -328,8 +286,17 @@ def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport
     """Return the content for a report: `flagged` rows are above the threshold of a rule."""
     if review is None:
         return None
-    n_rows, anomalies, table = review.n_rows, review.anomalies, review.table()
-    counts = [round(share * n_rows) for share in _TOP_SHARES] + [round(anomalies.value)]
+    n_rows, anomalies = review.n_rows, review.anomalies
+    table: list[TopRows] = []
+    for k in review.counts[:-1] or [n_rows]:
+        table.append(review.at(k))
+        # The lines after this one would hardly differ.
+        if table[-1].recall.value > 0.95:
+            break
+    most = min(round(max(table[-1].rows, _CURVE_BEYOND * flagged)), n_rows)
+    ks = np.unique(np.linspace(0, most, _CURVE_POINTS + 1).astype(int)).tolist()
+    curve = [(each.value, each.low, each.high) for each in map(review.found, ks)]
+    tops = [round(share * n_rows) for share in _TOP_SHARES] + [round(anomalies.value)]
     threshold, cost = parse_threshold(rule), None
     if isinstance(threshold, Cost):
         cost = review.cost(flagged, threshold.false_alarm, threshold.miss)
@@ -338,15 +305,12 @@ def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport
         anomalies=anomalies,
         flagged=review.at(flagged),
         table=table,
-        curve=review.curve(round(max(table[-1].rows, _CURVE_BEYOND * flagged))),
+        curve=ReviewCurve(ks, *map(list, zip(*curve, strict=True))),
         average_precision=review.average_precision(),
-        tops=[review.at(k) for k in counts if k],
+        tops=[review.at(k) for k in tops if k],
         likely=review.likely,
         cost=cost,
     )
-
-
-# --- how many rows people can review -----------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -371,14 +335,13 @@ class CapacityPlan:
 def parse_capacity(capacity: str | int) -> tuple[int, str]:
     """The number of rows, and the period if one is named: 50, 50/day, 50/week or 200/month."""
     match = _CAPACITY.fullmatch(str(capacity).lower())
-    rows = int(re.sub("[,_]", "", match["rows"])) if match else 0
-    period = (match["period"] or "") if match else ""
-    if rows < 1 or (period and period not in _DAYS):
+    rows, period = (re.sub("[,_]", "", match[1]), match[2] or "") if match else ("0", "")
+    if int(rows) < 1 or (period and period not in _DAYS):
         raise InputError(
             f"capacity={quoted(capacity)} must be a number of rows that can be looked at, and in "
             "which time: 50, 50/day, 50/week or 200/month."
         )
-    return rows, period
+    return int(rows), period
 
 
 def plan_capacity(
@@ -387,12 +350,10 @@ def plan_capacity(
     """Find how many rows arrive in the period of a capacity.
 
     `moments` is the column of dates of the table, named `time`. Days are counted by the calendar,
-    from the first to the last that occurs. Without it the unlabelled rows count as those of one
-    period.
+    the first and the last included. Without it the unlabelled rows count as those of one period.
     """
     rows, period = parse_capacity(capacity)
     if period and moments is not None and time is not None:
-        # Both the first and the last day count.
         days = (moments.max() - moments.min()).days + 1
         of_rows = n_rows / days * _DAYS[period]
         pace = f"{of_rows:,.0f}" if of_rows >= 10 else f"{of_rows:.1f}"
@@ -403,10 +364,10 @@ def plan_capacity(
         if rows >= of_rows:
             assumed += "; that is all of them, so that every row is flagged"
         return CapacityPlan(rows, period, of_rows, assumed)
-    assumed = f"the {n_unlabelled:,} unlabelled rows are taken for one batch"
-    if period:
-        assumed = (
-            f"the {n_unlabelled:,} unlabelled rows are taken for those of one {period}; name the "
-            "column of dates (time, or --time) if they are not"
-        )
+    assumed = f"the {n_unlabelled:,} unlabelled rows are taken for "
+    assumed += (
+        f"those of one {period}; name the column of dates (time, or --time) if they are not"
+        if period
+        else "one batch"
+    )
     return CapacityPlan(rows, period, float(max(n_unlabelled, 1)), assumed)

@@ -1,4 +1,4 @@
-r"""p-values of being normal, from labelled normal rows, and selection at a false discovery rate.
+"""p-values of being normal, from labelled normal rows, and selection at a false discovery rate.
 
 With s_1, ..., s_n the anomaly scores of labelled normal rows, by fits that have not seen them, the
 p-value of a row with score s is
@@ -6,9 +6,8 @@ p-value of a row with score s is
     p = (1 + #{i : s_i >= s}) / (n + 1).
 
 If the row is normal and exchangeable with the labelled normal rows, then P(p <= q) <= q for every
-q: at most two normal rows in a hundred have a p-value of 0.02 or less, whatever the scores mean.
-If labelled normal rows were chosen and score lower than others, more have: nothing here corrects
-for it.
+q, whatever the scores mean. If labelled normal rows were chosen and score lower than others, more
+have a small p-value: nothing here corrects for it.
 """
 
 from __future__ import annotations
@@ -52,12 +51,10 @@ def conformal_p_values(normals: Any, scores: Any) -> np.ndarray:
 class FdrSelection:
     """Rows selected at a false discovery rate, and what is possible with so many normal rows."""
 
-    selected: np.ndarray
-    """Whether each row is selected."""
+    selected: np.ndarray  # whether each row is
     fdr: float
     n_normal: int
-    probabilities: np.ndarray | None = None
-    """Estimated probability of each row of being an anomaly, if known."""
+    probabilities: np.ndarray | None = None  # of each row of being an anomaly, if known
 
     @property
     def n_selected(self) -> int:
@@ -66,34 +63,21 @@ class FdrSelection:
 
     @property
     def fewest(self) -> int:
-        """The fewest rows that can be selected: k with 1 / (n + 1) <= fdr k / m, if any are.
+        """The fewest rows that can be selected: k with 1 / (n + 1) <= fdr k / m; else m + 1.
 
-        1 / (n + 1) is the p-value of a row that scores above all n labelled normal rows. More than
-        m if not even all of them would be enough.
+        1 / (n + 1) is the p-value of a row that scores above all n labelled normal rows.
         """
         m, smallest_p = len(self.selected), 1 / (self.n_normal + 1)
-        # Even with all rows at the lowest p-value the procedure's last limit, fdr, is below it.
-        if smallest_p > self.fdr:
+        if smallest_p > self.fdr:  # the procedure's last limit
             return m + 1
         # Rounding must not ask for one row more where the quotient is whole.
         return max(1, math.ceil(m * smallest_p / self.fdr - 1e-9))
 
-    @property
-    def n_likely(self) -> int:
-        """How many rows a list may have whose mean probability of being normal is at most `fdr`.
-
-        Probabilities are estimates: unlike the selection, such a list promises nothing.
-        """
-        if self.probabilities is None:
-            return 0
-        means = np.cumsum(np.sort(1 - self.probabilities)) / np.arange(1, len(self.selected) + 1)
-        return int((means <= self.fdr).sum())  # means rise with the length of the list
-
     def __str__(self) -> str:
-        rows = len(self.selected)
+        rows, smallest_p = len(self.selected), 1 / (self.n_normal + 1)
         limit = (
             f"{self.n_normal:,} labelled normals allow no p-value below 1/{self.n_normal + 1:,} = "
-            f"{1 / (self.n_normal + 1):.2g}"
+            f"{smallest_p:.2g}"
         )
         if self.fewest > rows:
             limit += f": at {self.fdr:g} nothing can be selected, however anomalous"
@@ -103,7 +87,10 @@ class FdrSelection:
                 "must score above nearly all of them"
             )
         if not self.n_selected and self.probabilities is not None and rows:
-            k = min(self.n_likely or _SHOWN, rows)
+            # As many rows as have a mean probability of being normal of at most `fdr`: unlike the
+            # selection, such a list promises nothing. Means rise with its length.
+            means = np.cumsum(np.sort(1 - self.probabilities)) / np.arange(1, rows + 1)
+            k = min(int((means <= self.fdr).sum()) or _SHOWN, rows)
             precision = float(np.sort(self.probabilities)[-k:].mean())
             limit += (
                 ". By their probabilities, which are estimates and no guarantee, about "
@@ -122,12 +109,9 @@ def select_at_fdr(
 
     Applies Benjamini and Hochberg's procedure: selects the k smallest p-values, for the largest k
     such that the k-th is at most fdr k / m. It is valid for conformal p-values, which depend on
-    each other through the labelled normal rows that they share (Bates et al., 2023). No other
-    procedure selects much more where anomalies are few: an estimate of the number of normal rows
-    allows at most the factor 1 / (1 - rate).
-
-    `n_normal` labelled normal rows are behind the p-values; `probabilities` of being an anomaly say
-    what is likely where nothing is selected.
+    each other through the labelled normal rows that they share (Bates et al., 2023). `n_normal`
+    labelled normal rows are behind the p-values; `probabilities` of being an anomaly say what is
+    likely where nothing is selected.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-r"""Do new rows differ from the unlabelled rows that a model was fitted to?
+"""Do new rows differ from the unlabelled rows that a model was fitted to?
 
 A model keeps a summary of the unlabelled rows: for each column, and for its scores, 64 quantiles
 e_j and the shares F(e_j) of these rows at or below and F(e_j-) below them, with mean, spread and
@@ -10,8 +10,7 @@ which is at most Kolmogorov and Smirnov's distance of the two samples, so its p-
 conservative. Columns with two values are compared by Fisher's exact test, and so are shares of
 missing values. Benjamini and Hochberg's procedure over all columns and the scores decides which
 have moved: if new rows are like the unlabelled rows, it reports any with probability at most
-`level`. The procedure allows for columns that move together; changes that only the joint
-distribution shows can appear only in the scores.
+`level`, also if columns move together.
 """
 
 from __future__ import annotations
@@ -41,21 +40,14 @@ _NAMED = 8  # columns in a verdict; `columns` of the report has all
 
 @dataclass(frozen=True, eq=False)
 class UnlabelledSummary:
-    """Summary of the unlabelled rows that a model was fitted to: a line for each column.
-
-    If there is one line more than `n_columns`, it is that of the anomaly scores.
-    """
+    """Summary of the unlabelled rows of a fit: a line for each column, and perhaps for scores."""
 
     n_columns: Annotated[int, COUNT]
-    edges: Annotated[
-        np.ndarray, Array("f", ("lines", _QUANTILES), gaps=True, rising=True)
-    ]  # quantiles, in ascending order
-    below: Annotated[
-        np.ndarray, Array("f", ("lines", 2, _QUANTILES), 0, 1)
-    ]  # shares of the rows below the quantiles, and at or below them
-    present: Annotated[
-        np.ndarray, Array("i", ("lines",), low=0)
-    ]  # number of rows with a value, and without one
+    # Quantiles in ascending order; shares of rows below them, and at or below them.
+    edges: Annotated[np.ndarray, Array("f", ("lines", _QUANTILES), gaps=True, rising=True)]
+    below: Annotated[np.ndarray, Array("f", ("lines", 2, _QUANTILES), 0, 1)]
+    # Numbers of rows with a value, and without one.
+    present: Annotated[np.ndarray, Array("i", ("lines",), low=0)]
     missing: Annotated[np.ndarray, Array("i", ("lines",), low=0)]
     mean: Annotated[np.ndarray, Array("f", ("lines",))]
     scale: Annotated[np.ndarray, Array("f", ("lines",), low=0)]
@@ -79,7 +71,31 @@ class UnlabelledSummary:
         columns = _lines(X) if d <= _MOST_COLUMNS else np.zeros((0, n))
         scores = np.zeros((0, n)) if anomaly_scores is None else [anomaly_scores]
         lines = np.concatenate([columns, scores])
-        return cls(len(columns), *_sum_up(lines)) if len(lines) else None
+        if not len(lines):
+            return None
+        ordered = np.sort(lines, axis=1)  # missing values last
+        gaps = np.isnan(ordered)
+        missing = gaps.sum(axis=1)
+        present = lines.shape[1] - missing
+        parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
+        # The j-th quantile is the smallest value that j / 64 of the rows do not exceed.
+        places = np.maximum(np.ceil(np.outer(present, parts)).astype(int) - 1, 0)
+        edges = np.take_along_axis(ordered, places, axis=1)
+        # Runs of equal values over all lines end to end: the run of a quantile tells how many
+        # values of its line are below it, and how many at or below it.
+        new = np.ones(ordered.shape, dtype=bool)
+        new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        starts = np.append(np.flatnonzero(new), new.size)
+        firsts = np.arange(len(ordered))[:, None] * ordered.shape[1]
+        run = np.searchsorted(starts, firsts + places, side="right")
+        ranks = np.stack([starts[run - 1] - firsts, starts[run] - firsts], axis=1)
+        n = np.maximum(present, 1)
+        # Missing values come last and are no part of the shares.
+        below = np.minimum(ranks, present[:, None, None]) / n[:, None, None]
+        mean = np.where(gaps, 0.0, ordered).sum(axis=1) / n
+        deviation = np.where(gaps, 0.0, ordered - mean[:, None])
+        scale = np.sqrt(np.einsum("ij,ij->i", deviation, deviation) / n)
+        return cls(len(columns), edges, below, present, missing, mean, scale)
 
     @property
     def n_rows(self) -> int:
@@ -114,42 +130,9 @@ def remember_unlabelled(model: Any, X: Any, y: Any) -> Any:
     return model
 
 
-def _sum_up(lines: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Edges, below, present, missing, mean and scale of each line of values."""
-    ordered = np.sort(lines, axis=1)  # missing values last
-    gaps = np.isnan(ordered)
-    missing = gaps.sum(axis=1)
-    present = lines.shape[1] - missing
-    parts = np.arange(1, _QUANTILES + 1) / _QUANTILES
-    # The j-th quantile is the smallest value that j / 64 of the rows do not exceed.
-    places = np.maximum(np.ceil(np.outer(present, parts)).astype(int) - 1, 0)
-    edges = np.take_along_axis(ordered, places, axis=1)
-    n = np.maximum(present, 1)
-    # Missing values come last and are no part of the shares.
-    below = np.minimum(_ranks(ordered, places), present[:, None, None]) / n[:, None, None]
-    mean = np.where(gaps, 0.0, ordered).sum(axis=1) / n
-    deviation = np.where(gaps, 0.0, ordered - mean[:, None])
-    scale = np.sqrt(np.einsum("ij,ij->i", deviation, deviation) / n)
-    return edges, below, present, missing, mean, scale
-
-
-def _ranks(ordered: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """How many values of its line are below the one at a position, and how many at or below it."""
-    new = np.ones(ordered.shape, dtype=bool)  # where a value differs from the one before
-    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    starts = np.append(np.flatnonzero(new), new.size)
-    lines = np.arange(len(ordered))[:, None] * ordered.shape[1]
-    # Runs of equal values over all lines end to end; the run of a position gives both ranks.
-    run = np.searchsorted(starts, lines + places, side="right")
-    return np.stack([starts[run - 1] - lines, starts[run] - lines], axis=1)
-
-
 def _lines(X: Any) -> np.ndarray:
     """The columns of a table, one per line."""
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float).T
-
-
-# --- the comparison ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -177,7 +160,7 @@ class DriftReport:
     """What `drift_report` found; `str` of it is the verdict.
 
     `scores` is None if the model keeps no scores of its unlabelled rows, `columns` is empty if it
-    keeps no columns. If the model is calibrated, rates are (estimate, low, high) of the share of
+    keeps no columns. Rates of a calibrated model are (estimate, low, high) of the share of
     anomalies: among the new rows, and among the unlabelled rows.
     """
 
@@ -275,11 +258,7 @@ anomalous (+0.32 SD).
 def compare_scored(
     detector: Any, X: Any, scores: np.ndarray, names: Sequence[str], level: float = 0.05
 ) -> tuple[list[ColumnDrift], ColumnDrift | None]:
-    """Compare new rows, as the detector takes them, with the unlabelled rows of its fit.
-
-    Returns a `ColumnDrift` for each column (none if the detector keeps no columns), and one for the
-    anomaly scores of the rows (None if it keeps no scores).
-    """
+    """The drift of each column of new rows, and of their scores, if the detector keeps them."""
     rows, summary = _rows(detector, X), _summary_of(detector)
     names = [str(name) for name in names]
     if len(names) != rows.shape[1]:
@@ -292,21 +271,12 @@ def compare_scored(
     differences = [_difference(summary, i, values) for i, (_, values) in enumerate(lines)]
     q_values = false_discovery_control([p_value for *_, p_value in differences])
     gaps = summary.missing / (summary.present + summary.missing)
-    drifts = [
-        ColumnDrift(
-            name=name,
-            distance=distance,
-            shift=shift,
-            missing=float(np.isnan(values).mean()),
-            missing_before=float(gap),
-            p_value=p_value,
-            q_value=float(q_value),
-            moved=bool(q_value <= level),
-        )
-        for (name, values), (distance, shift, p_value), q_value, gap in zip(
-            lines, differences, q_values, gaps, strict=False
-        )
-    ]
+    drifts = []
+    for i, (name, values) in enumerate(lines):
+        distance, shift, p_value = differences[i]
+        missing, q_value = float(np.isnan(values).mean()), float(q_values[i])
+        parts = distance, shift, missing, float(gaps[i]), p_value, q_value
+        drifts.append(ColumnDrift(name, *parts, moved=q_value <= level))
     return drifts[:n_columns], drifts[n_columns] if summary.has_scores else None
 
 
@@ -370,10 +340,9 @@ def _difference(summary: UnlabelledSummary, i: int, new: np.ndarray) -> tuple[fl
         gap, scale = float(present.mean() - summary.mean[i]), float(summary.scale[i])
         if gap:  # of a column that was constant, any
             shift = gap / scale if scale > 0 else float(np.copysign(np.inf, gap))
-        yes_or_no = len(np.unique(edges)) == 2 and np.isin(present, edges).all()
-        if yes_or_no:  # by the shares of the lower of the two values
-            lower = round(F[1, 0] * n), round(G[1, 0] * m)
-            table = [[lower[0], n - lower[0]], [lower[1], m - lower[1]]]
+        if len(np.unique(edges)) == 2 and np.isin(present, edges).all():  # yes or no
+            before, after = round(F[1, 0] * n), round(G[1, 0] * m)  # rows with the lower value
+            table = [[before, n - before], [after, m - after]]
             tests.append(float(fisher_exact(table).pvalue))
         else:
             # The one-sample distribution for n m / (n + m) rows is that of two samples, nearly.
@@ -390,7 +359,7 @@ def _moved_columns(columns: Sequence[ColumnDrift]) -> list[ColumnDrift]:
 
 
 def shift_in_words(shift: float) -> str:
-    """The shift in words; a column that was constant has no standard deviation as a unit."""
+    """The shift in standard deviations, which a column that was constant does not have."""
     if np.isinf(shift):
         return f"{'higher' if shift > 0 else 'lower'}, where it was constant"
     return f"{shift:+.2f} SD"
@@ -412,9 +381,9 @@ def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None)
         sentences.append(
             f"Scores have moved: rows look {direction} anomalous ({shift_in_words(scores.shift)})."
         )
-    if not sentences:
-        compared = [f"{len(columns):,} {several}"] if columns else []
-        compared += ["the scores"] if scores is not None else []
-        verb = "are" if len(columns) != 1 or scores is not None else "is"
-        return f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the fit."
-    return " ".join(sentences)
+    if sentences:
+        return " ".join(sentences)
+    compared = [f"{len(columns):,} {several}"] if columns else []
+    compared += ["the scores"] if scores is not None else []
+    verb = "are" if len(columns) != 1 or scores is not None else "is"
+    return f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the fit."

@@ -1,4 +1,4 @@
-r"""Do labelled rows resemble the unlabelled ones, and what if they do not?
+"""Do labelled rows resemble the unlabelled ones, and what if they do not?
 
 `compare_labels` tests whether labelled rows are like those of their kind among the unlabelled rows.
 
@@ -13,11 +13,11 @@ logistic regression on the standardised columns and their absolute values, by fi
 seen the row. The penalty is the one that predicts best, and w lies within 1/5 and 5. n rows are
 then worth (sum w)^2 / sum w^2.
 
-If the chance of a label depended on the kind instead (anomalies were labelled more often), an AUC
-needs no weights. It is unknown which was the case, and weights increase the uncertainty: so the
-estimate is unchanged, and its interval is extended to that of the weighted one
-(`results/decisions/selected.json` has the bias and the coverage of both). If many unlabelled rows
-are like hardly any labelled one, no weights can show how these are ranked (`beyond`).
+If the chance of a label depended on the kind instead, an AUC needs no weights. It is unknown which
+was the case, and weights increase the uncertainty: so the estimate is unchanged, and its interval
+is extended to that of the weighted one (`results/decisions/selected.json` has the bias and the
+coverage of both). If many unlabelled rows are like hardly any labelled one, no weights can show how
+these are ranked (`beyond`).
 """
 
 from __future__ import annotations
@@ -41,13 +41,10 @@ from riskad.metrics.ranking import Auc, like_interval
 FEWEST_COMPARED = 20  # labelled normal rows
 _CHECK_ROWS = 5_000  # of the unlabelled rows; enough to show a relevant difference
 _RESAMPLES = 300  # the smallest p-value is then 1/301, below half of any level in use
-
 _PENALTIES = (1e-3, 1e-2, 1e-1)  # of scikit-learn's C
 _SPLITS = 5
 _LARGEST = 5.0  # w; larger ones would let single rows decide a weighted mean
-# A single far value would decide a logistic regression: values are clipped at so many standard
-# deviations.
-_FARTHEST = 4.0
+_FARTHEST = 4.0  # standard deviations, or a single far value would decide a logistic regression
 _FEWEST = 20  # labelled rows that are compared
 _CLEARLY = 2.0  # gain in log likelihood, of labelled rows, over a constant
 _MOST_ROWS, _MOST_COLUMNS = 2_000, 100
@@ -56,15 +53,11 @@ _TAIL = 0.02  # of the labelled rows, beyond which an unlabelled one is unlike t
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """Whether labelled rows look like their kind among the unlabelled rows.
-
-    A p-value of None was not computed. `column` is where labelled normal rows differ most from
-    those among the unlabelled rows.
-    """
+    """Whether labelled rows look like their kind among unlabelled ones; None is not computed."""
 
     normal_p_value: float | None
     anomaly_p_value: float | None
-    column: str | int | None
+    column: str | int | None  # where labelled normal rows differ most
     verdict: str
 
     def __str__(self) -> str:
@@ -92,7 +85,10 @@ def compare_labels(
     kinds = [rng.permutation(np.flatnonzero((codes == k) & ~np.isnan(scores))) for k in KINDS]
     # In random order, so that ties between neighbours cause no bias.
     rows = rng.permutation(np.concatenate([kind[:_CHECK_ROWS] for kind in kinds]))
-    features, codes, scores = _standardised(_safe_indexing(X, rows)), codes[rows], scores[rows]
+    codes, scores = codes[rows], scores[rows]
+    features = check_array(_safe_indexing(X, rows), accept_sparse="csr", dtype=np.float64)
+    # Sparse columns are not centred.
+    features = StandardScaler(with_mean=not sparse.issparse(features)).fit_transform(features)
     labelled = codes != UNLABELLED
     line = ScoreLine.through(scores[labelled], codes[labelled] == ANOMALY)
     likely = line.at_rate(min(max(rate.value, 1e-6), 1 - 1e-6), scores[~labelled])
@@ -103,12 +99,6 @@ def compare_labels(
     flagged = line.probabilities(scores) > (codes[labelled] == ANOMALY).mean()
     anomaly = _anomalies_apart(features, codes, scores, flagged, rng)
     return LabelCheck(normal, anomaly, name, _verdict(normal, anomaly, name, significance / 2))
-
-
-def _standardised(X: Any) -> Any:
-    """Columns in standard deviations; sparse ones are not centred."""
-    X = check_array(X, accept_sparse="csr", dtype=np.float64)
-    return StandardScaler(with_mean=not sparse.issparse(X)).fit_transform(X)
 
 
 def _normals_differ(
@@ -123,9 +113,6 @@ def _normals_differ(
     is 0 at the true pi up to chance; w makes the last term small, so that the few anomalies matter
     little. The statistic is max |D| / error over columns, minimised over the interval of pi. Its
     distribution is found by resampling all three kinds of row.
-
-    A rare level of a category is in one labelled row or in none: the effect of one row is added to
-    the squared error, since a single row would otherwise be a large distance.
     """
     w = 1 - likely
     # Means of these show location and spread of columns, and single values matter little.
@@ -133,9 +120,11 @@ def _normals_differ(
         bounded = features.tanh()
         phi = sparse.hstack([bounded, bounded.multiply(bounded)], format="csr")
         phi = (sparse.diags_array(w) @ phi).tocsr()
+        square = phi.multiply(phi)
     else:
         bounded = np.tanh(features)
         phi = np.hstack([bounded, bounded**2]) * w[:, None]
+        square = phi**2
     kinds = [(codes == kind).astype(float) for kind in KINDS]
     counts = [kind.sum() for kind in kinds]
     means = np.stack([(phi.T @ kind) / n for kind, n in zip(kinds, counts, strict=True)])
@@ -146,7 +135,6 @@ def _normals_differ(
 
     # Draws from labelled rows alone would never contain what none of them has: each kind is
     # resampled from its pool, its labelled rows and the unlabelled ones with their probability.
-    square = phi.multiply(phi) if sparse.issparse(phi) else phi**2
     variances, weights = np.zeros(phi.shape[1]), np.zeros((_RESAMPLES, phi.shape[0]))
     for pool, n, side in zip(pools, counts, sides(rate.value), strict=True):
         share = pool / pool.sum()
@@ -154,6 +142,8 @@ def _normals_differ(
         variances += side**2 * spread / n
         weights += side * (rng.multinomial(int(n), share, _RESAMPLES) / n - share)
     noise = np.asarray((phi.T @ weights.T).T)
+    # A rare level of a category is in one labelled row or in none: the effect of one row is part of
+    # the error, since a single row would otherwise be a large distance.
     one_row = abs(phi).max(axis=0) * (1 - rate.value) / counts[1]
     one_row = np.ravel(one_row.toarray() if sparse.issparse(one_row) else one_row)
     error = np.sqrt(variances + one_row**2)
@@ -172,19 +162,17 @@ def _anomalies_apart(
     """p-value of the labelled anomalies being neighbours of each other too often.
 
     m of the unlabelled rows explain how many more of them are flagged than of the labelled normal
-    rows. Rows of a type that is absent mislead this count less than the anomaly rate: they are
-    flagged as well. If labelled anomalies are like these m, the nearest of all n_n - 1 + m others
-    is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal rows in between make
-    this rarer still. The distribution of the count of labelled neighbours is found by permuting
-    labels over the anomalies and the m most anomalous unlabelled rows. None if m is 0.
+    rows, also if a type is absent. If labelled anomalies are like these m, the nearest of all n_n -
+    1 + m others is a labelled one with probability (n_n - 1) / (n_n - 1 + m), and normal rows in
+    between make this rarer still. The distribution of the count of labelled neighbours is found by
+    permuting labels over the anomalies and the m most anomalous unlabelled rows. None if m is 0.
     """
     n, u = (np.flatnonzero(codes == kind) for kind in (ANOMALY, UNLABELLED))
     share, false, true = (flagged[codes == kind].mean() for kind in KINDS)
     m = round(min(max((share - false) / max(true - false, 1e-12), 0.0), 1.0) * len(u))
     if m < 1:
         return None
-    # Labelled anomalies come first among the others, so that a lower position is a labelled
-    # neighbour.
+    # Labelled anomalies come first among the others: a lower position is a labelled neighbour.
     count = (_nearest(features, n, np.concatenate([n, u])) < len(n)).sum()
     both = np.concatenate([n, u[np.argsort(-scores[u])[:m]]])
     neighbour = _nearest(features, both, both)
@@ -233,24 +221,20 @@ def _verdict(
     )
 
 
-# --- weights of labelled rows ---------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class LabelWeights:
     """How labelled rows differ from unlabelled ones, by their columns."""
 
     weights: np.ndarray  # w of each labelled row, in their order
     clear: bool  # whether they differ clearly
-    beyond: float
-    """The share of unlabelled rows that are less like labelled ones than 98 % of these are."""
+    beyond: float  # share of unlabelled rows that 98 % of labelled rows are more like
 
 
 def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | None:
-    """Compare labelled rows with unlabelled ones, by their columns of numbers.
+    """Compare labelled rows with unlabelled ones, by columns of numbers; None for fewer than 20."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
 
-    None for fewer than 20 labelled or unlabelled rows, and for rows that are not a table.
-    """
     labelled, others = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not isinstance(X, np.ndarray) or X.ndim != 2 or min(len(labelled), len(others)) < _FEWEST:
         return None
@@ -265,45 +249,33 @@ def weigh_labelled(X: Any, codes: np.ndarray, seed: int = 0) -> LabelWeights | N
     Z = np.nan_to_num((some - some.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
     Z = np.clip(Z, -_FARTHEST, _FARTHEST)
     # Values at both ends may be preferred: the absolute value shows it to a linear model.
-    features = np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
-    odds, gain = _cross_fitted(features, is_labelled, seed)
-    labelled_odds = odds[is_labelled]
-    # Relative to the median, since a factor common to all weights has no effect.
-    w = np.exp(
-        np.clip(np.median(labelled_odds) - labelled_odds, -np.log(_LARGEST), np.log(_LARGEST))
-    )
-    beyond = float((odds[~is_labelled] < np.quantile(labelled_odds, _TAIL)).mean())
-    return LabelWeights(w, gain > _CLEARLY, beyond)
-
-
-def _cross_fitted(F: np.ndarray, labelled: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """Log odds of a label, row by row, and their gain in log likelihood over a constant."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold
-
-    n = int(labelled.sum())
-    weight = np.where(labelled, 1.0, n / (len(labelled) - n))  # both sides count as n rows
-    folds = list(StratifiedKFold(_SPLITS, shuffle=True, random_state=seed).split(F, labelled))
-    best, gain = np.zeros(len(F)), 0.0
+    F = np.hstack([Z, np.abs(Z) - np.abs(Z).mean(axis=0)])
+    n = len(labelled)
+    weight = np.where(is_labelled, 1.0, n / (len(F) - n))  # both sides count as n rows
+    folds = list(StratifiedKFold(_SPLITS, shuffle=True, random_state=seed).split(F, is_labelled))
+    best, gain = np.zeros(len(F)), 0.0  # log odds of a label; log likelihood over a constant
     for C in _PENALTIES:
         odds = np.empty(len(F))
         for train, held in folds:
-            fit = LogisticRegression(C=C, tol=1e-3).fit(F[train], labelled[train], weight[train])
+            fit = LogisticRegression(C=C, tol=1e-3)
+            fit.fit(F[train], is_labelled[train], weight[train])
             odds[held] = fit.decision_function(F[held])
-        loss = weight @ np.logaddexp(0, np.where(labelled, -odds, odds))
+        loss = weight @ np.logaddexp(0, np.where(is_labelled, -odds, odds))
         gain_here = float(weight.sum() * np.log(2) - loss)
         if gain_here > gain:
             best, gain = odds, gain_here
-    return best, gain
+    labelled_odds = best[is_labelled]
+    # Relative to the median, since a factor common to all weights has no effect.
+    most = np.log(_LARGEST)
+    w = np.exp(np.clip(np.median(labelled_odds) - labelled_odds, -most, most))
+    beyond = float((best[~is_labelled] < np.quantile(labelled_odds, _TAIL)).mean())
+    return LabelWeights(w, gain > _CLEARLY, beyond)
 
 
 def auc_with_weights(
     auc: Auc, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray
 ) -> tuple[Auc, Auc]:
-    """The AUC of labelled rows with its interval extended, and the weighted one.
-
-    `scores` are held-out anomaly scores of these rows.
-    """
+    """The AUC of labelled rows with its interval extended, and the weighted one."""
     anomalous = codes == ANOMALY
     # Only the gap is used: the given AUC may be one of folds, each ranked by itself.
     equal = _weighted_auc(scores, anomalous, np.ones_like(weights))

@@ -1,4 +1,4 @@
-r"""Which labels look wrong, from scores by fits that have not seen them.
+"""Which labels look wrong, from scores by fits that have not seen them.
 
 Each labelled row has a held-out anomaly score s, and its label y (1 anomaly, 0 normal) may be
 wrong. With t its true kind,
@@ -13,18 +13,17 @@ are shrunk towards it, as if it had been seen on `_ALIKE` more rows of each kind
 
     P(wrong | y = 1, s) = alpha (1 - p) / (alpha (1 - p) + (1 - beta) p),    p = expit(c + b s)
 
-and likewise for normal rows. Their sum is how many wrong labels to expect. Draws from the model
-tell too little of its error: scores of real tables follow no such line, and where the kinds
-overlap, few wrong labels and many are as likely. The interval is what the error of `AutoRAD` was on
-tables with labels turned around at random (`experiments/studies/wrong_labels.py`). Of wrong labels
-near the boundary most are not counted.
+and likewise for normal rows. Their sum is how many wrong labels to expect. Its interval is what the
+error of `AutoRAD` was on tables with labels turned around at random
+(`experiments/studies/wrong_labels.py`): scores of real tables follow no such line, and draws from
+the model would tell too little of it.
 
 **No false alarms on clean labels.** Scores that separate the kinds imperfectly contradict some
 right labels, too. Labels are drawn from the line without wrong ones, with the same scores, and both
 models are fitted to them: the p-value is the share of draws in which wrong labels improve the
 likelihood as much as in the data. Unless it is at most `LEVEL`, none stands out. Anomalies of a
 kind that the others do not teach score like normal rows, and no score can tell them from wrong
-labels: that is for a person to see.
+labels.
 """
 
 from __future__ import annotations
@@ -61,12 +60,9 @@ _STANDING_OUT, _OTHERWISE = (0.4, 1.7), (0.0, 6.0)
 class LabelIssues:
     """Labels that look wrong; rows are numbered as in the labels given."""
 
-    rows: NDArray[np.intp]
-    """Rows whose label looks wrong, the most probable first; empty if none stands out."""
-    probabilities: NDArray[np.float64]
-    """Probability that the label is wrong, for every row; NaN for rows without a held-out score."""
-    expected: Estimate | None
-    """How many of the labels are wrong; None if there are too few of a kind to tell."""
+    rows: NDArray[np.intp]  # whose label looks wrong, the most probable first; or none
+    probabilities: NDArray[np.float64]  # of a wrong label, or NaN without a held-out score
+    expected: Estimate | None  # how many are wrong; None if there are too few of a kind to tell
     p_value: float | None
 
     def __len__(self) -> int:
@@ -112,7 +108,10 @@ def find_label_issues(scores: Any, codes: Any, seed: int = 0) -> LabelIssues:
         return LabelIssues(none, probabilities, None, None)
     s = scores[judged]
     z = (s - s.mean()) / (s.std() or 1.0)
-    bins, rows, anomalies = _binned(z, y)
+    # Mean scores of neighbours, how many rows they are, and how many labelled as anomalies.
+    parts = np.array_split(np.argsort(z, kind="stable"), min(n, _MOST_BINS))
+    numbers = [(z[part].mean(), len(part), y[part].sum()) for part in parts]
+    bins, rows, anomalies = np.array(numbers, dtype=float).T
     noisy, improved = _fit(bins, rows, anomalies[None])
     clean, likelihood = _fit(bins, rows, anomalies[None], noise=False)
     rng = np.random.default_rng(seed)
@@ -178,15 +177,9 @@ def label_issues(model: Any, X: Any, y: Any, *, random_state: int = 0) -> LabelI
 
 
 def number_interval(expected: float, p_value: float, n: int) -> tuple[float, float]:
-    """Return between which numbers that of wrong ones among n labels is, at random ones.
-
-    >>> number_interval(9.0, 0.01, 400), number_interval(9.0, 0.5, 400)
-    ((3.0, 16.0), (0.0, 59.0))
-    """
-    low, high = (
-        times * (expected + 1) - 1 for times in (_STANDING_OUT if p_value <= LEVEL else _OTHERWISE)
-    )
-    return max(low, 0.0), min(high, float(n))
+    """Return between which numbers that of wrong ones among n labels is, at random ones."""
+    least, most = _STANDING_OUT if p_value <= LEVEL else _OTHERWISE
+    return max(least * (expected + 1) - 1, 0.0), min(most * (expected + 1) - 1, float(n))
 
 
 class _NoisyLine(NamedTuple):
@@ -209,24 +202,12 @@ class _NoisyLine(NamedTuple):
         return a * (1 - p) / np.maximum(as_anomaly, tiny), b * p / np.maximum(as_normal, tiny)
 
 
-def _binned(z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean scores of neighbours, how many rows they are, and how many labelled as anomalies."""
-    order = np.argsort(z, kind="stable")
-    parts = np.array_split(order, min(len(z), _MOST_BINS))
-    numbers = [(z[part].mean(), len(part), y[part].sum()) for part in parts]
-    bins, rows, anomalies = np.array(numbers, dtype=float).T
-    return bins, rows, anomalies
-
-
 def _fit(
     z: np.ndarray, rows: np.ndarray, anomalies: np.ndarray, noise: bool = True
 ) -> tuple[_NoisyLine, np.ndarray]:
-    """Fit the model, or the line without wrong labels, to each draw; also the log likelihood.
-
-    `anomalies` holds a line of counts for each draw.
-    """
-    n, normals = rows.sum(), rows - anomalies
-    size = len(anomalies)
+    """Fit the model, or the line without wrong labels, to each draw; also the log likelihood."""
+    # `anomalies` holds a line of counts for each draw.
+    n, normals, size = rows.sum(), rows - anomalies, len(anomalies)
     usual = _USUAL_SLOPE if noise else 0.0
     start = np.full(size, 0.05 if noise else 0.0)
     line = _NoisyLine(logit((anomalies.sum(axis=1) + 0.5) / (n + 1)), np.ones(size), start, start)
@@ -234,8 +215,7 @@ def _fit(
     for _ in range(_STEPS):
         from_anomalies, from_normals = line.wrong(z)
         true = anomalies * (1 - from_anomalies) + normals * from_normals
-        # Only flatter slopes are pulled hard: wrong labels flatten the line, and nothing makes it
-        # too steep.
+        # Only flatter slopes are pulled hard: wrong labels flatten the line.
         weak = np.where(line.slope < usual, _SLOPE_SPREAD**-2.0, _WEAK)
         p = line.probabilities(z)
         residual, w = rows * p - true, rows * p * (1 - p)
@@ -254,16 +234,11 @@ def _fit(
             alpha = (wrong_a + _ALIKE * both) / (n - of_true + _ALIKE)
             beta = (wrong_n + _ALIKE * both) / (of_true + _ALIKE)
         line = _NoisyLine(line.intercept - short * step_c, line.slope - short * step_b, alpha, beta)
-        before, value = value, _log_likelihood(line, z, anomalies, normals)
+        p, a, b = line.probabilities(z), alpha[:, None], beta[:, None]
+        as_anomaly = np.clip(a + (1 - a - b) * p, 1e-300, 1.0)
+        as_normal = np.clip(b + (1 - a - b) * (1 - p), 1e-300, 1.0)
+        before = value
+        value = (xlogy(anomalies, as_anomaly) + xlogy(normals, as_normal)).sum(axis=1)
         if (np.abs(value - before) < _TOLERANCE).all():
             break
     return line, value
-
-
-def _log_likelihood(
-    line: _NoisyLine, z: np.ndarray, anomalies: np.ndarray, normals: np.ndarray
-) -> np.ndarray:
-    p, a, b = line.probabilities(z), line.alpha[:, None], line.beta[:, None]
-    as_anomaly = np.clip(a + (1 - a - b) * p, 1e-300, 1.0)
-    as_normal = np.clip(b + (1 - a - b) * (1 - p), 1e-300, 1.0)
-    return np.asarray((xlogy(anomalies, as_anomaly) + xlogy(normals, as_normal)).sum(axis=1))

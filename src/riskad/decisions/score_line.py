@@ -1,4 +1,4 @@
-r"""Probabilities from scores: a line through held-out labelled rows, with the slope they show.
+"""Probabilities from scores: a line through held-out labelled rows, with the slope they show.
 
 With s the score of a row and z = (s - mean) / spread over labelled rows,
 
@@ -10,10 +10,10 @@ gain in log likelihood over b = 0, and m the number of anomalies, the estimate i
 
     b  ->  b max(0, 1 - 3 / R) m / (m + 1),
 
-and to 0 if it is negative. If scores carry no information, all rows then have the same probability.
-R is used instead of (b / error)^2, which is small if the kinds are far apart. With 1 in place of 3
-(James and Stein's rule for one number) and without m, probabilities are worse than a constant more
-often: a line that is too steep costs more than one that is too flat.
+and to 0 if it is negative: then all rows have the same probability. R is used instead of
+(b / error)^2, which is small if the kinds are far apart. With 1 in place of 3 (James and Stein's
+rule for one number) and without m, probabilities are worse than a constant more often: a line that
+is too steep costs more than one that is too flat.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from scipy.special import expit, logit, xlogy
 _WEAK = 1 / 2.5**2
 _SHRINKAGE = 3.0
 _STEPS = 50  # of Newton's method: a bound, which bisection alone would need for 15 digits
-_MOST_SCORES = 2_000  # of an ascending list, by which intercepts are found
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,15 @@ class ScoreLine:
         """The line through rows of both kinds; its mean over them is the share of anomalies."""
         middle, spread = float(scores.mean()), float(scores.std()) or 1.0
         # In units of the spread, so that the penalty means the same for every detector.
-        b, error = _penalised_slope((scores - middle) / spread, anomalous.astype(float))
+        z, y = (scores - middle) / spread, anomalous.astype(float)
         m, n = int(anomalous.sum()), len(anomalous)
+        # The intercept is hardly penalised, just enough that the Hessian has an inverse.
+        Z, penalty = np.column_stack([np.ones_like(z), z]), np.diag([1e-8, _WEAK])
+        start = np.array([logit((y.sum() + 0.5) / (n + 1)), 0.0])
+        theta, _ = newton_logistic(Z, y, penalty, start)
+        p, b = expit(Z @ theta), float(theta[1])
+        variance = np.linalg.inv((Z.T * (p * (1 - p))) @ Z + penalty)
+        error = float(np.sqrt(variance[1, 1]))
         steep = cls(0.0, max(b, 0.0) / spread, error / spread, max(b, 0.0) / spread)
         # Half a row of each kind more: with one kind alone the rate would be 0 or 1.
         steep = steep.at_rate((m + 0.5) / (n + 1), scores)
@@ -71,21 +77,14 @@ class ScoreLine:
         return np.asarray(expit(self.intercept + self.slope * np.asarray(scores)))
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Slopes that are compatible with the labelled rows, none below 0.
-
-        They vary around the slope before shrinking: intervals are for the truth, and shrinking is a
-        deliberate bias.
-        """
+        """Slopes as compatible with the labelled rows as the one before shrinking, none below 0."""
         return np.maximum(rng.normal(self.steepest, self.error, size), 0)
 
 
 def intercepts(terms: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """The c with mean_i expit(c + terms_i) = rate, for each row of terms and its rate.
-
-    The mean rises with c. Newton's steps stay within valid bounds: c lies between the values that
-    the smallest and the largest term would need.
-    """
+    """The c with mean_i expit(c + terms_i) = rate, for each row of terms and its rate."""
     log_odds = logit(rates)
+    # c lies between the values that the smallest and the largest term would need.
     low, high = log_odds - terms.max(axis=1), log_odds - terms.min(axis=1)
     c = np.clip(log_odds - terms.mean(axis=1), low, high)
     for _ in range(_STEPS):
@@ -94,52 +93,18 @@ def intercepts(terms: np.ndarray, rates: np.ndarray) -> np.ndarray:
         converged = np.abs(excess) <= 1e-9 * rates
         if converged.all():
             break
-        # The bounds close in from both sides, also where Newton's steps do all the work.
         low, high = np.where(excess < 0, c, low), np.where(excess > 0, c, high)
         step = c - excess / np.maximum((p * (1 - p)).mean(axis=1), 1e-300)
-        # A step that leaves the bounds is replaced by bisection: far from the solution expit is
-        # flat.
+        # Newton's step, or bisection if it leaves the bounds: far from the solution expit is flat.
         inside = (step > low) & (step < high)
         c = np.where(converged, c, np.where(inside, step, (low + high) / 2))
     return np.asarray(c)
 
 
-def expected_f1(
-    scores: np.ndarray, first: np.ndarray, slope: float, rates: np.ndarray
-) -> np.ndarray:
-    """The expected F1 of lists of the highest scores, as a mean over possible rates.
-
-    Scores are ascending, and a list starts at each of the positions `first`. Intercepts are found
-    on a part of many scores.
-    """
-    n = len(scores)
-    some = scores[np.linspace(0, n - 1, min(n, _MOST_SCORES)).round().astype(int)]
-    f1 = np.zeros(len(first))
-    for c in intercepts(np.tile(slope * some, (len(rates), 1)), rates):
-        # Expected anomalies among the scores from each position on.
-        hits = np.cumsum(expit(c + slope * scores)[::-1])[::-1]
-        f1 += 2 * hits[first] / (n - first + hits[0]) / len(rates)
-    return f1
-
-
-def _penalised_slope(z: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """The slope of a logistic regression with a weak penalty, and its standard error."""
-    # The intercept is hardly penalised, just enough that the Hessian has an inverse.
-    Z, penalty = np.column_stack([np.ones_like(z), z]), np.diag([1e-8, _WEAK])
-    start = np.array([logit((y.sum() + 0.5) / (len(y) + 1)), 0.0])
-    theta, _ = newton_logistic(Z, y, penalty, start)
-    p = expit(Z @ theta)
-    variance = np.linalg.inv((Z.T * (p * (1 - p))) @ Z + penalty)
-    return float(theta[1]), float(np.sqrt(variance[1, 1]))
-
-
 def newton_logistic(
     Z: np.ndarray, y: np.ndarray, penalty: np.ndarray, start: np.ndarray, weight: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logistic regression of y on Z with a quadratic penalty: coefficients, and the Hessian.
-
-    Each row counts as `weight` of one.
-    """
+    """Logistic regression with a quadratic penalty: coefficients, and the Hessian."""
     theta = start
     for _ in range(_STEPS):
         p = expit(Z @ theta)

@@ -1,4 +1,4 @@
-r"""Rates, probabilities and thresholds by segment: shops, machines, countries.
+"""Rates, probabilities and thresholds by segment: shops, machines, countries.
 
 One threshold for all segments is wrong for each if scores of normal rows, or rates, differ between
 them. With s the score of a row, b the slope of `riskad.decisions.score_line` and g its segment,
@@ -6,10 +6,10 @@ them. With s the score of a row, b the slope of `riskad.decisions.score_line` an
     log P(anomaly) / P(normal)  =  c + delta_g + b s,        delta_g ~ N(0, tau^2).
 
 The labelled rows of a segment, scored by fits that have not seen them, tell its delta. How much
-segments differ, tau, maximises the likelihood of all labels (Laplace's approximation), and a
-delta with little evidence stays near 0: its estimate has the precision sum p (1 - p) + 1 / tau^2.
-Segments without labels, and those that the fit has not seen, have delta = 0 and the threshold of
-the whole. c is where the mean probability over the unlabelled rows is the anomaly rate.
+segments differ, tau, maximises the likelihood of all labels (Laplace's approximation), and a delta
+with little evidence stays near 0: its estimate has the precision sum p (1 - p) + 1 / tau^2.
+Segments without labels, and those that the fit has not seen, have delta = 0. c is where the mean
+probability over the unlabelled rows is the anomaly rate.
 
 Rows of equal probability have equal s + delta_g / b. So a threshold rule is applied to these
 shifted scores, and its threshold, shifted back, is that of each segment: what is flagged are the
@@ -47,25 +47,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """How far the scores of each segment are shifted; segments without labels are as the whole.
-
-    Shifts are added to scores before these become probabilities. Rows are flagged if their
-    unshifted score exceeds the threshold of their segment (`thresholds`).
-    """
+    """How far the scores of each segment are shifted; segments without labels are as the whole."""
 
     column: Annotated[str, fields.Text()]
     names: Annotated[Any, fields.ListOf(fields.Text(), "names")]
     shifts: Annotated[np.ndarray, fields.Array("f", ("segments",))]
-    errors: Annotated[np.ndarray, fields.Array("f", ("segments",), 0.0)]
-    """Standard errors of delta, in log odds."""
-    shift: float
-    """Of all other segments."""
-    spread: Annotated[float, fields.Number(0)]
-    """tau, in log odds."""
+    errors: Annotated[np.ndarray, fields.Array("f", ("segments",), 0.0)]  # of delta, in log odds
+    shift: float  # of all other segments
+    spread: Annotated[float, fields.Number(0)]  # tau, in log odds
+    # Places of the labelled rows of the calibration.
     labelled: Annotated[np.ndarray, fields.Array("i", ("labelled",), -1, below="names")]
-    """Places of the labelled rows of the calibration."""
+    # Shifted scores of unlabelled rows, in ascending order.
     unlabelled: Annotated[np.ndarray, fields.Array("f", ("kept",), rising=True)]
-    """Shifted scores of unlabelled rows, in ascending order."""
 
     def places(self, values: Any) -> NDArray[np.intp]:
         """The number of each row's segment; -1 if it is blank or was not seen."""
@@ -84,15 +77,10 @@ class Segments:
     def thresholds(
         self, rule: Threshold, calibration: Calibration, shifted: Floats | None = None
     ) -> Floats:
-        """The threshold of each segment by a rule, and last that of all others.
-
-        `shifted` are scores of the table for rules that depend on it, instead of the unlabelled
-        rows of the fit.
-        """
+        """The threshold of each segment, and last that of others; `shifted` are of a table."""
         if not isinstance(rule, FalseAlarms):
             moved = self.shifted(calibration)
-            # Rules like top:50 count rows of the table that is scored, shifted like those of the
-            # fit.
+            # Rules like top:50 count rows of the table that is scored, shifted like those.
             moved = moved if shifted is None else moved.over(shifted)
             return np.asarray(rule.of(moved) - np.append(self.shifts, self.shift))
         normal = calibration.codes == NORMAL
@@ -115,8 +103,7 @@ class SegmentResult:
     anomaly: int
     flagged: int
     threshold: float
-    as_the_whole: bool
-    """Whether it has no threshold of its own."""
+    as_the_whole: bool  # whether it has no threshold of its own
     rate: Estimate | None = None
     precision: Estimate | None = None
     recall: Estimate | None = None
@@ -125,10 +112,7 @@ class SegmentResult:
 def segment_offsets(
     places: NDArray[np.intp], anomalous: NDArray[np.bool_], lines: Floats, n_segments: int
 ) -> tuple[Floats, Floats, float]:
-    """Return delta of each segment, its standard error, and tau.
-
-    `lines` are b s of labelled rows, and `places` their segments; -1 is of none.
-    """
+    """Return delta of each segment, its standard error, and tau; `lines` are b s of rows."""
     own = np.where(places < 0, n_segments, places)  # rows of no segment have delta 0
     y = anomalous.astype(float)
     best = -np.inf, np.empty(0), np.empty(0), 0.0
@@ -151,8 +135,7 @@ def segment_offsets(
         p = np.clip(expit(c + delta[own] + lines), 1e-12, 1 - 1e-12)
         information = np.bincount(own, p * (1 - p), n_segments + 1)[:-1]
         value = float(np.log(np.where(anomalous, p, 1 - p)).sum())
-        # The prior of delta, and below it the volume of its posterior: without this, the largest
-        # tau would always win.
+        # The prior of delta, and the volume of its posterior, without which a large tau would win.
         value -= float(delta @ delta) / (2 * max(variance, 1e-12))
         value -= float(np.log1p(variance * information).sum()) / 2
         if value > best[0]:
@@ -166,8 +149,8 @@ def learn_segments(
 ) -> Segments:
     """Find how far the labels of segments say that these differ from the whole.
 
-    `labelled` are the segments of the rows of `calibration.scores`, and `unlabelled` those of
-    unlabelled rows with these `scores`; None is of no segment.
+    `labelled` are the segments of the rows of `calibration.scores`, and `unlabelled` those of rows
+    with these `scores`; None is of no segment.
     """
     names = sorted({name for name in labelled if name is not None})
     zeros, rows = np.zeros(len(names)), np.empty(0, dtype=np.intp)
@@ -204,8 +187,7 @@ def describe_segments(
 ) -> list[SegmentResult]:
     """What is flagged in the largest segments, and what to expect of it, with 95 % intervals.
 
-    `thresholds` are those of the segments, and last that of all others; other arguments are those
-    of `learn_segments`. Draws vary the slope, the anomaly rate, delta and which rows are anomalies.
+    Draws vary the slope, the anomaly rate, delta and which rows are anomalies.
     """
     known = [name for name in unlabelled if name is not None]
     names, counts = np.unique(known, return_counts=True)
@@ -226,7 +208,7 @@ def describe_segments(
         n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
         threshold, moved = float(thresholds[place]), shifted[own]
         flagged = scores[own] > threshold
-        rate = precision = recall = None
+        estimates: dict[str, Any] = {}
         if draws is not None:
             c, slopes = draws
             error = segments.errors[place] if place >= 0 else segments.spread
@@ -235,27 +217,16 @@ def describe_segments(
             for i in range(_DRAWS):
                 true = rng.random(len(moved)) < expit(c[i] + slopes[i] * moved)
                 found[i], everything[i] = (true & flagged).sum(), true.sum()
-            p, with_any = calibration.anomaly_probability(moved), everything > 0
-            total, of_flagged = float(p.sum()), float(p[flagged].sum())
-            rate = Estimate.of_draws(total / len(p), everything / len(p), n, m)
-            if flagged.any():
-                k = flagged.sum()
-                precision = Estimate.of_draws(of_flagged / k, found / k, n, m)
+            p, k = calibration.anomaly_probability(moved), flagged.sum()
+            with_any = everything > 0  # a segment without any anomaly has no recall
+            total, hits = float(p.sum()), float(p[flagged].sum())
+            shares = {"rate": (total / len(p), everything / len(p))}
+            if k:
+                shares["precision"] = hits / k, found / k
             if total > 0 and with_any.any():
-                shares = found[with_any] / everything[with_any]
-                recall = Estimate.of_draws(of_flagged / total, shares, n, m)
-        results.append(
-            SegmentResult(
-                name=name,
-                rows=int(own.sum()),
-                normal=n,
-                anomaly=m,
-                flagged=int(flagged.sum()),
-                threshold=threshold,
-                as_the_whole=threshold == thresholds[-1],
-                rate=rate,
-                precision=precision,
-                recall=recall,
-            )
-        )
+                shares["recall"] = hits / total, found[with_any] / everything[with_any]
+            estimates = {key: Estimate.of_draws(*share, n, m) for key, share in shares.items()}
+        counted = int(own.sum()), n, m, int(flagged.sum())
+        as_the_whole = threshold == thresholds[-1]
+        results.append(SegmentResult(name, *counted, threshold, as_the_whole, **estimates))
     return results

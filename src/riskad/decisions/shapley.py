@@ -1,4 +1,4 @@
-r"""Shapley values of any score: what each column of a row adds to it, compared with a usual row.
+"""Shapley values of any score: what each column of a row adds to it, compared with a usual row.
 
 Let v(S) be the score of the row that has the columns S from x and all others from the usual row r.
 Only the k columns in which x and r differ take part. Their Shapley values phi minimise
@@ -16,12 +16,10 @@ is exactly sum_{j in S} phi_j if at most two columns interact at a time.
   all if scores are slow. Otherwise more sets are drawn until no standard error exceeds 2 % of the
   largest value, or 128 k scores were computed. The standard errors are those of least squares with
   residuals of different sizes. Orders of columns, the usual alternative, need three to five times
-  as many scores for the same largest error (measured up to 300 columns; with 900, least squares
-  itself takes as long as is saved).
+  as many scores for the same largest error (up to 300 columns).
 - *Very many columns* (k > 1,000; 100 if scores are slow): 250 groups of them change together, and
   those with the largest effects are divided again, until 24 columns stand alone. These and 8 groups
-  of all others then share the score as above; columns of a group share its value equally. That
-  takes about 1,500 scores for any width, and up to 4,000 more if scores are not slow. It finds
+  of all others then share the score as above; columns of a group share its value equally. It finds
   columns that stand out; where hundreds matter equally, the values are rough.
 """
 
@@ -87,8 +85,7 @@ def shapley_values(
     effort = _SLOW if slow else _FAST
     entries = 8 * min(n_columns, effort.one_by_one) * len(reference)  # of the first mixtures
     most = max(1, min(_TOGETHER, _BATCH_ENTRIES // entries))
-    # Without a deadline as many rows as fit; with one, first a single row, to see how long it
-    # takes.
+    # With a deadline first a single row, to see how long it takes.
     start, size = 0, most if end == math.inf else 1
     while start < len(scores) and (start == 0 or time.perf_counter() <= end):
         rows = range(start, min(start + size, len(scores)))
@@ -182,8 +179,7 @@ def _values(
     sets, u, n = np.empty((0, k), dtype=bool), np.empty(0), 0
     while True:
         n_new = min(n or _FIRST_DRAWN * k, most - n)
-        # A set of one column is known already, and so is its complement: sizes 2 to k - 2 are
-        # drawn.
+        # Sets of one column and their complements are scored already.
         size = rng.choice(sizes, n_new, p=masses / masses.sum())
         # A random order of columns, of which the first `size` are in the set.
         draws = np.argsort(rng.random((n_new, k)), axis=1) < size[:, None]
@@ -219,10 +215,7 @@ def _regress(
 def _find_groups(
     worth: Callable[[Sets], Scoring], k: int, rng: np.random.Generator
 ) -> Generator[Floats, Floats, list[NDArray[np.intp]]]:
-    """Groups of k columns; those that matter most stand alone.
-
-    The effect of a group is u: the mean of what it adds if it comes first and if it comes last.
-    """
+    """Groups of k columns; those that matter most, if they come first and if last, stand alone."""
     columns, effects = rng.permutation(k), np.zeros(k)
     chosen = np.ones(k, dtype=bool)
     while chosen.sum() > _SINGLES:

@@ -1,9 +1,8 @@
-r"""Which rows to label next: some likely anomalies, some borderline rows, and no two alike.
+"""Which rows to label next: some likely anomalies, some borderline rows, and no two alike.
 
-A fit treats labelled rows as typical of their kind, so they must be spread as their kind is: only
-rows with the highest scores would mislead it. So rows are chosen by kernel herding (Welling 2009).
-Let R be the unlabelled rows, B the tenth of them whose scores are nearest to the threshold, and F
-the others that the model flags. A row weighs
+A fit treats labelled rows as typical of their kind, so they must be spread as their kind is. So
+rows are chosen by kernel herding (Welling 2009). Let R be the unlabelled rows, B the tenth of them
+whose scores are nearest to the threshold, and F the others that the model flags. A row weighs
 
     q_i = (1 - g) p_i + g [i in F] / |F|,    p_i = (1 - w) / |R| + w [i in B] / |B|,    w = 1/4
 
@@ -12,10 +11,10 @@ standardised features, h the median of |x - x'|^2, the next row is
 
     argmax_i  sum_j q_j k(x_i, x_j)  -  1 / (|D| + 1) sum_{j in D} k(x_i, x_j)
 
-where D are the rows that are already labelled or chosen. The first term favours regions with many
-relevant rows, the second avoids what is known: together they keep the mean of k over D close to
-that over q. Labelled rows count as at most 10 n rows, so that the chosen rows keep some influence.
-Rows within a tenth of the median distance of a chosen one come after all others.
+where D are the rows that are already labelled or chosen. Together the terms keep the mean of k over
+D close to that over q: they favour regions with many relevant rows, and avoid what is known.
+Labelled rows count as at most 10 n rows, so that the chosen rows keep some influence. Rows within a
+tenth of the median distance of a chosen one come after all others.
 
 Rows of F are *likely anomalies*, and the first tenth of the choice is among them; rows of B are
 *borderline*, and all others are chosen as *unlike what was labelled*. The first sum is over m rows
@@ -59,12 +58,9 @@ _MEMORY = 10  # times n: as how many rows labelled rows count at most
 class Suggestion:
     """Rows to label, in the order to label them."""
 
-    rows: Places
-    """Their positions in X, counted from 0."""
-    reasons: tuple[str, ...]
-    """One of "likely anomaly", "borderline" and "unlike what was labelled" for each."""
-    anomaly_score: Floats
-    """Their current scores."""
+    rows: Places  # positions in X, counted from 0
+    reasons: tuple[str, ...]  # "likely anomaly", "borderline" or "unlike what was labelled"
+    anomaly_score: Floats  # current ones
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -132,31 +128,30 @@ def suggest_rows(
     labelled, free = np.flatnonzero(codes != UNLABELLED), np.flatnonzero(codes == UNLABELLED)
     if not free.size:
         raise InputError("Every row is labelled; there is none left to suggest.")
-    # Labelled rows are left out before shares are taken: a tenth is of what can be chosen.
     borderline, likely = _groups(scores[free], -float(detector.offset_), n)
-    candidates, weights = _draw(_weights(borderline, likely), max(_CANDIDATES, n), random_state)
+    weights, m = _weights(borderline, likely), min(max(_CANDIDATES, n), len(free))
+    candidates = np.arange(m)
+    if m < len(free):
+        rng = np.random.default_rng(random_state)
+        candidates = np.sort(rng.choice(len(free), m, replace=False, p=weights))
+        weights = np.maximum(weights[candidates], 1 / m)  # q over the chance of being drawn
+        weights /= weights.sum()
     if compared is None:  # rows as the detector sees them
         several = isinstance(model, Pipeline) and len(model) > 1
         compared = model[:-1].transform(X) if several else X
     Z = _features(compared, np.concatenate([free[candidates], labelled]))
-    m = len(candidates)
     chosen = candidates[_herd(Z[:m], weights, Z[m:], likely[candidates], min(n, m))]
     reasons = np.select([likely, borderline], [LIKELY, BORDERLINE], UNLIKE)[chosen]
     return Suggestion(free[chosen], tuple(reasons.tolist()), scores[free[chosen]])
 
 
-def _smallest(values: Floats, n: int) -> NDArray[np.bool_]:
-    """Which of the values are the n smallest."""
-    chosen = np.zeros(len(values), dtype=bool)
-    chosen[np.argsort(values, kind="stable")[:n]] = True
-    return chosen
-
-
 def _groups(s: Floats, t: float, n: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which rows are in B and which in F: the highest scores, if no row beyond B is flagged."""
-    borderline = _smallest(np.abs(s - t), round(_TENTH * len(s)))
+    borderline, highest = np.zeros((2, len(s)), dtype=bool)
+    borderline[np.argsort(np.abs(s - t), kind="stable")[: round(_TENTH * len(s))]] = True
+    highest[np.argsort(-s, kind="stable")[:n]] = True
     likely = (s > t) & ~borderline
-    return borderline, likely if likely.any() else _smallest(-s, n)
+    return borderline, likely if likely.any() else highest
 
 
 def _weights(borderline: NDArray[np.bool_], likely: NDArray[np.bool_]) -> Floats:
@@ -167,15 +162,6 @@ def _weights(borderline: NDArray[np.bool_], likely: NDArray[np.bool_]) -> Floats
     weight = float(p[likely].sum())
     g = (_TENTH - weight) / (1 - weight) if weight < _TENTH else 0.0
     return np.asarray((1 - g) * p + g * likely / likely.sum())
-
-
-def _draw(q: Floats, m: int, random_state: int) -> tuple[Places, Floats]:
-    """Positions of m rows drawn without replacement by q, and weights that represent q."""
-    if m >= len(q):
-        return np.arange(len(q)), q
-    picked = np.sort(np.random.default_rng(random_state).choice(len(q), m, replace=False, p=q))
-    weights = np.maximum(q[picked], 1 / m)  # q over the chance of being drawn
-    return picked, weights / weights.sum()
 
 
 def _features(matrix: Any, places: Places) -> Any:
@@ -215,7 +201,6 @@ def _herd(Z: Any, weights: Floats, labelled: Any, likely: NDArray[np.bool_], n: 
         later = alike if len(chosen) >= _TENTH * n else np.maximum(alike, _LATER * ~likely)
         i = int(np.argmax(target - covered / (n_labelled + len(chosen) + 1) - later))
         chosen.append(i)
-        # Only those to the row just chosen: the sums for all others are up to date.
         distances = euclidean_distances(Z, Z[[i]], squared=True)[:, 0]
         covered += np.exp(-distances / h)
         # Twice the penalty of coming later: near copies come after everything else.
@@ -228,10 +213,7 @@ def _kernel_sums(Z: Any, others: Any, h: float, weights: Floats) -> Floats:
     """sum_j weights_j k(z_i, others_j) for each row of Z."""
     if not others.shape[0]:
         return np.zeros(Z.shape[0])
-
-    def weighted_sum(distances: Floats, start: int) -> Floats:
-        return np.asarray(np.exp(-distances / h) @ weights)
-
-    return np.concatenate(
-        list(pairwise_distances_chunked(Z, others, reduce_func=weighted_sum, squared=True))
+    sums = pairwise_distances_chunked(
+        Z, others, reduce_func=lambda part, start: np.exp(-part / h) @ weights, squared=True
     )
+    return np.concatenate(list(sums))

@@ -1,8 +1,8 @@
 """From scores to decisions: a threshold is found after scoring, from scores and labels only.
 
 A fit sets its threshold where its risk is lowest (`zero_one_threshold`). The rules here set
-another, without another fit: `detector.set_threshold(rule)` after `riskad.calibrate`. Each rule
-states what it needs, and raises an error if the labels are not sufficient.
+another, without another fit: `detector.set_threshold(rule)` after `riskad.calibrate`. Each raises
+an error if the labels are not sufficient for it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, ClassVar, get_type_hints
 
 import numpy as np
+from scipy.special import expit
 
 from riskad.core.checks import InputError, check_choice, check_in_interval, quoted
 from riskad.core.risks import Risk
 from riskad.decisions.calibration import Calibration
 from riskad.decisions.conformal import check_normals
-from riskad.decisions.score_line import expected_f1
+from riskad.decisions.score_line import intercepts
 from riskad.files.codec import register
 from riskad.files.fields import POSITIVE, SHARE, Maybe, Number
 
 _MOST = 1e15  # rows, or units of cost: squares and products of it stay exact enough
-# Rise of log odds per standard deviation of scores that a list assumes: smaller values make lists
-# longer where labels show no slope.
+# Of log odds per standard deviation of scores: smaller values make lists longer where labels show
+# no slope.
 _LEAST_RISE = 0.75
 _MOST_LISTED = 2.0  # rows of a list per expected anomaly
 _RATES = 15  # over which the expected F1 is averaged; each costs a pass over the scores
+_MOST_SCORES = 2_000  # by which intercepts are found
 _FEWEST = 3  # labelled anomalies; a share of fewer is not informative
 
 
@@ -83,7 +85,7 @@ class RiskZero(Threshold):
 
 @dataclass(frozen=True)
 class Likely(Threshold):
-    r"""Flag the rows that make the best list, at most twice as many as there are anomalies.
+    """Flag the rows that make the best list, at most twice as many as there are anomalies.
 
     With p_i(pi) the probability that unlabelled row i is an anomaly at the rate pi
     (`riskad.decisions.score_line`), the k most anomalous rows have the expected F1
@@ -93,10 +95,9 @@ class Likely(Threshold):
     and k maximises it. The mean is over rates spread as the interval of the estimate: if that is
     wide, a list for the estimate alone would often be far too long. If scores carry almost no
     information, the best list is nearly all rows, which is useless: so k is at most twice the
-    expected number of anomalies, and scores are assumed to carry at least some information (log
-    odds that rise by 3/4 per standard deviation). If the labels do not determine a line through
-    scores, the list is for the estimate alone. Without unlabelled rows, the threshold is that of
-    the fit.
+    expected number of anomalies, and log odds are assumed to rise by 3/4 per standard deviation at
+    least. If the labels do not determine a line through scores, the list is for the estimate alone.
+    Without unlabelled rows, the threshold is that of the fit.
     """
 
     name = "likely"
@@ -115,7 +116,14 @@ class Likely(Threshold):
         slope = max(slope, _LEAST_RISE / (float(s.std()) or 1.0))
         levels, first = np.unique(s, return_index=True)  # rows with equal scores stay together
         short_enough = len(s) - first <= _MOST_LISTED * pi_n * len(s)
-        f1 = expected_f1(s, first, slope, rates) * short_enough
+        # Intercepts are found on a part of many scores.
+        some = s[np.linspace(0, len(s) - 1, min(len(s), _MOST_SCORES)).round().astype(int)]
+        f1 = np.zeros(len(first))
+        for c in intercepts(np.tile(slope * some, (len(rates), 1)), rates):
+            # Expected anomalies among the scores from each position on.
+            hits = np.cumsum(expit(c + slope * s)[::-1])[::-1]
+            f1 += 2 * hits[first] / (len(s) - first + hits[0]) / len(rates)
+        f1 *= short_enough
         best = int(np.argmax(f1)) if f1.any() else len(levels) - 1
         if best == 0:  # all rows have one score, and none is more likely than another
             return float(levels[0])
@@ -124,10 +132,7 @@ class Likely(Threshold):
 
 @dataclass(frozen=True)
 class AnomalyRate(Threshold):
-    """Flag as many unlabelled rows as there are anomalies among them.
-
-    Needs the unlabelled rows, and both kinds of label for the rate unless `pi_n` is given.
-    """
+    """Flag as many unlabelled rows as there are anomalies among them, as estimated or given."""
 
     pi_n: Annotated[float | None, Maybe(SHARE)] = None
     name = "rate"
@@ -144,7 +149,7 @@ class AnomalyRate(Threshold):
 
 @dataclass(frozen=True)
 class BestF(Threshold):
-    r"""The highest F_beta, the mean of precision and recall in which recall weighs beta times.
+    """The highest F_beta, the mean of precision and recall in which recall weighs beta times.
 
     With TPR(t) the share of labelled anomalies above t and q(t) that of the unlabelled rows, recall
     is TPR, precision is pi_n TPR / q, and
@@ -173,13 +178,13 @@ class BestF(Threshold):
 
 @dataclass(frozen=True)
 class Cost(Threshold):
-    r"""The lowest expected cost of an unlabelled row, given those of a false alarm and of a miss.
+    """The lowest expected cost of an unlabelled row, given those of a false alarm and of a miss.
 
     With TPR and q as in `BestF`, false alarms are the flagged rows beyond anomalies:
 
         false_alarm max(0, q(t) - pi_n TPR(t)) + miss pi_n (1 - TPR(t)).
 
-    Needs the unlabelled rows and both kinds of label, with at least 3 anomalies.
+    Needs what `BestF` needs.
     """
 
     false_alarm: Annotated[float, POSITIVE] = 1.0
@@ -264,8 +269,8 @@ class Capacity(Threshold):
     """Flag k of every n rows, if people can review no more of those that arrive.
 
     `of_rows` is by default the number of unlabelled rows of the fit; the threshold is the score
-    that this share of them exceeds. It is fixed for later rows: in a table twice as large, about
-    twice as many are flagged, whereas `TopK` flags the same number in any table. Needs no labels.
+    that this share of them exceeds. In a later table twice as large, about twice as many are
+    flagged, whereas `TopK` flags the same number in any table. Needs no labels.
     """
 
     rows: Annotated[float, POSITIVE] = 50
@@ -287,15 +292,13 @@ THRESHOLDS: dict[str, type[Threshold]] = {
     for rule in (RiskZero, Likely, AnomalyRate, BestF, Cost, FalseAlarms, TopK, Capacity)
 }
 """Rules by the names used in their spelling."""
-THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]
-"""Names of their classes, as written to model files."""
+THRESHOLD_TYPES = [rule.__name__ for rule in THRESHOLDS.values()]  # as written to model files
 
 
 def register_threshold(rule: type[Threshold]) -> type[Threshold]:
     """Register a rule of your own, so that it can be spelled and saved with models.
 
     It is a frozen dataclass with `name`, `example` and `meaning`; a model file holds its fields.
-    Returned as it is, so this can decorate it.
     """
     if rule.name in THRESHOLDS:
         raise InputError(f"There is a threshold {rule.name!r} already; choose another name.")
@@ -331,10 +334,10 @@ def parse_threshold(text: str) -> Threshold:
     if not required <= len(numbers) <= len(fields(rule)) or not all(map(math.isfinite, numbers)):
         raise unreadable
     types = get_type_hints(rule)
-    for i, (field, number) in enumerate(zip(fields(rule), numbers, strict=False)):
+    for i, field in enumerate(fields(rule)[: len(numbers)]):
         # float("50") is 50.0, and a rule that counts rows would refuse it.
-        if types[field.name] is int and number.is_integer():
-            numbers[i] = int(number)
+        if types[field.name] is int and numbers[i].is_integer():
+            numbers[i] = int(numbers[i])
     return rule(*numbers)
 
 
@@ -352,23 +355,21 @@ def _cut(calibration: Calibration, k: int) -> float:
     if k >= n:
         # A row is flagged if its score exceeds the threshold: below the lowest, all are.
         return float(np.nextafter(unlabelled[0], -np.inf))
-    # Between the k-th and the next score: a row that is computed in another order may differ in the
-    # last digit.
+    # Between two scores: a row that is computed in another order may differ in the last digit.
     place = (n - k - 0.5) / (n - 1) if n > 1 else 1.0
     return float(np.quantile(unlabelled, min(place, 1.0))) if k > 0 else float(unlabelled[-1])
 
 
 def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds between all scores, and the shares of anomalies and unlabelled rows above them."""
+    """Ascending thresholds between scores; shares of anomalies and unlabelled rows above them."""
     _check_unlabelled(calibration, rule)
-    m = len(calibration.anomalies)
-    if m < _FEWEST:
-        raise InputError(
-            f"the threshold {str(rule)!r} weighs the anomalies that it finds, and there are {m} "
-            f"labelled ones that fits have not seen; it takes {_FEWEST}. Label more, or "
-            "choose 'rate:SHARE', 'false-alarms:RATE' or 'top:K'."
-        )
     anomalies, unlabelled = np.sort(calibration.anomalies), calibration.unlabelled
+    if len(anomalies) < _FEWEST:
+        raise InputError(
+            f"the threshold {str(rule)!r} weighs the anomalies that it finds, and there are "
+            f"{len(anomalies)} labelled ones that fits have not seen; it takes {_FEWEST}. Label "
+            "more, or choose 'rate:SHARE', 'false-alarms:RATE' or 'top:K'."
+        )
     levels = np.unique(np.concatenate([anomalies, unlabelled]))
     edges = np.concatenate([levels[:1] - 1, levels])
     t = np.append((edges[:-1] + edges[1:]) / 2, edges[-1])
@@ -378,12 +379,8 @@ def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.nd
 
 def _fewest_flagged(t: np.ndarray, value: np.ndarray) -> float:
     """The threshold with the highest value; among several, the one that flags fewest rows."""
-    # Values that differ by rounding are equal; thresholds ascend, so that the last flags fewest.
-    best = np.flatnonzero(value >= value.max() - 1e-12)
-    return float(t[best[-1]])
-
-
-# --- the threshold of a fit -----------------------------------------------------------------
+    # Values that differ by rounding are equal.
+    return float(t[value >= value.max() - 1e-12][-1])
 
 
 def zero_one_threshold(
@@ -396,8 +393,8 @@ def zero_one_threshold(
         a U(t) + (1 - a) pi_p P(t) + pi_n (1 - N(t)) - a pi_n N(t)
 
     where K(t) is the share of rows of kind K that score below t. With heavy regularisation, a fit
-    ranks rows well long before its scores are on both sides of zero; this corrects the zero. If a
-    whole interval is best, its middle is used, and among several the one nearest to zero.
+    ranks rows well long before its scores are on both sides of zero. If a whole interval is best,
+    its middle is used, and among several the one nearest to zero.
     """
     if sample_weight is not None:
         # Rows without weight would still end intervals between scores.
@@ -418,8 +415,7 @@ def zero_one_threshold(
             wrong = below if term.sign > 0 else 1 - below
             (guarded if risk.guarded and term.guarded else plain)[:] += term.weight * wrong
     error = plain + (np.maximum(guarded, 0) if risk.guarded else guarded)
-    # A threshold below all scores, and one above: a distance of 1 to the nearest score is
-    # arbitrary.
+    # A threshold below all scores, and one above: the distance of 1 is arbitrary.
     edges = np.concatenate([levels[:1] - 1, levels, levels[-1:] + 1])
     middles = (edges[:-1] + edges[1:]) / 2
     best = middles[error <= error.min() + 1e-12]

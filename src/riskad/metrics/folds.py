@@ -44,10 +44,12 @@ def as_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
         blank = values != values  # NaN differs from itself
     else:  # values of any type, which may have no order
         ids: dict[Any, int] = {}
-        numbers = [-1 if _is_blank(v) else ids.setdefault(v, len(ids)) for v in values.tolist()]
-        # Now -1 marks a blank; the rest is as for numbers.
-        values = np.array(numbers, dtype=np.intp)
-        blank = values < 0
+        numbers = np.full(n_rows, -1)
+        for i, value in enumerate(values.tolist()):
+            same = value == value  # pandas' NA answers no comparison
+            if value is not None and isinstance(same, (bool, np.bool_)) and same:
+                numbers[i] = ids.setdefault(value, len(ids))
+        values, blank = numbers, numbers < 0
     codes = np.zeros(n_rows, dtype=np.intp)
     names, codes[~blank] = np.unique(values[~blank], return_inverse=True)
     codes[blank] = len(names) + np.arange(blank.sum())
@@ -55,22 +57,16 @@ def as_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
     return np.argsort(np.argsort(first))[inverse]  # in the order in which groups first occur
 
 
-def _is_blank(value: Any) -> bool:
-    """Whether a value is None, NaN or the NA of pandas, which answers no comparison."""
-    same = value == value
-    return value is None or not isinstance(same, (bool, np.bool_)) or not same
-
-
 def deal_groups(
     codes: np.ndarray, groups: NDArray[np.intp], n_splits: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
-    r"""Return the fold of each row; rows of a group share one.
+    """Return the fold of each row; rows of a group share one.
 
     Groups are shuffled. Those with most anomalies are assigned first, then those with most normal
     rows. With q_fk the share of all rows of kind k that fold f has so far, and q_gk that of the
     group, it goes where sum_k q_fk q_gk is lowest: this adds least to the sum of the squares of all
     q_fk, which is lowest if each fold has its share of each kind. Groups without a labelled row
-    follow, the largest first, each to the fold with fewest unlabelled rows.
+    follow, each to the fold with fewest unlabelled rows.
     """
     sizes = np.zeros((int(groups.max(initial=-1)) + 1, len(KINDS)))
     for k, kind in enumerate((ANOMALY, NORMAL, UNLABELLED)):
@@ -84,7 +80,6 @@ def deal_groups(
     fold_of = np.zeros(len(sizes), dtype=np.intp)
     held = np.zeros((n_splits, len(KINDS)))
     for group in order[labelled]:
-        # Ties go to the first fold, which the shuffle of groups makes as good as random.
         fold_of[group] = fold = int(np.argmin(held @ shares[group]))
         held[fold] += shares[group]
     # A heap, since there may be as many groups as unlabelled rows.
@@ -108,18 +103,14 @@ def whole_groups(rows: np.ndarray, groups: NDArray[np.intp] | None) -> np.ndarra
     return rows if groups is None else np.flatnonzero(np.isin(groups, groups[rows]))
 
 
-# --- folds of all three kinds --------------------------------------------------------------
-
-
 @dataclass
 class PNUStratifiedKFold:
     """Folds that each hold their share of normal rows, anomalies and unlabelled rows.
 
-    For scikit-learn's tools (`cv=`). Their own stratified folds treat the three codes as classes
-    and leave a rare kind out of some folds with only a warning; this class raises an error. Only
-    the labelled rows of a fold are scored, so that "roc_auc" sees two kinds of row: with unlabelled
-    ones it would see three classes, and give NaN. Rows are shuffled; the same seed gives the same
-    folds. Copies of a row are held out together (`riskad.rows.equal_rows`), and if `split` is given
+    For scikit-learn's tools (`cv=`), whose own stratified folds leave a rare kind out of some folds
+    with only a warning; this class raises an error. Only the labelled rows of a fold are scored, so
+    that "roc_auc" sees two kinds of row. Rows are shuffled; the same seed gives the same folds.
+    Copies of a row are held out together (`riskad.rows.equal_rows`), and if `split` is given
     groups, such as customers, so are the rows of a group; the shares are as close as that allows.
 
     Parameters
@@ -155,11 +146,7 @@ class PNUStratifiedKFold:
         return self.n_splits * self.n_repeats
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
-        """Yield row numbers to train on and to score, fold by fold.
-
-        `groups` is the group of each row; a row with a blank group (None, NaN) is a group of its
-        own.
-        """
+        """Yield rows to train on and to score; one with a blank group is a group of its own."""
         for name, least in (("n_splits", 2), ("n_repeats", 1)):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < least:
@@ -171,7 +158,23 @@ class PNUStratifiedKFold:
         codes = check_codes(y)
         groups = None if groups is None else as_groups(groups, len(codes))
         groups = group_equal_rows(X, codes, groups)
-        self._check_enough(codes, groups)
+        n = self.n_splits
+        for kind in KINDS:
+            name, rows = KIND_NAMES[kind], int((codes == kind).sum())
+            count = count_independent(codes, kind, groups)
+            if 0 < rows < n:
+                hint = " and label one more" if rows == 1 else ""
+                raise InputError(
+                    f"{n} folds need {n} {name} rows, got {rows}. Lower n_splits to "
+                    f"{max(rows, 2)}{hint}."
+                )
+            if 0 < count < n:
+                advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
+                raise InputError(
+                    f"{n} folds need {name} rows of {n} groups or more, since each group is held "
+                    "out as a whole, and so are the copies of a row; the "
+                    f"{rows:,} {name} rows are of {count}. {advice}."
+                )
         scored = (codes != UNLABELLED) | self.unlabelled
         if not scored.any():
             raise InputError(
@@ -181,12 +184,8 @@ class PNUStratifiedKFold:
             yield np.flatnonzero(~fold), np.flatnonzero(fold & scored)
 
     def folds(self, codes: np.ndarray, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
-        """Which rows each fold holds out, without an error for kinds with fewer rows than folds.
-
-        Groups, if given, are numbers from `as_groups`.
-        """
-        # None means 0: a splitter gives the same folds at each call, or candidates would be
-        # compared on different rows.
+        """Which rows each fold holds out, however few there are of a kind; `groups` are numbers."""
+        # The same folds at each call, or candidates would be compared on different rows.
         rng = np.random.default_rng(self.random_state or 0)
         for _ in range(self.n_repeats):
             fold_of = np.empty(len(codes), dtype=np.intp)
@@ -201,24 +200,6 @@ class PNUStratifiedKFold:
                     start += len(rows)
             yield from (fold_of == fold for fold in range(self.n_splits))
 
-    def _check_enough(self, codes: np.ndarray, groups: np.ndarray | None) -> None:
-        for kind in KINDS:
-            name, n = KIND_NAMES[kind], self.n_splits
-            rows, count = int((codes == kind).sum()), count_independent(codes, kind, groups)
-            if 0 < rows < n:
-                hint = " and label one more" if rows == 1 else ""
-                raise InputError(
-                    f"{n} folds need {n} {name} rows, got {rows}. Lower n_splits to "
-                    f"{max(rows, 2)}{hint}."
-                )
-            if 0 < count < n:
-                advice = f"Lower n_splits to {count}" if count > 1 else "Label rows of more groups"
-                raise InputError(
-                    f"{n} folds need {name} rows of {n} groups or more, since each group is held "
-                    "out as a whole, and so are the copies of a row; the "
-                    f"{rows:,} {name} rows are of {count}. {advice}."
-                )
-
 
 def cross_splits(
     codes: np.ndarray,
@@ -226,12 +207,8 @@ def cross_splits(
     random_state: int | None = None,
     groups: np.ndarray | None = None,
 ) -> Iterator[Split]:
-    """Rows to train on and to hold out, of any labels; `groups` are numbers.
-
-    The only row or group of a kind is never held out, since every fit needs it.
-    """
+    """Rows to train on and to hold out; the only row or group of a kind is never held out."""
     by_group = np.arange(len(codes)) if groups is None else groups
-    # Without groups each row is a group of its own.
     needed = [of_kind for kind in KINDS if len(of_kind := np.unique(by_group[codes == kind])) == 1]
     # Rows of a kind's only group are in every fit and never judged.
     several = ~np.isin(by_group, np.concatenate([*needed, np.array([], dtype=np.intp)]))
@@ -248,11 +225,7 @@ def labelled_folds(
     random_state: int | None = None,
     groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Split the labelled rows into folds with both kinds in each; unlabelled rows are in none.
-
-    Rows of one of the `groups` (numbers) share a fold. There are then fewer folds if this is
-    necessary for each to have both kinds, and none if not even two are possible.
-    """
+    """Folds of the labelled rows with both kinds in each; with `groups` perhaps fewer, or none."""
     from sklearn.model_selection import StratifiedKFold
 
     labelled = np.flatnonzero(y != UNLABELLED)
@@ -267,9 +240,6 @@ def labelled_folds(
         if all((np.bincount(fold[codes == k], minlength=size) > 0).all() for k in np.unique(codes)):
             return [labelled[fold == place] for place in range(size)]
     return []
-
-
-# --- time ----------------------------------------------------------------------------------
 
 
 def periods_of(

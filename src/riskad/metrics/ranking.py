@@ -36,17 +36,13 @@ __all__ = [
 # How many groups the prior guess "rows of a group are all alike" counts as: with 3 groups of rows
 # it has half of the weight, with 27 a tenth.
 _GUESSED_GROUPS = 3
-# Each point of a curve costs two quantiles of a beta distribution. Half of the points are from each
-# kind of row, of which there may be very different numbers.
+# Each point of a curve costs two quantiles of a beta distribution. Half are from each kind of row.
 _CURVE_POINTS = 200
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number estimated from labelled rows, with its interval.
-
-    However it is printed or formatted, the interval is included: two labelled anomalies give a
-    number like 0.95, and only the interval shows how uncertain that is.
+    """A number estimated from labelled rows, with its interval, which is always printed, too.
 
     Examples
     --------
@@ -79,24 +75,17 @@ class Estimate:
         return format(self)
 
 
-def codes_and_scores(y: Any, anomaly_scores: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Label codes and scores of the same rows; messages name `what` needs them."""
-    codes = check_codes(y)
-    scores = np.asarray(anomaly_scores, dtype=float)
-    if scores.shape != codes.shape:
-        raise InputError(
-            f"{what} needs a score for each label, got {len(codes)} labels and "
-            f"{scores.size} scores."
-        )
-    return codes, scores
-
-
 def scores_by_kind(
     y: Any, anomaly_scores: Any, confidence: float, what: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores of the labelled anomalies and of the labelled normal rows, at least one of each."""
     check_in_interval("confidence", confidence, 0, 1)
-    codes, scores = codes_and_scores(y, anomaly_scores, what)
+    codes, scores = check_codes(y), np.asarray(anomaly_scores, dtype=float)
+    if scores.shape != codes.shape:
+        raise InputError(
+            f"{what} needs a score for each label, got {len(codes)} labels and "
+            f"{scores.size} scores."
+        )
     anomalies, normals = scores[codes == ANOMALY], scores[codes == NORMAL]
     if np.isnan(anomalies).any() or np.isnan(normals).any():
         raise InputError(f"{what} needs a score for each labelled row, and some are NaN.")
@@ -111,9 +100,8 @@ def rate_with_interval(pi_n: Any, default: float) -> tuple[float, float, float]:
     if pi_n is None:
         return default, default, default
     value, low, high = pi_n if isinstance(pi_n, Iterable) else (pi_n, pi_n, pi_n)
-    check_in_interval(
-        "pi_n", value, 0, 1, "It is the share of anomalies among the unlabelled rows."
-    )
+    remedy = "It is the share of anomalies among the unlabelled rows."
+    check_in_interval("pi_n", value, 0, 1, remedy)
     return value, low, high
 
 
@@ -122,14 +110,13 @@ def share_above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     return 1 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
 
 
-def share_interval(hits: float, n: float, confidence: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share; neither hits nor n need be whole numbers."""
+def share_interval(hits: Any, n: float, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Clopper and Pearson's intervals of shares; neither hits nor n need be whole numbers."""
     tail = (1 - confidence) / 2
     # At 0 hits, or n of n, one of the two distributions does not exist; the end is that of the
     # range.
-    low = 0.0 if hits <= 0 else float(beta.ppf(tail, hits, n - hits + 1))
-    high = 1.0 if hits >= n else float(beta.ppf(1 - tail, hits + 1, n - hits))
-    return low, high
+    low = np.where(hits <= 0, 0.0, beta.ppf(tail, hits, n - hits + 1))
+    return low, np.where(hits >= n, 1.0, beta.ppf(1 - tail, hits + 1, n - hits))
 
 
 @dataclass(frozen=True)
@@ -150,13 +137,11 @@ def auc_with_interval(
 ) -> Auc:
     """AUC over the labelled rows, with an interval.
 
-    The interval is Newcombe's, for few labels: it holds all values theta with
-    |AUC - theta| <= z sqrt(V(theta)), V being the variance of Hanley and McNeil with Newcombe's
-    (2006) balanced count. Unlike an interval around the estimate, it does not shrink to a point if
-    a few anomalies all have the highest scores.
-
-    With `groups`, the group of each row such as its customer, V is multiplied by the effect of
-    similar rows within groups (`GroupEffect`); a row with a blank group is a group of its own.
+    The interval is Newcombe's, for few labels: it holds all values theta with |AUC - theta| <= z
+    sqrt(V(theta)), V being the variance of Hanley and McNeil with Newcombe's (2006) balanced count.
+    It does not shrink to a point if a few anomalies all have the highest scores. With `groups`, the
+    group of each row such as its customer, V is multiplied by the effect of similar rows within
+    groups (`GroupEffect`); a row with a blank group is a group of its own.
 
     Examples
     --------
@@ -167,7 +152,7 @@ def auc_with_interval(
     m, n = len(anomalies), len(normals)
     z = float(norm.ppf(0.5 + confidence / 2))
     if groups is not None:
-        codes, scores = codes_and_scores(y, anomaly_scores, "an AUC")
+        codes, scores = check_codes(y), np.asarray(anomaly_scores, dtype=float)
         groups, labelled = as_groups(groups, len(codes)), codes != UNLABELLED
         part = FoldScores(codes[labelled], scores[labelled], groups[labelled])
         # A variance D times as large is a z sqrt(D) times as large.
@@ -184,17 +169,16 @@ def auc_of_folds(
     confidence: float = 0.95,
     effect: GroupEffect | None = None,
 ) -> Auc:
-    r"""AUC of a fit to all rows, from the AUCs of folds over n normal rows and m anomalies.
+    """AUC of a fit to all rows, from the AUCs of folds over n normal rows and m anomalies.
 
     Scores of different fits may have different scales, so folds are ranked separately and the value
     is the mean of `values`. The interval is Newcombe's with
 
         z = t sqrt(n_splits / (n_splits - 1)),
 
-    t being Student's quantile for min(n, m) - 1 degrees of freedom: fits of folds saw fewer rows,
-    and differ more from each other and from the fit to all rows if there are fewer labels.
-    One row counts as two here, whose interval already covers nearly everything. The effect of
-    groups widens the interval, and t counts groups.
+    t being Student's quantile for min(n, m) - 1 degrees of freedom, or 1 at least: fits of folds
+    saw fewer rows, and differ more from each other and from the fit to all rows if there are fewer
+    labels. The effect of groups widens the interval, and t counts groups.
     """
     confidence = check_in_interval("confidence", confidence, 0, 1)
     value = float(np.mean(values))
@@ -233,9 +217,6 @@ def _score_interval(value: float, m: float, n: float, z: float) -> tuple[float, 
     return low, high
 
 
-# --- two models on the same rows -----------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class AucDifference(Estimate):
     """How much higher the first AUC is than the second, with its interval."""
@@ -249,7 +230,7 @@ class AucDifference(Estimate):
 def auc_difference(
     y: Any, first: Any, second: Any, confidence: float = 0.95, groups: Any = None
 ) -> tuple[AucDifference, Auc, Auc]:
-    r"""Compare two models by the anomaly scores that both give to the same labelled rows.
+    """Compare two models by the anomaly scores that both give to the same labelled rows.
 
     With theta_1 and theta_2 the two AUCs, (l_k, u_k) their own intervals and r the correlation of
     the two estimates by DeLong's (1988) components, the interval is that of Zou and Donner (2008):
@@ -259,10 +240,9 @@ def auc_difference(
 
     Both models make most of their mistakes on the same rows, so r is large and the interval of the
     difference much narrower than those of the AUCs. If one of them ranks perfectly, its components
-    do not vary and r cannot be estimated: it is set to 0, which is conservative.
-
-    Each model may have its own scale; unlabelled rows are ignored. `groups` are as in
-    `auc_with_interval`. Returns the first AUC minus the second, and the two.
+    do not vary, and r is set to 0, which is conservative. Each model may have its own scale;
+    unlabelled rows are ignored. `groups` are as in `auc_with_interval`. Returns the first AUC minus
+    the second, and the two.
 
     Examples
     --------
@@ -273,16 +253,13 @@ def auc_difference(
     >>> print(f"{difference:+.3f}", difference.verdict)
     +0.094 (95% interval +0.013 to +0.204; 80 normal, 20 anomalies) better
     """
-    auc_1 = auc_with_interval(y, first, confidence, groups=groups)
-    auc_2 = auc_with_interval(y, second, confidence, groups=groups)
-    # Components of each row, by which errors of two models on the same rows are compared.
-    V = [
-        _delong_components(*scores_by_kind(y, scores, confidence, "a difference of AUCs"))
-        for scores in (first, second)
-    ]
+    aucs = [auc_with_interval(y, scores, confidence, groups) for scores in (first, second)]
+    kinds = [scores_by_kind(y, scores, confidence, "an AUC") for scores in (first, second)]
+    V = [_delong_components(*kind) for kind in kinds]
     spread = np.sqrt(_covariance(V[0], V[0]) * _covariance(V[1], V[1]))
     # Rounding may carry a correlation of two equal models beyond 1.
     r = float(np.clip(_covariance(*V) / spread, -1, 1)) if spread > 0 else 0.0
+    auc_1, auc_2 = aucs
 
     def distance(a: float, b: float) -> float:
         # With r near 1 and a near b rounding can make the sum negative.
@@ -291,8 +268,8 @@ def auc_difference(
     d = auc_1.value - auc_2.value
     low = max(d - distance(auc_1.value - auc_1.low, auc_2.high - auc_2.value), -1.0)
     high = min(d + distance(auc_1.high - auc_1.value, auc_2.value - auc_2.low), 1.0)
-    counts = {"n_normal": auc_1.n_normal, "n_anomaly": auc_1.n_anomaly}
-    return AucDifference(d, low, high, **counts, confidence=confidence), auc_1, auc_2
+    counts = auc_1.n_normal, auc_1.n_anomaly
+    return AucDifference(d, low, high, *counts, confidence), auc_1, auc_2
 
 
 def _delong_components(anomalies: np.ndarray, normals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -307,9 +284,6 @@ def _covariance(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> fl
     """Covariance of two AUCs, the sum over both kinds of cov(V, V') / (number of its rows)."""
     pairs = zip(first, second, strict=True)
     return float(sum(np.mean((u - u.mean()) * (v - v.mean())) / len(u) for u, v in pairs))
-
-
-# --- groups of similar rows ----------------------------------------------------------------
 
 
 class FoldScores(NamedTuple):
@@ -328,12 +302,11 @@ class GroupEffect(NamedTuple):
 
     @classmethod
     def on_auc(cls, folds: Sequence[FoldScores]) -> GroupEffect:
-        r"""The effect on the mean AUC of some folds.
+        """The effect on the mean AUC of some folds.
 
         With V_i DeLong's (1988) components, the share of rows of the other kind that row i ranks
-        correctly, A their mean and c_i the number of rows of i's kind in its fold,
-        d_i = (V_i - A) / c_i, the ratio of variances over groups and over rows is (Obuchowski,
-        1997)
+        correctly, A their mean and c_i the number of rows of i's kind in its fold, d_i = (V_i - A)
+        / c_i, the ratio of variances over groups and over rows is (Obuchowski, 1997)
 
             D = sum_g (sum_{i in g} d_i)^2 / sum_i d_i^2.
 
@@ -343,14 +316,12 @@ class GroupEffect(NamedTuple):
         """
         V, counts, means = [], [], []
         for codes, scores, _ in folds:
-            anomalous = codes == ANOMALY
-            components = np.empty(len(anomalous))
-            components[anomalous], components[~anomalous] = _delong_components(
-                scores[anomalous], scores[~anomalous]
-            )
-            V.append(components)
-            counts.append(np.where(anomalous, anomalous.sum(), (~anomalous).sum()))
-            means.append(components[anomalous].mean())
+            anomalous, v = codes == ANOMALY, np.empty(len(codes))
+            kinds = scores[anomalous], scores[~anomalous]
+            v[anomalous], v[~anomalous] = _delong_components(*kinds)
+            V.append(v)
+            counts.append(np.where(anomalous, *map(len, kinds)))
+            means.append(v[anomalous].mean())
         d = (np.concatenate(V) - np.mean(means)) / np.concatenate(counts)
         codes = np.concatenate([fold.codes for fold in folds])
         return cls._of_components(d, codes, np.concatenate([fold.groups for fold in folds]))
@@ -383,24 +354,20 @@ class GroupEffect(NamedTuple):
         return cls(max(effect, 1.0), n_groups)
 
 
-# --- precision -----------------------------------------------------------------------------
-
-
 def average_precision_with_interval(
     y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95, effect: float = 1.0
 ) -> Estimate:
-    r"""Average precision over the labelled rows, with an interval.
+    """Average precision over the labelled rows, with an interval.
 
         AP = mean over anomalies i of  pi_n TPR_i / (pi_n TPR_i + (1 - pi_n) FPR_i)
 
     where TPR_i and FPR_i are the shares of anomalies and of normal rows that score at least as high
-    as i. Precision depends on how rare anomalies are: `pi_n` is their rate where the scores will
-    be used, a number or a `RateEstimate`; None is their share of the labels.
+    as i. Precision depends on how rare anomalies are: `pi_n` is their rate where the scores will be
+    used, a number or a `RateEstimate`; None is their share of the labels.
 
     AP is a mean over m anomalies of numbers between 0 and 1: its variance is at most that of a
-    share of m. The interval is the exact (Clopper-Pearson) one of this share, which stays wide for
-    few anomalies and does not shrink to a point if all of them have the highest scores. With
-    groups, `effect` rows are worth as much as one row without a group (`GroupEffect`).
+    share of m, whose exact (Clopper-Pearson) interval it has. With groups, `effect` rows are worth
+    as much as one row without a group (`GroupEffect`).
 
     Examples
     --------
@@ -413,11 +380,8 @@ def average_precision_with_interval(
     TPR, FPR = share_above(anomalies, anomalies), share_above(normals, anomalies)
     value = float(np.mean(rate * TPR / (rate * TPR + (1 - rate) * FPR)))
     # A share of m rows that are worth m / effect: neither number is whole.
-    ends = share_interval(value * m / effect, m / effect, confidence)
-    return Estimate(value, *ends, n, m, confidence)
-
-
-# --- curves --------------------------------------------------------------------------------
+    low, high = share_interval(value * m / effect, m / effect, confidence)
+    return Estimate(value, float(low), float(high), n, m, confidence)
 
 
 @dataclass(frozen=True)
@@ -436,9 +400,8 @@ def roc_with_interval(
 ) -> Curve:
     """TPR, the share of labelled anomalies flagged, over FPR, that of labelled normal rows.
 
-    The interval of TPR is the exact one (Clopper-Pearson) of a share of the anomalies. Of many
-    thresholds about 200 are used, as quantiles of each kind. With groups, `effect` rows are
-    worth as much as one row without a group (`GroupEffect`).
+    The interval of TPR is the exact one (Clopper-Pearson) of a share of the anomalies. `effect` is
+    as in `average_precision_with_interval`.
 
     Examples
     --------
@@ -449,19 +412,20 @@ def roc_with_interval(
     anomalies, normals = scores_by_kind(y, anomaly_scores, confidence, "an ROC curve")
     t = _curve_thresholds(anomalies, normals)
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
-    return Curve(t, FPR, TPR, *_share_intervals(TPR, len(anomalies) / effect, confidence))
+    m = len(anomalies) / effect
+    return Curve(t, FPR, TPR, *share_interval(TPR * m, m, confidence))
 
 
 def precision_recall_with_interval(
     y: Any, anomaly_scores: Any, pi_n: Any = None, confidence: float = 0.95, effect: float = 1.0
 ) -> Curve:
-    r"""Precision over recall, if the share pi_n of all rows are anomalies.
+    """Precision over recall, if the share pi_n of all rows are anomalies.
 
         recall = TPR,    precision = pi_n TPR / (pi_n TPR + (1 - pi_n) FPR)
 
     with TPR and FPR as in `roc_with_interval`, from the first anomaly on. The interval of the
-    precision combines the ends of those of TPR, FPR and the rate, which is conservative. `pi_n` is
-    a number or a `RateEstimate`; None is the share of the labels. `effect` is as there.
+    precision combines the ends of those of TPR, FPR and the rate, which is conservative. `pi_n` and
+    `effect` are as in `average_precision_with_interval`.
 
     Examples
     --------
@@ -475,8 +439,8 @@ def precision_recall_with_interval(
     t = _curve_thresholds(anomalies, normals)
     t = t[share_above(anomalies, t) > 0]
     TPR, FPR = share_above(anomalies, t), share_above(normals, t)
-    TPR_low, TPR_high = _share_intervals(TPR, m / effect, confidence)
-    FPR_low, FPR_high = _share_intervals(FPR, n / effect, confidence)
+    TPR_low, TPR_high = share_interval(TPR * (m / effect), m / effect, confidence)
+    FPR_low, FPR_high = share_interval(FPR * (n / effect), n / effect, confidence)
 
     def precision(rate: float, TPR: np.ndarray, FPR: np.ndarray) -> np.ndarray:
         return rate * TPR / (rate * TPR + (1 - rate) * FPR)
@@ -492,14 +456,6 @@ def _curve_thresholds(anomalies: np.ndarray, normals: np.ndarray) -> np.ndarray:
     # Quantiles that are scores themselves: between two scores the curve has no corner.
     kinds = [np.quantile(kind, shares, method="inverted_cdf") for kind in (anomalies, normals)]
     return np.append(np.inf, np.unique(np.concatenate(kinds))[::-1])
-
-
-def _share_intervals(shares: np.ndarray, n: float, confidence: float) -> np.ndarray:
-    """Lower and upper ends of intervals of shares of n rows; n need not be an integer."""
-    return np.array([share_interval(share * n, n, confidence) for share in shares]).T
-
-
-# --- probabilities -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -526,7 +482,7 @@ def reliability(
     """Compare predicted probabilities p with the observed share of anomalies.
 
     Bins have equal width; empty ones are left out. The interval of a share is the exact one
-    (Clopper-Pearson). `pi_n` is as in `precision_recall_with_interval`: odds in a bin are changed
+    (Clopper-Pearson). `pi_n` is as in `average_precision_with_interval`: odds in a bin are changed
     by the same factor as the odds of anomalies among all labelled rows.
 
     Examples
@@ -550,7 +506,7 @@ def reliability(
     bin_of = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], p, side="right")
     rows = []
     for members in (bin_of == each for each in np.unique(bin_of)):
-        hits, count = int(kind[members].sum()), int(members.sum())
+        hits, count = kind[members].sum(), int(members.sum())
         shares = hits / count, *share_interval(hits, count, confidence)
         at_rate = [q * weight[1] / (q * weight[1] + (1 - q) * weight[0]) for q in shares]
         mean = np.average(p[members], weights=weight[kind[members]])

@@ -1,12 +1,9 @@
 """Choosing and judging any detector by cross-validation.
 
 `PNUStratifiedKFold` (`riskad.metrics.folds`) can be used as scikit-learn's `cv=`, and the scorers
-here as `scoring=`. `RADSearchCV` searches over settings, `evaluate_nested` measures a detector that
-chooses its own settings, and `out_of_fold_scores` scores rows by fits that have not seen them.
-
-Searches of this package (`RADSearchCV`, and `lam="cv"` of linear detectors) hold out the same folds
-(`held_out_folds`) and choose by the same rule (`choose_place`): with d the gains in held-out AUC of
-the best candidate over the default, fold by fold, it replaces the default only if
+here as `scoring=`. Searches (`RADSearchCV`, and `lam="cv"` of linear detectors) hold out the same
+folds (`held_out_folds`) and choose by the same rule (`choose_place`): with d the gains in held-out
+AUC of the best candidate over the default, fold by fold, it replaces the default only if
 
     mean(d) > 2 SE(d),
 
@@ -49,9 +46,6 @@ _GRID = {"a": (0.02, 0.1, 0.4), "prior": (0.5, 0.8, 0.95)}
 _ERRORS = 2  # standard errors that a gain must exceed
 
 
-# --- what every search does ----------------------------------------------------------------
-
-
 def held_out_folds(
     codes: np.ndarray,
     groups: np.ndarray | None,
@@ -85,8 +79,8 @@ def held_out_folds(
 def choose_place(scores: np.ndarray, default: int | None, n_repeats: int = REPEATS) -> int:
     """Position of the best candidate; the default unless that gains two standard errors over it.
 
-    `scores` has a row for each candidate and a column for each fold. Without a default, or if it
-    lies beyond the last row, the best mean decides.
+    `scores` has a row for each candidate and a column for each fold. Without a default (None, or
+    beyond the last row), the best mean decides.
     """
     best = int(np.argmax(scores.mean(axis=1)))
     if default is None or default >= len(scores):
@@ -97,14 +91,10 @@ def choose_place(scores: np.ndarray, default: int | None, n_repeats: int = REPEA
     return default if gain.mean() <= _ERRORS * error else best
 
 
-# --- scorers -------------------------------------------------------------------------------
-
-
 def labelled_auc(estimator: Any, X: Any, y: Any) -> float:
     """Scorer: AUC of labelled anomalies against labelled normal rows; ignores unlabelled rows.
 
-    For any estimator with `score_samples`; `Detector.score` is the same. scikit-learn's "roc_auc"
-    would treat the three codes as three classes.
+    For any estimator with `score_samples`. scikit-learn's "roc_auc" would see three classes.
     """
     return auc_with_interval(y, -estimator.score_samples(X)).value
 
@@ -130,8 +120,7 @@ class RiskScorer:
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.normal(size=(90, 2)), np.repeat([1, -1, 0], [20, 10, 60])
     >>> cv = PNUStratifiedKFold(3, unlabelled=True)
-    >>> scores = cross_val_score(ShallowRAD(), X, y, scoring=RiskScorer(prior=0.7), cv=cv)
-    >>> scores.shape
+    >>> cross_val_score(ShallowRAD(), X, y, scoring=RiskScorer(prior=0.7), cv=cv).shape
     (3,)
     """
 
@@ -150,9 +139,8 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
     """Search over the settings of any detector that keeps the default unless the gain is clear.
 
     Candidates are compared with the unchanged detector by repeated stratified cross-validation: by
-    `labelled_auc`, or with fewer than 4 labelled rows of a kind by `RiskScorer`, for which folds
-    hold out unlabelled rows, too. The best candidate is chosen only if its mean gain exceeds two
-    standard errors; otherwise the detector is unchanged. Of lambda alone, `ShallowRAD(lam="cv")`
+    `labelled_auc`, or with fewer than 4 labelled rows of a kind by `RiskScorer`. The best is chosen
+    only if its mean gain exceeds two standard errors. Of lambda alone, `ShallowRAD(lam="cv")`
     chooses by the same rule at a fraction of the cost.
 
     Parameters
@@ -243,23 +231,19 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         assumed = {name: settings[name] for name in ("loss", "a", "prior") if name in settings}
 
         def choose(results: Mapping[str, Any]) -> int:
-            """The position of the candidate to refit; the first is the default."""
             scores = [results[f"split{i}_test_score"] for i in range(len(folds))]
             return choose_place(np.array(scores).T, 0, self.n_repeats)
 
         everything = np.arange(len(codes))
         search = GridSearchCV(
             self.estimator,
-            # The empty setting is the unchanged detector; being first, it is the default of
-            # `choose_place`.
+            # The empty setting is the unchanged detector, the default of `choose_place`.
             [{}, *([grid] if isinstance(grid, Mapping) else grid)],
             scoring=labelled_auc if self.criterion_ == "auc" else RiskScorer(**assumed),
             refit=choose,
             cv=[(np.setdiff1d(everything, held), held) for held in folds],
             n_jobs=self.n_jobs,
-            # A failed candidate is a mistake of the user's, and no reason to choose another one
-            # silently.
-            error_score="raise",
+            error_score="raise",  # no candidate is passed over silently
         ).fit(X, codes, **fit_params)
         self.cv_results_, self.best_params_ = search.cv_results_, search.best_params_
         self.best_estimator_ = search.best_estimator_
@@ -300,8 +284,8 @@ def evaluate_nested(
 ) -> Auc:
     """Unbiased AUC, with an interval, of a detector that chooses its settings in `fit`.
 
-    Every fold is scored by a fit that chose its settings without it: chosen inside, scored outside.
-    The best score of a search, by contrast, is too optimistic for the chosen candidate.
+    Every fold is scored by a fit that chose its settings without it. The best score of a search, by
+    contrast, is too optimistic for the chosen candidate.
 
     Parameters
     ----------
@@ -342,9 +326,8 @@ def out_of_fold_scores(
 
     scikit-learn's `cross_val_predict` renumbers the three codes before fitting; this function does
     not. Unlabelled rows are in every training set, except that copies of a row are held out
-    together.
-
-    There are at most as many folds as rows of the rarer label; the model is cloned for each.
+    together. There are at most as many folds as rows of the rarer label; the model is cloned for
+    each.
     """
     X, codes, groups = check_rows_and_labels(X, y)
     rarer = min(count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))

@@ -359,12 +359,14 @@ def list_warnings(
                 "both kinds of label."
             )
     warnings += map(str, notes)
-    constant = [name for name, kind in preparer.kinds_.items() if kind == "constant"]
-    if constant:
-        names = enumerate_names(constant)
-        warnings.append(f"columns that hold the same value in every row were left out: {names}.")
-    kinds = {column.name: column.kind for column in preparer.used()}
-    warnings += map(str, check_data(sample.parsed, sample.codes, kinds))
+    if not hasattr(preparer, "windower_"):  # features of windows are what riskad computed
+        constant = [name for name, kind in preparer.kinds_.items() if kind == "constant"]
+        if constant:
+            names = enumerate_names(constant)
+            words = f"columns that hold the same value in every row were left out: {names}."
+            warnings.append(words)
+        kinds = {column.name: column.kind for column in preparer.used()}
+        warnings += map(str, check_data(sample.parsed, sample.codes, kinds))
     if 0 < counts.anomaly < _FEW_ANOMALIES:
         warnings.append(
             f"{few_anomalies(counts.anomaly)}: one more could change the ranking, and its quality "

@@ -49,7 +49,9 @@ def free_name(columns: Sequence[str], name: str = "row") -> str:
 
 
 def to_text(column: pl.Series) -> pl.Series:
-    """The values of a column as text, of any type."""
+    """The values of a column as text, of any type; a moment ends with its last digit that counts."""
+    if column.dtype == pl.Datetime:
+        return column.cast(pl.String).str.replace(r"\.0+($|[ +-])", "${1}")
     if is_flat(column) and column.dtype != pl.Duration:
         return column.cast(pl.String)
     texts = [None if value is None else str(value) for value in column.to_list()]

@@ -102,11 +102,7 @@ def save_model(
 
 
 def log_model(
-    model: Pipeline,
-    name: str,
-    *,
-    registered_model_name: str | None = None,
-    **options: Any,
+    model: Pipeline, name: str, *, registered_model_name: str | None = None, **options: Any
 ) -> Any:
     """Log a model to the current run of MLflow, and register it if a name is given.
 

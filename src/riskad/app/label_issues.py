@@ -63,11 +63,7 @@ class DoubtfulLabels:
 
 
 def check_labels_of_fit(
-    model: Pipeline,
-    codes: Codes,
-    held_out: np.ndarray,
-    parsed: pl.DataFrame,
-    ids: pl.Series | None,
+    model: Pipeline, codes: Codes, held_out: np.ndarray, parsed: pl.DataFrame, ids: pl.Series | None
 ) -> DoubtfulLabels:
     """Find the labels of a fit that look wrong; reasons are for the first of these rows.
 

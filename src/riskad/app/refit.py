@@ -15,13 +15,7 @@ from sklearn.pipeline import Pipeline
 from riskad.app.fit import Fit, fit_table
 from riskad.app.fit_report import FEWEST_FOR_AUC, Comparison, FitReport, ModelBefore, Performance
 from riskad.app.model_files import ModelHeader
-from riskad.app.score import (
-    Progress,
-    earlier_results,
-    own_decision,
-    score_columns,
-    steps_of,
-)
+from riskad.app.score import Progress, earlier_results, own_decision, score_columns, steps_of
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError, describe_column_difference
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels

@@ -186,14 +186,14 @@ def test_a_changed_rule_is_by_segment_too(web_fit, tmp_path):
 
 def test_a_refit_is_by_segment_too(web_fit, tmp_path):
     from riskad.app.model_files import load_with_header
-    from riskad.app.refit import ComparisonRows, refit_table
+    from riskad.app.refit import refit_table
     from riskad.tables.labelled import FrameTable
 
     fit, table = web_fit
     riskad.save(fit.model, tmp_path / "m.riskad", report=fit.report)
     old, header = load_with_header(tmp_path / "m.riskad")
     other = FrameTable(table, fit.report.spec.labels)
-    again = refit_table(old, header, table, ComparisonRows(other=other))
+    again = refit_table(old, header, table, held_out=other)
     assert again.report.segments == fit.report.segments
     scored, _ = score_table(old, table)
     frauds = scored.filter(pl.col("label") == "fraud")["is_anomaly"].sum()

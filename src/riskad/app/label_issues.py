@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -70,14 +70,12 @@ def check_labels_of_fit(
     `held_out` are anomaly scores by fits that have not seen the label, NaN where there is none.
     """
     issues = find_label_issues(held_out, codes)
-    shown = issues.rows[:MOST_SHOWN]
     names = [None] * len(issues) if ids is None else to_text(ids.gather(issues.rows)).to_list()
-    reasons: list[list[Any]] = [[] for _ in range(len(issues))]
-    if len(shown):
+    reasons: list[list[Reason]] = [[]] * len(issues)
+    if len(issues):
         with quietly():
-            explained = explain_rows(model, parsed[shown])
-        for i in range(len(shown)):
-            reasons[i] = explained.top(i, _REASONS)
+            explained = explain_rows(model, parsed[issues.rows[:MOST_SHOWN]])
+        reasons[:MOST_SHOWN] = [explained.top(i, _REASONS) for i in range(len(explained))]
     rows = [
         DoubtfulLabel(
             row=int(place) + 1,

@@ -311,26 +311,26 @@ def refit(
         --force --json > refit.json
     """  # noqa: D301
     from riskad.app.model_files import save
-    from riskad.app.refit import ComparisonRows, judged_since, refit_spec, refit_table
+    from riskad.app.refit import judged_since, refit_spec, refit_table
     from riskad.app.report.terminal import print_refit
     from riskad.tables.labelled import FrameTable
     from riskad.tables.reading import read_table
 
     with run.start(model=output, report=page):
         spec = refit_spec(run.header, **labels)
-        table, sampling, comparison_rows = run.table, None, None
+        table, sampling, unseen, other = run.table, None, None, None
         if journal is not None:
             applied, spec = answered(table, journal, spec)
             table, sampling = applied.frame, applied.sources
             unseen = judged_since(applied.first_judged, run.header.created)
-            comparison_rows = ComparisonRows(unseen, applied.sources)
         if held_out is not None and spec.labels is not None:
-            comparison_rows = ComparisonRows(other=FrameTable(read_table(held_out), spec.labels))
+            other = FrameTable(read_table(held_out), spec.labels)
         fit = refit_table(
             run.model,
             run.header,
             table,
-            comparison_rows,
+            unseen=unseen,
+            held_out=other,
             spec=spec,
             sampling=sampling,
             even_if_worse=even_if_worse,

@@ -27,7 +27,7 @@ _HEADINGS = ("Labels", "Output", "Decision", "Columns", "Model", "Large tables")
 
 @command("Show what each column of a table is, before a fit.", TABLES, JSON, FORCE)
 @params.spec_options(*params.LABELS, *params.COLUMNS)
-@params.window_options()
+@params.window_options
 @params.path("--page", help="Where to write a page (.html) that opens offline.")
 def look(run: Run, page: Path | None, **options: Any) -> None:
     """Show what each column of DATA is, how it is written, and what a model would see.

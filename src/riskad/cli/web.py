@@ -19,7 +19,7 @@ from riskad.core.checks import InputError, printable
 
 @command("Label rows in the browser, one key each.", TABLE, FORCE)
 @params.spec_options(*params.LABELS, *params.COLUMNS, "backbone")
-@params.window_options()
+@params.window_options
 @params.path("--model", help="A model to begin with; fits to your answers replace it.")
 @params.path("--journal", help="Where to save answers.  [default: DATA.labels.jsonl, beside DATA]")
 @params.path(

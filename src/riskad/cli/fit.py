@@ -46,12 +46,8 @@ def look(run: Run, page: Path | None, **options: Any) -> None:
     from riskad.tables.reading import is_larger_than_memory, read_batches
 
     with run.start(page=page):
-        report = look_table(
-            read_batches(run.paths) if is_larger_than_memory(run.paths) else run.table,
-            source=run.source,
-            progress=run.progress,
-            **options,
-        )
+        table = read_batches(run.paths) if is_larger_than_memory(run.paths) else run.table
+        report = look_table(table, source=run.source, progress=run.progress, **options)
         run.present(report, print_look, _fit_command(run, options), run.written.get("page"))
         if page is not None:
             write_text(render_look(report), page, run.force)
@@ -62,13 +58,12 @@ def _fit_command(run: Run, options: dict[str, Any]) -> str:
     words = ["riskad", "fit", *run.data]
     for parameter in run.ctx.command.params:
         value = options.get(parameter.name or "")
-        values = list(value) if isinstance(value, tuple) else [value] if value else []
-        if isinstance(value, dict):
-            values = [f"{column}={kind}" for column, kind in value.items()]
         # A place to fill in: without labels a fit only ranks rows.
-        if parameter.name == "label" and not values:
-            values = ["COLUMN"]
-        for each in values:
+        if parameter.name == "label" and not value:
+            value = "COLUMN"
+        if isinstance(value, dict):
+            value = [f"{column}={kind}" for column, kind in value.items()]
+        for each in value if isinstance(value, (list, tuple)) else [value] if value else []:
             words += [parameter.opts[-1]] if each is True else [parameter.opts[-1], each]
     return f"{shlex.join(words)} -o model.riskad"
 
@@ -83,12 +78,10 @@ class _FitCommand(click.Command):
         """Return arguments, then options by heading, those first that must be given."""
         *declared, last = super().get_params(ctx)  # --help stands last
         of_spec, of_models = params.make_fit_options()
-
-        def place(parameter: click.Parameter) -> tuple[int, bool]:
-            heading = getattr(parameter, "heading", None)
-            return -1 if heading is None else _HEADINGS.index(heading), not parameter.required
-
-        return [*sorted([*of_spec, *declared], key=place), *of_models, last]
+        every = sorted([*of_spec, *declared], key=lambda each: not each.required)
+        places = {heading: place for place, heading in enumerate(_HEADINGS)}
+        every.sort(key=lambda each: places.get(getattr(each, "heading", ""), -1))
+        return [*every, *of_models, last]
 
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return by heading how each option is written and what it does; and the models."""
@@ -192,10 +185,9 @@ def fit(
 
     names = [each.name for each in fields(FitSpec) if each.name in options]
     with params.mistakes_in_usage(run.ctx):
-        spec = FitSpec(
-            **{name: options.pop(name) for name in names},
-            settings={name: value for name, value in options.items() if value is not None},
-        )
+        of_spec = {name: options.pop(name) for name in names}
+        settings = {name: value for name, value in options.items() if value is not None}
+        spec = FitSpec(**of_spec, settings=settings)
     sampling = None
 
     with run.start(keep_if_interrupted=True, model=output, ranked=ranked, report=page):

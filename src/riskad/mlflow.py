@@ -82,6 +82,16 @@ def save_model(
     metadata
         Other metadata for MLflow.
     """
+    preparer, detector = steps_of(model)
+    # Any type: the model reads cells as they are written, and MLflow would refuse "1,5".
+    anything = AnyType()  # type: ignore[no-untyped-call]
+    inputs = Schema([ColSpec(anything, name) for name in preparer.read_columns])
+    outputs = Schema([ColSpec(_OUTPUTS[name], name) for name in added_columns(detector)])
+    kinds = {column.name: column.requested_kind for column in preparer.used()}
+    needed = "riskad[text]" if "text:encoder" in kinds.values() else "riskad"
+    # A row of usual numbers and texts; dates and others are blank.
+    usual: dict[str, Any] = dict.fromkeys(preparer.read_columns)
+    usual |= {name: preparer.usual_[name] for name, k in kinds.items() if k.startswith(_SHOWN)}
     flavour = Model() if mlflow_model is None else mlflow_model
     flavour.add_flavor(
         FLAVOR_NAME, riskad_version=riskad.__version__, model_file=f"{_FOLDER}/{_FILE}"
@@ -94,9 +104,9 @@ def save_model(
             loader_module=__name__,
             data_path=str(file),
             mlflow_model=flavour,
-            signature=_signature(model) if signature is None else signature,
-            input_example=_example(model) if input_example is None else input_example,
-            pip_requirements=pip_requirements or [_requirement(model)],
+            signature=signature or ModelSignature(inputs, outputs),
+            input_example=pandas.DataFrame([usual]) if input_example is None else input_example,
+            pip_requirements=pip_requirements or [f"{needed}=={riskad.__version__}"],
             metadata=None if metadata is None else dict(metadata),
         )
 
@@ -168,26 +178,3 @@ class _Scores:
 def _load_pyfunc(path: str) -> _Scores:
     """Return the model for `mlflow.pyfunc`; `path` is that of the model file."""
     return _Scores(load(path))
-
-
-def _requirement(model: Pipeline) -> str:
-    preparer, _ = steps_of(model)
-    by_encoder = "text:encoder" in {column.requested_kind for column in preparer.used()}
-    return f"riskad{'[text]' if by_encoder else ''}=={riskad.__version__}"
-
-
-def _signature(model: Pipeline) -> ModelSignature:
-    preparer, detector = steps_of(model)
-    # Any type: the model reads cells as they are written, and MLflow would refuse "1,5".
-    anything = AnyType()  # type: ignore[no-untyped-call]
-    inputs = Schema([ColSpec(anything, name) for name in preparer.read_columns])
-    added = added_columns(detector, None, 0)
-    return ModelSignature(inputs, Schema([ColSpec(_OUTPUTS[name], name) for name in added]))
-
-
-def _example(model: Pipeline) -> Any:
-    """A row of usual numbers and texts; dates and others are blank."""
-    preparer, _ = steps_of(model)
-    kinds = {column.name: column.requested_kind for column in preparer.used()}
-    usual = {name: preparer.usual_[name] for name, kind in kinds.items() if kind.startswith(_SHOWN)}
-    return pandas.DataFrame([{name: usual.get(name) for name in preparer.read_columns}])

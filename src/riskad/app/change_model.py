@@ -29,15 +29,12 @@ class CompressReport:
     """What `compress_model` did."""
 
     trees: int
-    learned_rows: int
-    """Stored training rows, and rows made of them."""
+    learned_rows: int  # stored training rows, and rows made of them
     fidelity: Fidelity
-    seconds: float
-    """That learning took."""
+    seconds: float  # that learning took
     times_as_fast: float
     """Seconds of scoring by the model, divided by those of the trees, on random rows."""
-    kept_rows: int
-    """Number of training rows in the file."""
+    kept_rows: int  # number of training rows in the file
     warnings: list[str] = field(default_factory=list)
 
 

@@ -132,10 +132,11 @@ class RowChanges:
             none = f"None of the {self.rows:,} judged rows is" if self.rows > 1 else ""
             none = none or "The judged row is not"
             return f"{none} in this table. Is the journal that of another table?"
-        moved = f"{self.moved:,} {'has' if self.moved == 1 else 'have'} moved"
-        lost = f"{self.lost:,} {'is' if self.lost == 1 else 'are'} gone"
-        changes = [text for text, n in ((moved, self.moved), (lost, self.lost)) if n]
-        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(changes)}."
+        moved = (
+            [f"{self.moved:,} {'has' if self.moved == 1 else 'have'} moved"] if self.moved else []
+        )
+        lost = [f"{self.lost:,} {'is' if self.lost == 1 else 'are'} gone"] if self.lost else []
+        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(moved + lost)}."
 
 
 class Journal:
@@ -199,7 +200,12 @@ class Journal:
                 if _never_begun(self.path):  # nobody was quicker
                     os.ftruncate(file, 0)
                     _append(file, {"riskad_journal": VERSION} | head)
-                    _flush_folder(self.path.parent)
+                    if os.name != "nt":  # make the name of the file survive a power cut, too
+                        folder = os.open(self.path.parent, os.O_RDONLY)
+                        try:
+                            os.fsync(folder)
+                        finally:
+                            os.close(folder)
         except OSError as error:
             if self.path.is_symlink():
                 raise self._unwritable("it is a link to a file that is no journal") from error
@@ -259,24 +265,19 @@ class Journal:
                 except (ValueError, RecursionError):
                     content = None
                 if is_first:
-                    self._take_head(content)
-                    is_first = False
+                    is_first, head = False, content if isinstance(content, dict) else {}
+                    columns, rows = head.get("columns"), head.get("rows")
+                    if head.get("riskad_journal") == VERSION and isinstance(columns, list):
+                        self._has_head = True
+                        self.columns = [name for name in columns if isinstance(name, str)]
+                        self.table = str(head.get("table", self.table))
+                        self.rows = self._last_row = rows if isinstance(rows, int) else 0
                 elif (answer := Answer.read(content)) is None:
                     self.unreadable += 1
                 else:
                     self.log.append(answer)
                     self._count_row(answer)
                     self._count(answer)
-
-    def _take_head(self, content: Any) -> None:
-        head = content if isinstance(content, dict) else {}
-        columns, rows = head.get("columns"), head.get("rows")
-        if head.get("riskad_journal") != VERSION or not isinstance(columns, list):
-            return
-        self._has_head = True
-        self.columns = [name for name in columns if isinstance(name, str)]
-        self.table = str(head.get("table", self.table))
-        self.rows = self._last_row = rows if isinstance(rows, int) else 0
 
     def _count(self, answer: Answer) -> None:
         place = self._places.get((answer.row, answer.hash), answer.row)
@@ -372,17 +373,6 @@ def _append(file: int, *lines: dict[str, Any]) -> None:
     os.fsync(file)
 
 
-def _flush_folder(folder: Path) -> None:
-    """Make the name of a new file survive a power cut, if folders can be flushed."""
-    if os.name == "nt":
-        return
-    place = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(place)
-    finally:
-        os.close(place)
-
-
 # --- which row is meant -------------------------------------------------------------------
 
 
@@ -432,11 +422,10 @@ class LabelledFrame:
         """List what the user should know."""
         remarks = [text for text in (str(self.located), self.skipped) if text]
         if self.disputed:
-            rows = ", ".join(f"{row:,}" for row in self.disputed[:5])
-            what = "row" if len(self.disputed) == 1 else "rows"
-            more = " and others" if len(self.disputed) > 5 else ""
-            disagree = f"People disagree about {what} {rows}{more}"
-            remarks.append(f"{disagree}: the journal gives no label there.")
+            rows = "row " if len(self.disputed) == 1 else "rows "
+            rows += ", ".join(f"{row:,}" for row in self.disputed[:5])
+            rows += " and others" if len(self.disputed) > 5 else ""
+            remarks.append(f"People disagree about {rows}: the journal gives no label there.")
         return remarks
 
 

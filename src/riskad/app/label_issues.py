@@ -30,8 +30,7 @@ class DoubtfulLabel:
     row: Count
     label: str
     p_wrong: Annotated[float, SHARE]
-    anomaly_score: float
-    """By a fit that has not seen the label."""
+    anomaly_score: float  # by a fit that has not seen the label
     id: str | None = field(default=None, metadata=_UNSTORED)
     reasons: list[Reason] = field(default_factory=list, metadata=_UNSTORED)
 

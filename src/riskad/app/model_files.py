@@ -88,13 +88,11 @@ class ModelHeader:
     model: str
     created: str
     versions: dict[str, str]
-    report: FitReport | None
-    """What `riskad.fit_table` did and found; None for other models."""
+    report: FitReport | None  # what `riskad.fit_table` did and found; None for other models
     notes: dict[str, Any]
     format: Literal["riskad-model"]
     format_version: Count
-    checksum: str
-    """SHA-256 of the other members, in the order of their names."""
+    checksum: str  # SHA-256 of the other members, in the order of their names
 
 
 def save(

@@ -77,8 +77,7 @@ class Suspect:
     anomaly_probability: float | None = None
     reasons: list[Reason] = field(default_factory=list)
     """The columns that raise its score most, if it was explained."""
-    others: float = 0.0
-    """What all other columns add."""
+    others: float = 0.0  # what all other columns add
 
 
 @dataclass(frozen=True)
@@ -324,8 +323,7 @@ class ScoreReport:
     """Expected anomalies among the flagged rows, if the labels of the fit determine them."""
     alarms: list[str] = field(default_factory=list)
     """Events of time series, the highest ones with start, end, peak and reasons."""
-    skipped: int = 0
-    """Number of rows that were left out because they were scored before."""
+    skipped: int = 0  # number of rows that were left out because they were scored before
     suppressed: list[SuppressedRows] = field(default_factory=list)
     """What each rule of the known harmless did."""
 
@@ -547,8 +545,7 @@ class Totals:
     flagged: int = 0
     worst: pl.DataFrame = field(default_factory=pl.DataFrame)
     scores: NDArray[np.float64] = field(default_factory=partial(np.empty, 0))
-    step: int = 1
-    """Every score is kept, or every 2nd, 4th, 8th, ... of more than `_KEPT_SCORES`."""
+    step: int = 1  # every score is kept, or every 2nd, 4th, 8th, ... of more than `_KEPT_SCORES`
 
     def add(self, batch: pl.DataFrame, columns: pl.DataFrame) -> None:
         """Count the rows of a batch, to which scoring adds columns."""

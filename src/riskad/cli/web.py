@@ -89,7 +89,16 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
         run.table, spec = open_pictures(run.table, spec, lambda _: None)
     labels, options["kinds"] = spec.labels, spec.kinds
     if export is not None:
-        _export(run, journal, labels, export)
+        from riskad.app.journal import apply_labels
+        from riskad.files.atomic import check_different
+
+        check_different([journal, export])
+        with run.start(export=export):
+            applied = apply_labels(run.table, journal, labels)
+            run.write_table(applied.frame, export)
+            echo_notes(applied.notes())
+            labelled = sum(bool(source) for source in applied.sources)
+            run.text = printable(f"{export}: {labelled:,} rows have a label from {journal.name}.")
         return
     with show_progress() as progress:
         progress(f"Reading {run.source}")
@@ -119,19 +128,6 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
             page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', "utf-8")
             click.launch(page.as_uri())
         server.run()
-
-
-def _export(run: Run, journal: Path, labels: Any, export: Path) -> None:
-    from riskad.app.journal import apply_labels
-    from riskad.files.atomic import check_different
-
-    check_different([journal, export])
-    with run.start(export=export):
-        applied = apply_labels(run.table, journal, labels)
-        run.write_table(applied.frame, export)
-        echo_notes(applied.notes())
-        labelled = sum(bool(source) for source in applied.sources)
-        run.text = printable(f"{export}: {labelled:,} rows have a label from {journal.name}.")
 
 
 @command("Serve the scores of a model over HTTP.", MODEL)

@@ -132,11 +132,10 @@ class RowChanges:
             none = f"None of the {self.rows:,} judged rows is" if self.rows > 1 else ""
             none = none or "The judged row is not"
             return f"{none} in this table. Is the journal that of another table?"
-        moved = (
-            [f"{self.moved:,} {'has' if self.moved == 1 else 'have'} moved"] if self.moved else []
-        )
-        lost = [f"{self.lost:,} {'is' if self.lost == 1 else 'are'} gone"] if self.lost else []
-        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(moved + lost)}."
+        moved = f"{self.moved:,} {'has' if self.moved == 1 else 'have'} moved"
+        lost = f"{self.lost:,} {'is' if self.lost == 1 else 'are'} gone"
+        changes = [text for text, n in ((moved, self.moved), (lost, self.lost)) if n]
+        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(changes)}."
 
 
 class Journal:
@@ -487,9 +486,9 @@ def apply_labels(
 def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
     """The same without words that no row has yet; a fit would treat those as typing errors."""
     seen = set(to_text(column).str.strip_chars().unique().drop_nulls())
-    kinds = {name: getattr(labels, name) for name in ("normal", "anomaly", "unlabelled")}
-    there = {name: [word for word in words if word in seen] for name, words in kinds.items()}
-    return replace(labels, **there)
+    kinds = (labels.normal, labels.anomaly, labels.unlabelled)
+    normal, anomaly, none = ([word for word in words if word in seen] for words in kinds)
+    return replace(labels, normal=normal, anomaly=anomaly, unlabelled=none)
 
 
 def table_codes(frame: pl.DataFrame, labels: LabelColumn | None) -> tuple[Codes, str | None]:

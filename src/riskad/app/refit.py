@@ -206,7 +206,7 @@ def _compare(
             f"learned from, and there are {n:,} normal and {m:,} anomalies"
         )
     drawn_at_random, cautions = 0, []
-    if held_out is None:
+    if held_out is None and fit.held_out is not None:
         after = fit.held_out[rows]
         drawn_at_random = sum(bool(sources) and sources[i] == "random" for i in rows.tolist())
         if drawn_at_random < len(rows):
@@ -221,13 +221,13 @@ def _compare(
     before, group = _scores(old, frame), fit.model[0].group
     groups = None if group is None else frame[group].cast(pl.String).to_numpy()
     difference, new_auc, old_auc = auc_difference(codes, after, before, groups=groups)
-    performances = []
+    both = []
     for model, auc, scores in ((old, old_auc, before), (fit.model, new_auc, after)):
         detector = steps_of(model)[1]
         columns = score_columns(detector, scores, own_decision(detector), frame=frame)
         flagged = count_labels(codes[columns["is_anomaly"]])
-        performances.append(Performance(auc, flagged.anomaly, flagged.normal))
-    return Comparison(rests_on, difference, *performances, drawn_at_random, cautions)
+        both.append(Performance(auc, flagged.anomaly, flagged.normal))
+    return Comparison(rests_on, difference, both[0], both[1], drawn_at_random, cautions)
 
 
 def _scores(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.float64]:

@@ -97,8 +97,8 @@ def suggest_table(
     check_not_scored(frame.columns, ("anomaly_score", "reason"))
     preparer, detector = steps_of(model)
     labelled, remarks = np.zeros(frame.height, dtype=bool), []
-    lacks_label = label is not None and label not in frame.columns
-    if lacks_label:
+    missing = label if label not in frame.columns else None
+    if missing is not None:
         remarks.append(f"there is no column {label!r} yet: no row counts as labelled")
     elif label is not None:
         words = to_text(frame[label]).str.strip_chars().fill_null("")
@@ -125,8 +125,8 @@ def suggest_table(
         id=id if id in frame.columns else None,
         warnings=remarks + [str(note) for note in notes],
     )
-    if lacks_label:
-        table.insert_column(-2, pl.lit(None, dtype=pl.String).alias(label))
+    if missing is not None:
+        table.insert_column(-2, pl.lit(None, dtype=pl.String).alias(missing))
     return table, report
 
 

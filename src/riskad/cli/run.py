@@ -45,7 +45,7 @@ def command(
             run = Run(model_file, data, options.pop("as_json", False), options.pop("force", False))
             function(run, **options)
 
-        click_command = click.command(short_help=short_help, **settings)(start)
+        click_command = click.command(**{"short_help": short_help, **settings})(start)
         first = [each for each in parameters if isinstance(each, click.Argument)]
         last = [each for each in parameters if each not in first]
         network = [NETWORK] if MODEL in first and len(first) > 1 else []

@@ -81,8 +81,8 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
     network = options.pop("backbone")
     if network is not None:
         os.environ["RISKAD_BACKBONE"] = network  # fits are other processes
-    names = (*params.LABELS, "kinds")
-    spec = FitSpec(**{name: options.pop(name) for name in names}, backbone=network)
+    of_spec = {name: options.pop(name) for name in (*params.LABELS, "kinds")}
+    spec = FitSpec(**of_spec, backbone=network)
     if network is not None or run.in_pictures:
         from riskad.app.pictures import open_pictures
 

@@ -98,20 +98,15 @@ def refit_table(
     if comparison is not None:
         finding, cautions = _FINDINGS[comparison.difference.verdict], comparison.cautions
         verdict = f"{finding}; {'it takes over' if takes_over else 'the old one stays'}."
+    facts = ("source", "rows", "labels", "auc", "rate", "rule", "flagged")
     model_before = ModelBefore(
         verdict=verdict,
         takes_over=takes_over,
         alarm=worse,
         created=header.created,
-        source=before.source,
-        rows=before.rows,
-        labels=before.labels,
-        auc=before.auc,
-        rate=before.rate,
-        rule=before.rule,
-        flagged=before.flagged,
         comparison=comparison,
         why_not_compared=why_not,
+        **{name: getattr(before, name) for name in facts},
     )
     warnings = [*fit.report.warnings, *cautions]
     return replace(fit, report=replace(fit.report, before=model_before, warnings=warnings))

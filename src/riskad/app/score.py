@@ -428,7 +428,7 @@ def score_table(
         )
     added = added_columns(detector, fdr, reasons, harmless)
     suppression = None if harmless is None else Suppression(harmless)
-    new_segments = Counter[str]()
+    segments, unseen = segments_of(detector), Counter[str]()
     scoring = _Scoring(preparer, detector, batches, added, progress, scored)
     decision = decide(detector, threshold, fdr, scoring.all_scores)
     totals, frames = Totals(id, top, _COLUMN[by]), []
@@ -438,7 +438,8 @@ def score_table(
             if not totals.rows:
                 suppression.rules.check(preparer, batch)
             judged = suppression.apply(preparer, batch, judged)
-        new_segments.update(unseen_segments(detector, batch))
+        if segments is not None:
+            unseen.update(unseen_segments(segments, batch))
         columns = pl.DataFrame(judged)
         if reasons:
             why = reason_columns(model, batch, columns["is_anomaly"], reasons)
@@ -455,7 +456,7 @@ def score_table(
     expected, calibration = None, getattr(detector, "calibration_", None)
     # What is known of the highest scores says nothing of rows that segments or rules chose.
     chosen = any(each.suppressed for each in suppressed) or not totals.flagged
-    if calibration is not None and calibration.segments is None and not chosen:
+    if calibration is not None and segments is None and not chosen:
         review = review_rows(calibration, totals.scores, totals.rows)
         expected = None if review is None else review.at(totals.flagged)
     report = ScoreReport(
@@ -465,7 +466,7 @@ def score_table(
         threshold=decision.threshold,
         flagged=totals.flagged,
         top=suspects_of(totals.worst, totals.id),
-        warnings=notes + note_of_segments(new_segments),
+        warnings=notes + note_of_segments(unseen),
         rule=decision.rule,
         selection=decision.selection,
         added=added,
@@ -632,11 +633,8 @@ class _Scoring:
         return np.concatenate(scores), None if novelty[0] is None else np.concatenate(novelty)
 
 
-def unseen_segments(detector: Detector, frame: pl.DataFrame) -> Counter[str]:
+def unseen_segments(segments: Segments, frame: pl.DataFrame) -> Counter[str]:
     """Count the rows of segments of which the fit has no labels; blank ones are none."""
-    segments = segments_of(detector)
-    if segments is None:
-        return Counter()
     values = Counter(segment_values(frame, segments.column))
     return Counter({name: n for name, n in values.items() if name and name not in segments.names})
 

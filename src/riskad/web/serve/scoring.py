@@ -144,7 +144,7 @@ class RowScorer:
         flagged, content = results["is_anomaly"], dict(head)
         said = [str(note) for note in merge_notes(notes)] if notes else []
         if self._segments is not None:
-            said += note_of_segments(unseen_segments(self.detector, frame))
+            said += note_of_segments(unseen_segments(self._segments, frame))
         if said:
             content["notes"] = said
         if single or reasons:

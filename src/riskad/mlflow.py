@@ -74,9 +74,8 @@ def save_model(
     mlflow_model
         The model of MLflow that this is a flavour of; `log_model` gives one.
     signature, input_example
-        By default made from the model's own columns: their names, and a row of usual values. MLflow
-        checks the names. The model checks the values, since it knows how they are written: whole
-        numbers, texts and dates need no conversion.
+        By default made from the model's own columns: their names, which MLflow checks, and a row of
+        usual values. The model checks the values, however they are written.
     pip_requirements
         What is needed to load the model; by default this version of riskad.
     metadata

@@ -142,16 +142,6 @@ class Journal:
     """A file of answers, and the resulting labels.
 
     The file need not exist; `table`, `columns` and `rows` describe the table for a new one.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     journal = Journal(Path(folder, "cards.labels.jsonl"), "cards.csv", ["card"], 3)
-    ...     journal.add(Answer(2, "5f2b", "anomaly", "suggested", "ada"))
-    ...     journal.add(Answer(2, "5f2b", "normal", "chosen", "bob"))
-    ...     journal.answers[2].disputed, journal.answers[2].label
-    (True, '')
     """
 
     def __init__(
@@ -381,8 +371,6 @@ def hash_rows(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
     A cell counts as its displayed text, preceded by its length, so that two rows cannot be confused
     by moving text from one cell to the next. A hash has 16 hexadecimal digits.
 
-    Examples
-    --------
     >>> table = pl.DataFrame({"card": ["ab", "a", None], "shop": ["c", "bc", "x"]})
     >>> len(set(hash_rows(table, ["card", "shop"])))
     3
@@ -439,18 +427,6 @@ def apply_labels(
     table may have been sorted or may have grown since. "unsure" and "skip" label nothing, and
     neither do answers that contradict each other. `labels` is the label column, by default
     "label", and the meaning of its values; a missing column is added.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> table = pl.DataFrame({"amount": [5, 900, 7]})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     journal = Journal(f"{folder}/labels.jsonl", "cards.csv", ["amount"], 3)
-    ...     held = hash_rows(table, ["amount"])[1]
-    ...     journal.add(Answer(2, held, "anomaly", "suggested", "ada"))
-    ...     applied = apply_labels(table.reverse(), journal)
-    >>> applied.frame["label"].to_list(), applied.sources
-    ([None, 'anomaly', None], ['', 'suggested', ''])
     """
     if not isinstance(journal, Journal):
         journal = Journal(check_input_file(journal))

@@ -353,15 +353,13 @@ def score_table(
 ) -> tuple[Any, ScoreReport]:
     """Add `anomaly_score`, `is_anomaly` and more to the rows of a table, and report on them.
 
-    Rows and columns stay as they are; columns the model does not know are ignored. Which rows are
-    the top k, and which can be selected at a false discovery rate, depends on all rows: for these,
-    a table in batches is read twice, and the scores of all rows are kept.
+    Rows and columns stay as they are; columns the model does not know are ignored. "top:k" and
+    `fdr` depend on all rows: for these, a table in batches is read twice, and all scores are kept.
 
     Parameters
     ----------
     model
-        A model from `riskad.fit_table`. One that was fitted with both kinds of label adds
-        `anomaly_probability`.
+        A model from `riskad.fit_table`. With both kinds of label it adds `anomaly_probability`.
     table
         A frame, or consecutive frames, such as those of `riskad.tables.reading.read_batches`: the
         table need not fit in memory, and only the most suspicious rows are kept.
@@ -385,8 +383,7 @@ def score_table(
     source, progress
         Name of the table in the report; a function that is called with each step.
     scored
-        Called with the number of rows that have a score: with 0 at the start, then every second or
-        so.
+        Called with the number of rows that have a score: 0 first, then every second or so.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from riskad.app.fit import Fit, fit_table
 from riskad.app.fit_report import FEWEST_FOR_AUC, Comparison, FitReport, ModelBefore, Performance
 from riskad.app.model_files import ModelHeader
-from riskad.app.score import Progress, earlier_results, own_decision, score_columns, steps_of
+from riskad.app.score import Progress, decide, earlier_results, score_columns, steps_of
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError, describe_column_difference
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
@@ -219,7 +219,7 @@ def _compare(
     both = []
     for model, auc, scores in ((old, old_auc, before), (fit.model, new_auc, after)):
         detector = steps_of(model)[1]
-        columns = score_columns(detector, scores, own_decision(detector), frame=frame)
+        columns = score_columns(detector, scores, decide(detector), frame=frame)
         flagged = count_labels(codes[columns["is_anomaly"]])
         both.append(Performance(auc, flagged.anomaly, flagged.normal))
     return Comparison(rests_on, difference, both[0], both[1], drawn_at_random, cautions)

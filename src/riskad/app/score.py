@@ -170,33 +170,17 @@ def pick_features(
 # --- decisions ---------------------------------------------------------------------------
 
 
-def own_decision(detector: Detector) -> Decision:
-    """Return the decision by the model's own threshold."""
-    if segments_of(detector) is not None:
-        return _by_segment(detector.threshold_, detector.calibration_)
-    return Decision(str(getattr(detector, "threshold_", "risk")), detector._anomaly_threshold)
-
-
 def segments_of(detector: Detector) -> Segments | None:
     """Return the segments that have thresholds of their own, if a fit was asked for them."""
     segments: Segments | None = getattr(getattr(detector, "calibration_", None), "segments", None)
     return segments
 
 
-def _by_segment(
-    rule: Threshold, calibration: Calibration, shifted: NDArray[np.float64] | None = None
-) -> Decision:
-    segments = calibration.segments
-    thresholds = segments.thresholds(rule, calibration, shifted)
-    meaning = f"{rule}, and others by {segments.column!r}"
-    return Decision(meaning, float(thresholds[-1]), by_segment=thresholds)
-
-
 def decide(
     detector: Detector,
-    rule: Threshold | str | None,
-    fdr: float | None,
-    all_scores: Callable[[bool], NDArray[np.float64]],
+    rule: Threshold | str | None = None,
+    fdr: float | None = None,
+    all_scores: Callable[[bool], NDArray[np.float64]] = lambda _: np.empty(0),
 ) -> Decision:
     """Decide by a rule or at a false discovery rate, else by the model's own rule.
 
@@ -212,15 +196,24 @@ def decide(
         chosen = select_at_fdr(p_values, fdr, len(calibration.normals), likely)
         largest = float(p_values[chosen.selected].max(initial=0.0))
         return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
+    segments = segments_of(detector)
+    if rule is None and segments is None:
+        return Decision(str(getattr(detector, "threshold_", "risk")), detector._anomaly_threshold)
+    # The model's own rule counts rows of the fit, another one those of this table.
+    counts_rows = False
     if rule is None:
-        return own_decision(detector)
-    rule = parse_threshold(rule) if isinstance(rule, str) else rule
-    calibration = detector._calibrated("other thresholds than the model's")
-    if calibration.segments is not None:
-        return _by_segment(rule, calibration, all_scores(True) if rule.depends_on_table else None)
-    if rule.depends_on_table:
-        calibration = calibration.over(all_scores(False))
-    return Decision(str(rule), rule.of(calibration))
+        rule, calibration = detector.threshold_, detector.calibration_
+    else:
+        rule = parse_threshold(rule) if isinstance(rule, str) else rule
+        calibration = detector._calibrated("other thresholds than the model's")
+        counts_rows = rule.depends_on_table
+    if segments is None:
+        calibration = calibration.over(all_scores(False)) if counts_rows else calibration
+        return Decision(str(rule), rule.of(calibration))
+    shifted = all_scores(True) if counts_rows else None
+    thresholds = segments.thresholds(rule, calibration, shifted)
+    meaning = f"{rule}, and others by {segments.column!r}"
+    return Decision(meaning, float(thresholds[-1]), by_segment=thresholds)
 
 
 def knows_probabilities(detector: Detector) -> bool:
@@ -527,7 +520,7 @@ def score_into(
         except NoRows:
             if since is None:
                 raise
-            own = own_decision(steps_of(model)[1])
+            own = decide(steps_of(model)[1])
             report = ScoreReport(source, 0, options.get("id"), own.threshold, 0, [], rule=own.rule)
     return replace(report, skipped=rows.skipped) if isinstance(rows, NewRows) else report
 

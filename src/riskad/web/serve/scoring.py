@@ -20,9 +20,9 @@ from riskad.app.reasons import explain_rows
 from riskad.app.score import (
     RESULT_COLUMNS,
     SCORE_COLUMNS,
+    decide,
     merge_notes,
     note_of_segments,
-    own_decision,
     score_columns,
     segments_of,
     steps_of,
@@ -88,7 +88,7 @@ class RowScorer:
             harmless.check(self.preparer, sent)
             self.suppression = Suppression(harmless)
         self._pictures = [name for name in self.columns if self.kinds.get(name) == "image"]
-        self._decision = own_decision(self.detector)
+        self._decision = decide(self.detector)
 
     def warm_up(self) -> None:
         """Score rows made up from the columns, so that the first real row is fast."""

@@ -135,7 +135,7 @@ def earlier_results(columns: Sequence[str]) -> list[str]:
 
 def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
     """Refuse a table with columns that results would overwrite."""
-    taken = [name for name in added if name in columns]
+    taken = sorted(set(added) & set(columns), key=added.index)
     if taken:
         one = len(taken) == 1
         raise InputError(
@@ -250,17 +250,16 @@ def score_columns(
         shifted = scores + segments.shift_of(places)
         if decision.by_segment is not None:
             threshold = decision.by_segment[places]
-    columns: dict[str, Any] = {"anomaly_score": scores}
-    p_values = likely = None
-    if threshold is None:
-        p_values = detector.calibration_.p_values(scores)
-        columns["is_anomaly"] = p_values <= decision.largest_p
-    else:
-        columns["is_anomaly"] = scores > threshold
+    p_values = detector.calibration_.p_values(scores) if threshold is None else None
+    flagged = scores > threshold if p_values is None else p_values <= decision.largest_p
+    columns = {"anomaly_score": scores, "is_anomaly": flagged}
     if knows_probabilities(detector):
-        likely = detector.calibration_.anomaly_probability(shifted)
-    others = {"anomaly_probability": likely, "p_value": p_values, "novelty": novelty}
-    return columns | {name: each for name, each in others.items() if each is not None}
+        columns["anomaly_probability"] = detector.calibration_.anomaly_probability(shifted)
+    if p_values is not None:
+        columns["p_value"] = p_values
+    if novelty is not None:
+        columns["novelty"] = novelty
+    return columns
 
 
 # --- rows --------------------------------------------------------------------------------
@@ -419,7 +418,7 @@ def score_table(
     added = added_columns(detector, fdr, reasons, harmless)
     suppression = None if harmless is None else Suppression(harmless)
     segments, unseen = segments_of(detector), Counter[str]()
-    scoring = _Scoring(preparer, detector, batches, added, progress, scored)
+    scoring = _Scoring(preparer, detector, batches, added, progress, scored, _FIRST_SLICE)
     decision = decide(detector, threshold, fdr, scoring.all_scores)
     totals, frames = Totals(id, top, _COLUMN[by]), []
     for batch, (scores, novelty) in scoring.batches_and_scores():
@@ -439,14 +438,17 @@ def score_table(
         frames += [frame] if whole else []
         totals.add(batch, columns)
     notes, suppressed = list(map(str, scoring.notes)), list[SuppressedRows]()
+    expected, calibration = None, getattr(detector, "calibration_", None)
+    # What is known of the highest scores says nothing of rows that segments or rules chose.
+    by_score = segments is None
     if suppression is not None:
         suppressed = suppression.of_table()
         notes += suppression.rules.notes()
         notes += [warning for each in suppressed for warning in each.warnings()]
-    expected, calibration = None, getattr(detector, "calibration_", None)
-    # What is known of the highest scores says nothing of rows that segments or rules chose.
-    chosen = any(each.suppressed for each in suppressed) or not totals.flagged
-    if calibration is not None and segments is None and not chosen:
+        by_score = by_score and not any(each.suppressed for each in suppressed)
+    if unseen:
+        notes.append(note_of_segments(unseen))
+    if calibration is not None and by_score and totals.flagged:
         review = review_rows(calibration, totals.scores, totals.rows)
         expected = None if review is None else review.at(totals.flagged)
     report = ScoreReport(
@@ -456,7 +458,7 @@ def score_table(
         threshold=decision.threshold,
         flagged=totals.flagged,
         top=suspects_of(totals.worst, totals.id),
-        warnings=notes + note_of_segments(unseen),
+        warnings=notes,
         rule=decision.rule,
         selection=decision.selection,
         added=added,
@@ -565,9 +567,9 @@ class _Scoring:
     added: Sequence[str]
     progress: Progress
     scored: Callable[[int], object]
+    slice_rows: int
     notes: list[Warning] = field(default_factory=list)
     kept: list[_Scores] = field(default_factory=list)
-    slice_rows: int = field(default_factory=lambda: _FIRST_SLICE)
 
     def all_scores(self, shifted: bool) -> NDArray[np.float64]:
         """Return the scores of the whole table, which are kept; or shifted by segment."""
@@ -629,14 +631,12 @@ def unseen_segments(segments: Segments, frame: pl.DataFrame) -> Counter[str]:
     return Counter({name: n for name, n in values.items() if name and name not in segments.names})
 
 
-def note_of_segments(unseen: Counter[str]) -> list[str]:
-    """Say what becomes of rows of segments without labels, if there are any."""
-    if not unseen:
-        return []
+def note_of_segments(unseen: Counter[str]) -> str:
+    """Say what becomes of rows of segments without labels."""
     rows = "1 row is" if unseen.total() == 1 else f"{unseen.total():,} rows are"
     names = enumerate_names(list(unseen))
     whole = "threshold and probability are as for rows of no segment"
-    return [f"{rows} of segments that have no labels in the fit ({names}): {whole}"]
+    return f"{rows} of segments that have no labels in the fit ({names}): {whole}"
 
 
 def added_columns(
@@ -650,7 +650,7 @@ def added_columns(
         novelty: detector_tags(detector).supports_novelty,
         suppressed: harmless is not None,
     }
-    names = [score, flag, *(name for name, is_added in optional.items() if is_added)]
+    names = [score, flag, *filter(optional.__getitem__, optional)]
     return names + [f"reason_{i + 1}" for i in range(reasons)]
 
 

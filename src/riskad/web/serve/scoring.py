@@ -143,8 +143,8 @@ class RowScorer:
             results["p_value"] = self.detector._calibrated("p-values").p_values(scores)
         flagged, content = results["is_anomaly"], dict(head)
         said = [str(note) for note in merge_notes(notes)] if notes else []
-        if self._segments is not None:
-            said += note_of_segments(unseen_segments(self._segments, frame))
+        if self._segments is not None and (unseen := unseen_segments(self._segments, frame)):
+            said.append(note_of_segments(unseen))
         if said:
             content["notes"] = said
         if single or reasons:

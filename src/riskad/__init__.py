@@ -10,79 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 from riskad._lazy import import_named, lazy_modules
 
-if TYPE_CHECKING:
-    from riskad.app.anomaly_rate import estimate_prior
-    from riskad.app.fit import fit_table
-    from riskad.app.model_files import load, save
-    from riskad.app.onnx import export
-    from riskad.app.reasons import explain_rows
-    from riskad.app.score import score_table
-    from riskad.app.series import mark_spans
-    from riskad.app.spec import FitSpec
-    from riskad.core.checks import DataWarning, InputError
-    from riskad.core.label_parsing import parse_labels
-    from riskad.core.masking import mask_labels
-    from riskad.decisions.calibration import calibrate
-    from riskad.decisions.drift import drift_report
-    from riskad.decisions.label_issues import label_issues
-    from riskad.decisions.suggest import suggest_rows
-    from riskad.deep.deep_sad import DeepSAD
-    from riskad.deep.risk_detectors import NNPU, DeepRAD
-    from riskad.detectors.auto import AutoRAD
-    from riskad.detectors.boosted import BoostedRAD
-    from riskad.detectors.forest import ForestRAD
-    from riskad.detectors.pretrained import PretrainedRAD
-    from riskad.detectors.shallow import ShallowRAD
-    from riskad.detectors.streaming import StreamingRAD
-    from riskad.metrics.folds import PNUStratifiedKFold
-    from riskad.metrics.search import RADSearchCV
-    from riskad.rows.parquet import ParquetRows
-    from riskad.tables.backbones import trust_backbone
-    from riskad.tables.pictures import read_pictures
-    from riskad.tables.preparation import TablePreparer
-    from riskad.tables.reading import read_table
-    from riskad.tables.windows import windows
-    from riskad.web.label.notebook import label
+if TYPE_CHECKING:  # for type checkers, to which `as` says that a name is exported
+    from riskad.app.anomaly_rate import estimate_prior as estimate_prior
+    from riskad.app.fit import fit_table as fit_table
+    from riskad.app.model_files import load as load
+    from riskad.app.model_files import save as save
+    from riskad.app.onnx import export as export
+    from riskad.app.reasons import explain_rows as explain_rows
+    from riskad.app.score import score_table as score_table
+    from riskad.app.series import mark_spans as mark_spans
+    from riskad.app.spec import FitSpec as FitSpec
+    from riskad.core.checks import DataWarning as DataWarning
+    from riskad.core.checks import InputError as InputError
+    from riskad.core.label_parsing import parse_labels as parse_labels
+    from riskad.core.masking import mask_labels as mask_labels
+    from riskad.decisions.calibration import calibrate as calibrate
+    from riskad.decisions.drift import drift_report as drift_report
+    from riskad.decisions.label_issues import label_issues as label_issues
+    from riskad.decisions.suggest import suggest_rows as suggest_rows
+    from riskad.deep.deep_sad import DeepSAD as DeepSAD
+    from riskad.deep.risk_detectors import NNPU as NNPU
+    from riskad.deep.risk_detectors import DeepRAD as DeepRAD
+    from riskad.detectors.auto import AutoRAD as AutoRAD
+    from riskad.detectors.boosted import BoostedRAD as BoostedRAD
+    from riskad.detectors.forest import ForestRAD as ForestRAD
+    from riskad.detectors.pretrained import PretrainedRAD as PretrainedRAD
+    from riskad.detectors.shallow import ShallowRAD as ShallowRAD
+    from riskad.detectors.streaming import StreamingRAD as StreamingRAD
+    from riskad.metrics.folds import PNUStratifiedKFold as PNUStratifiedKFold
+    from riskad.metrics.search import RADSearchCV as RADSearchCV
+    from riskad.rows.parquet import ParquetRows as ParquetRows
+    from riskad.tables.backbones import trust_backbone as trust_backbone
+    from riskad.tables.pictures import read_pictures as read_pictures
+    from riskad.tables.preparation import TablePreparer as TablePreparer
+    from riskad.tables.reading import read_table as read_table
+    from riskad.tables.windows import windows as windows
+    from riskad.web.label.notebook import label as label
 
 __version__: str  # that of the installed distribution: the last tag, and the commit after it
-
-__all__ = [
-    "NNPU",
-    "AutoRAD",
-    "BoostedRAD",
-    "DataWarning",
-    "DeepRAD",
-    "DeepSAD",
-    "FitSpec",
-    "ForestRAD",
-    "InputError",
-    "PNUStratifiedKFold",
-    "ParquetRows",
-    "PretrainedRAD",
-    "RADSearchCV",
-    "ShallowRAD",
-    "StreamingRAD",
-    "TablePreparer",
-    "calibrate",
-    "drift_report",
-    "estimate_prior",
-    "explain_rows",
-    "export",
-    "fit_table",
-    "label",
-    "label_issues",
-    "load",
-    "mark_spans",
-    "mask_labels",
-    "parse_labels",
-    "read_pictures",
-    "read_table",
-    "save",
-    "score_table",
-    "suggest_rows",
-    "trust_backbone",
-    "windows",
-]
 
 _MODULE_OF = {
     "AutoRAD": "detectors.auto",
@@ -121,6 +86,7 @@ _MODULE_OF = {
     "trust_backbone": "tables.backbones",
     "windows": "tables.windows",
 }
+__all__ = list(_MODULE_OF)
 _get_package, _packages = lazy_modules(__name__, __path__)
 
 

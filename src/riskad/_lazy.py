@@ -11,26 +11,15 @@ from typing import Any
 def lazy_modules(
     package: str, path: Iterable[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` of a package that imports its modules on first use.
-
-    Parameters
-    ----------
-    package, path
-        Its `__name__` and `__path__`.
-
-    Returns
-    -------
-    tuple
-        The two functions.
-    """
-    names = [module.name for module in iter_modules(path) if not module.name.startswith("_")]
+    """Make `__getattr__` and `__dir__` of a package from its `__name__` and `__path__`."""
+    names = sorted(each.name for each in iter_modules(path) if not each.name.startswith("_"))
 
     def get(name: str) -> Any:
         if name in names:
             return import_named(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, lambda: sorted(names)
+    return get, lambda: names
 
 
 def import_named(module: str) -> Any:

@@ -74,27 +74,23 @@ def save_model(
     mlflow_model
         The model of MLflow that this is a flavour of; `log_model` gives one.
     signature, input_example
-        By default made from the model's own columns: their names, and a row of usual values. MLflow
-        checks the names. The model checks the values, since it knows how they are written: whole
-        numbers, texts and dates need no conversion.
+        By default made from the model's own columns: their names, which MLflow checks, and a row of
+        usual values. The model checks the values, however they are written.
     pip_requirements
         What is needed to load the model; by default this version of riskad.
     metadata
         Other metadata for MLflow.
     """
     preparer, detector = steps_of(model)
-    if signature is None:
-        # Any type: the model reads cells as they are written, and MLflow would refuse "1,5".
-        anything = AnyType()  # type: ignore[no-untyped-call]
-        inputs = Schema([ColSpec(anything, name) for name in preparer.read_columns])
-        added = added_columns(detector, None, 0)
-        outputs = Schema([ColSpec(_OUTPUTS[name], name) for name in added])
-        signature = ModelSignature(inputs, outputs)
+    # Any type: the model reads cells as they are written, and MLflow would refuse "1,5".
+    anything = AnyType()  # type: ignore[no-untyped-call]
+    inputs = Schema([ColSpec(anything, name) for name in preparer.read_columns])
+    outputs = Schema([ColSpec(_OUTPUTS[name], name) for name in added_columns(detector)])
     kinds = {column.name: column.requested_kind for column in preparer.used()}
-    if input_example is None:  # a row of usual numbers and texts; dates and others are blank
-        usual = {n: preparer.usual_[n] for n, kind in kinds.items() if kind.startswith(_SHOWN)}
-        input_example = pandas.DataFrame([{n: usual.get(n) for n in preparer.read_columns}])
-    extra = "[text]" if "text:encoder" in kinds.values() else ""
+    needed = "riskad[text]" if "text:encoder" in kinds.values() else "riskad"
+    # A row of usual numbers and texts; dates and others are blank.
+    usual: dict[str, Any] = dict.fromkeys(preparer.read_columns)
+    usual |= {name: preparer.usual_[name] for name, k in kinds.items() if k.startswith(_SHOWN)}
     flavour = Model() if mlflow_model is None else mlflow_model
     flavour.add_flavor(
         FLAVOR_NAME, riskad_version=riskad.__version__, model_file=f"{_FOLDER}/{_FILE}"
@@ -107,19 +103,15 @@ def save_model(
             loader_module=__name__,
             data_path=str(file),
             mlflow_model=flavour,
-            signature=signature,
-            input_example=input_example,
-            pip_requirements=pip_requirements or [f"riskad{extra}=={riskad.__version__}"],
+            signature=signature or ModelSignature(inputs, outputs),
+            input_example=pandas.DataFrame([usual]) if input_example is None else input_example,
+            pip_requirements=pip_requirements or [f"{needed}=={riskad.__version__}"],
             metadata=None if metadata is None else dict(metadata),
         )
 
 
 def log_model(
-    model: Pipeline,
-    name: str,
-    *,
-    registered_model_name: str | None = None,
-    **options: Any,
+    model: Pipeline, name: str, *, registered_model_name: str | None = None, **options: Any
 ) -> Any:
     """Log a model to the current run of MLflow, and register it if a name is given.
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from support.commands import run
+from support.commands import result_of, run
 
 from riskad import AutoRAD, ForestRAD
 from riskad.app.change_model import compress_model, quick_model
@@ -198,8 +198,8 @@ def test_the_command_stores_a_student_and_score_uses_it(folder, monkeypatch):
         patch.setattr("riskad.app.report.terminal.print_compress", late)
         assert "failed late" in run("compress", "cards.riskad", code=1).output
     assert (folder / "cards.riskad").read_bytes() == before
-    alone = run("compress", "cards.riskad", "--alone", "-o", "small.riskad", "--json")
-    assert json.loads(alone.output)["kept_rows"] == 0
+    alone = result_of("compress", "cards.riskad", "--alone", "-o", "small.riskad")
+    assert alone["kept_rows"] == 0
     shown = " ".join(run("inspect", "small.riskad").output.split())
     assert "learned the scores of AutoRAD" in shown
 

@@ -1,6 +1,5 @@
 """Drift: false alarms are as rare as promised, changes are seen, and the summary goes along."""
 
-import json
 import warnings
 
 import numpy as np
@@ -10,7 +9,8 @@ from scipy import sparse
 from scipy.stats import ks_2samp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.commands import run
+from support.cards import make_aged_cards
+from support.commands import result_of, run
 from support.loops import each
 
 from riskad import ForestRAD, ShallowRAD, StreamingRAD, calibrate, drift_report, load, save
@@ -33,9 +33,13 @@ def make_rows(n, rng, d=8):
     return X, anomaly
 
 
-def make_model(rng, n=1500, **settings):
+def make_labelled(n, rng, share=0.1):
     X, anomaly = make_rows(n, rng)
-    y = np.where(rng.random(n) < 0.1, np.where(anomaly, -1, 1), 0)
+    return X, np.where(rng.random(n) < share, np.where(anomaly, -1, 1), 0)
+
+
+def make_model(rng, n=1500, **settings):
+    X, y = make_labelled(n, rng)
     return ShallowRAD(lam="tight", **settings).fit(X, y), X, y
 
 
@@ -155,8 +159,7 @@ def test_anomaly_rate_of_new_rows():
 
 def test_pipelines_frames_and_sparse_rows():
     rng = np.random.default_rng(0)
-    X, anomaly = make_rows(800, rng)
-    y = np.where(rng.random(800) < 0.2, np.where(anomaly, -1, 1), 0)
+    X, y = make_labelled(800, rng, 0.2)
     frame = pl.DataFrame(X, schema=[f"c{i}" for i in range(8)])
     named = ShallowRAD().fit(frame, y)
     assert drift_report(named, frame.with_columns(c2=pl.col("c2") + 3)).moved == ["c2"]
@@ -184,9 +187,7 @@ def test_wide_rows_and_feature_maps_are_compared_by_scores():
 
 
 def test_streams_keep_a_summary_of_their_sample():
-    rng = np.random.default_rng(0)
-    X, anomaly = make_rows(3000, rng)
-    y = np.where(rng.random(3000) < 0.1, np.where(anomaly, -1, 1), 0)
+    X, y = make_labelled(3000, np.random.default_rng(0))
     model = StreamingRAD("squared").partial_fit(X[:2000], y[:2000])
     assert drift_report(model, X[2000:]).moved == []
     X[2000:, 7] += 3
@@ -196,8 +197,7 @@ def test_streams_keep_a_summary_of_their_sample():
 
 def test_other_detectors_remember_unlabelled_rows_when_told():
     rng = np.random.default_rng(0)
-    X, anomaly = make_rows(600, rng)
-    y = np.where(rng.random(600) < 0.2, np.where(anomaly, -1, 1), 0)
+    X, y = make_labelled(600, rng, 0.2)
     X[rng.random(X.shape) < 0.05] = np.nan
     model = ForestRAD(n_estimators=10, random_state=0).fit(X, y)
     with pytest.raises(InputError, match="remember_unlabelled"):
@@ -256,55 +256,40 @@ def test_summary_takes_a_sample_of_many_rows():
 # --- tables ----------------------------------------------------------------------------------
 
 
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
+
+
 def make_table(n, seed, shift=0.0):
-    rng = np.random.default_rng(seed)
-    fraud = rng.random(n) < 0.1
-    return pl.DataFrame(
-        {
-            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)) + shift,
-            "age": pl.Series(rng.normal(40, 9, n)).set(pl.Series(rng.random(n) < 0.1), None),
-            "country": rng.choice(["FR", "DE"], n, p=[0.7, 0.3]),
-            "status": np.where(rng.random(n) < 0.2, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
+    return make_aged_cards(n, seed).drop("card").with_columns(pl.col("amount") + shift)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model and two tables, one of which has moved."""
     place = tmp_path_factory.mktemp("drift")
-    fit = fit_table(
-        make_table(800, 0),
-        FitSpec(label="status", normal=["ok"], anomaly=["fraud"]),
-        model="shallow",
-    )
-    save(fit.model, place / "model.riskad")
+    save(fit_table(make_table(800, 0), LABELS, model="shallow").model, place / "model.riskad")
     make_table(600, 1).write_csv(place / "same.csv")
     make_table(600, 2, shift=8).write_csv(place / "moved.csv")
     return place
 
 
-def test_command_line_says_what_has_moved(folder):
+def test_the_command_says_what_has_moved_to_people_and_machines(folder):
     said = run("drift", folder / "model.riskad", folder / "moved.csv").output
     assert "has moved in 600 rows: amount (+" in said
     assert "% of the unlabelled rows of the fit (95%" in said
     said = run("drift", folder / "model.riskad", folder / "same.csv").output
     assert "no drift seen in 600 rows" in said
-
-
-def test_command_line_for_machines(folder):
-    report = json.loads(
-        run("drift", folder / "model.riskad", folder / "moved.csv", "--json").output
-    )
+    report = result_of("drift", folder / "model.riskad", folder / "moved.csv")
     assert (report["command"], report["source"]) == ("drift", "moved.csv")
     columns = {column["name"]: column for column in report["drift"]["columns"]}
-    assert list(columns) == ["amount", "age", "age is blank", "country=FR", "country=DE"]
+    countries = ["country=DE", "country=FR", "country=XX"]
+    assert list(columns) == ["amount", "age", "age is blank", *countries]
     assert columns["amount"]["moved"]
     assert not columns["age"]["moved"]
     assert report["drift"]["rate"][0] > 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("table", "limit", "code", "above"),
     [
         ("moved.csv", "0", 3, ["amount"]),
@@ -314,7 +299,7 @@ def test_command_line_for_machines(folder):
 )
 def test_drift_beyond_a_limit_is_an_alarm_to_a_scheduler(folder, table, limit, code, above):
     arguments = ("drift", folder / "model.riskad", folder / table, "--fail-above", limit)
-    report = json.loads(run(*arguments, "--json", code=code).output)
+    report = result_of(*arguments, code=code)
     assert report["alarm"] is (code == 3)
     assert report["above"][:1] == above
     assert report["fail_above"] == float(limit)
@@ -337,13 +322,7 @@ def test_a_limit_that_is_no_distance_is_a_mistake(folder):
 
 
 def test_any_model_of_a_table_remembers_unlabelled_rows():
-    table = make_table(300, 0)
-    fit = fit_table(
-        table,
-        FitSpec(label="status", normal=["ok"], anomaly=["fraud"]),
-        model="auto",
-        settings={"budget": 2},
-    )
+    fit = fit_table(make_table(300, 0), LABELS, model="auto", settings={"budget": 2})
     found = drift_table(fit.model, make_table(400, 5, shift=15), source="new")
     assert found.drift.scores is None
     assert "amount" in found.drift.moved

@@ -256,27 +256,20 @@ def test_trees_over_texts_and_gaps(kind):
     assert_parity(model.fit(table, y), to_onnx(model), table, tolerance=1e-9)
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-def test_a_forest(gaps, tmp_path):
+@pytest.mark.parametrize("kind", ["forest", "forest of gaps", "compressed"])
+def test_trees_of_a_detector(kind, tmp_path):
     X, y, _ = make_contaminated_rows()
-    X[::7, 1] = np.nan if gaps else 0.0
-    model = riskad.ForestRAD(n_estimators=30).fit(X, y)
+    X[::7, 1] = 0.0 if kind == "forest" else np.nan
+    if kind == "compressed":
+        model = CompressedRAD(max_iter=10)._learn(riskad.AutoRAD(budget=1).fit(X, y))
+    else:
+        model = riskad.ForestRAD(n_estimators=30).fit(X, y)
     new = make_contaminated_rows(seed=1)[0]
     new[:100] = X[:100]
     # On the edge, and next to it in double precision.
-    new[100:110, model.trees_.feature[0]] = model.trees_.threshold[0]
-    new[110:120, model.trees_.feature[0]] = np.nextafter(float(model.trees_.threshold[0]), 9)
+    edge, column = float(model.trees_.threshold[0]), model.trees_.feature[0]
+    new[100:110, column], new[110:120, column] = edge, np.nextafter(edge, 9)
     new[120:140, :2] = np.nan
-    assert_parity(model, to_onnx(model), new, tolerance=1e-9)
-    assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
-
-
-def test_a_compressed_model(tmp_path):
-    X, y, _ = make_contaminated_rows()
-    X[::7, 1] = np.nan
-    model = CompressedRAD(max_iter=10)._learn(riskad.AutoRAD(budget=1).fit(X, y))
-    new = make_contaminated_rows(seed=1)[0]
-    new[::9, :2] = np.nan
     assert_parity(model, to_onnx(model), new, tolerance=1e-9)
     assert export(model, tmp_path / "model.onnx").largest_difference < 1e-9
 

@@ -1,6 +1,5 @@
 """The ONNX graphs of `AutoRAD` and `PretrainedRAD` beside the models, run in onnxruntime."""
 
-import json
 import subprocess
 import sys
 import warnings
@@ -9,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import make_contaminated_rows
-from support.commands import succeed
+from support.cards import LABELLED
+from support.commands import result_of, succeed
 
 import riskad
 from riskad.app.onnx import Graph, export, feeds, to_onnx
@@ -155,9 +155,8 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     day = pl.date_range(pl.date(2025, 1, 1), pl.date(2025, 10, 27), eager=True).alias("day")
     frame.with_columns(day, label=pl.Series([words[v] for v in y.tolist()])).write_csv("t.csv")
 
-    labelled = ("--label", "label", "--normal", "ok", "--anomaly", "fraud")
-    succeed("fit", "t.csv", *labelled, "--budget", 1, "-o", "m.riskad")
-    said = json.loads(succeed("export", "m.riskad", "m.onnx", "--json"))
+    succeed("fit", "t.csv", *LABELLED, "--budget", 1, "-o", "m.riskad")
+    said = result_of("export", "m.riskad", "m.onnx")
     assert said["model"] == "AutoRAD"
     assert said["outputs"] == ["anomaly_score", "is_anomaly", "anomaly_probability", "novelty"]
     assert said["largest_difference"] < 1e-5
@@ -169,7 +168,7 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     for name in said["outputs"]:
         np.testing.assert_allclose(got[name], scored[name].to_numpy(), atol=1e-5, err_msg=name)
     succeed("compress", "m.riskad", "--alone", "-o", "small.riskad")
-    said = json.loads(succeed("export", "small.riskad", "small.onnx", "--json"))
+    said = result_of("export", "small.riskad", "small.onnx")
     assert said["model"] == "CompressedRAD"
     assert said["outputs"] == ["anomaly_score", "is_anomaly", "anomaly_probability"]
 

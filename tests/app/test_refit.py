@@ -80,6 +80,10 @@ def refit(place, *options, model="old", output="new", code=0):
     return run("refit", *files, "-o", place / f"{output}.riskad", *options, code=code)
 
 
+def refit_result(place, *options, **settings):
+    return json.loads(refit(place, *options, "--json", **settings).stdout)
+
+
 # --- the fit, asked again -----------------------------------------------------------------
 
 
@@ -88,7 +92,7 @@ def test_settings_columns_and_words_of_labels_are_those_of_the_old_model(folder)
     grown = table.with_columns(shop=pl.Series(np.arange(400) % 7))  # new, and not asked for
     grown.write_csv(place / "cards.csv")
     write_journal(place / "j.jsonl", table, words(fraud, range(40, 120)))
-    told = json.loads(refit(place, "--journal", place / "j.jsonl", "--json").output)
+    told = refit_result(place, "--journal", place / "j.jsonl")
     old, new = load(place / "old.riskad"), load(place / "new.riskad")
     assert new[-1].get_params() == old[-1].get_params()
     assert new[0].kinds_ == old[0].kinds_ == {"amount": "number", "age": "number"}
@@ -214,8 +218,7 @@ def test_a_clearly_worse_model_does_not_take_over(folder):
     write_journal(place / "j.jsonl", table, words(fraud, range(250, 330)), source="suggested")
     bytes_before = (place / "old.riskad").read_bytes()
     journal = ("--journal", place / "j.jsonl")
-    result = refit(place, *journal, "--force", "--json", output="old", code=3)
-    told = json.loads(result.stdout)
+    told = refit_result(place, *journal, "--force", output="old", code=3)
     before = told["before"]
     assert (before["alarm"], before["takes_over"], told["written"]) == (True, False, {})
     assert before["comparison"]["difference"]["high"] < 0
@@ -241,7 +244,7 @@ def test_a_model_is_replaced_in_place_in_one_step(folder):
 def test_labels_that_the_old_model_may_have_learned_do_not_count(folder):
     place, table, fraud = folder
     write_journal(place / "j.jsonl", table, words(fraud, range(40, 120)), when=EARLIER)
-    told = json.loads(refit(place, "--journal", place / "j.jsonl", "--json").stdout)["before"]
+    told = refit_result(place, "--journal", place / "j.jsonl")["before"]
     assert told["comparison"] is None
     assert "there are 0 normal and 0 anomalies" in told["why_not_compared"]
     result = refit(place, "--force")
@@ -253,8 +256,7 @@ def test_a_label_that_was_changed_later_is_no_new_one(folder):
     place, table, fraud = folder
     write_journal(place / "j.jsonl", table, flipped(fraud, range(40, 60)), when=EARLIER)
     write_journal(place / "j.jsonl", table, words(fraud, range(40, 90)), when=LATER)
-    told = json.loads(refit(place, "--journal", place / "j.jsonl", "--json").stdout)["before"]
-    found = told["comparison"]
+    found = refit_result(place, "--journal", place / "j.jsonl")["before"]["comparison"]
     assert found["difference"]["n_normal"] + found["difference"]["n_anomaly"] == 30
 
 
@@ -262,8 +264,8 @@ def test_another_table_judges_models_that_read_other_columns(folder):
     place, _table, _fraud = folder
     fresh, kinds = make_cards(300, seed=9, labelled=300)
     fresh.write_csv(place / "fresh.csv")
-    result = refit(place, "--held-out", place / "fresh.csv", "--json", model="weak")
-    found = json.loads(result.stdout)["before"]["comparison"]
+    told = refit_result(place, "--held-out", place / "fresh.csv", model="weak")
+    found = told["before"]["comparison"]
     assert found["rests_on"] == "labels of a table that neither model has learned from"
     assert found["difference"]["n_anomaly"] == int(kinds.sum())
     assert "age" not in load(place / "new.riskad")[0].kinds_
@@ -305,7 +307,7 @@ def test_inspect_card_report_and_refit_show_the_facts_of_the_fit(folder):
     shown = json.loads(run("inspect", model, "--card", place / "card.md", "--json").stdout)
     run("report", model, data, "-o", place / "page.json")
     page = json.loads((place / "page.json").read_text())
-    before = json.loads(refit(place, "--json").stdout)["before"]
+    before = refit_result(place)["before"]
     facts = {name: to_plain(getattr(fitted, name)) for name in ("labels", "auc", "rate", "rule")}
     assert all(facts.values())
     for other in (shown, page, before):

@@ -1,4 +1,3 @@
-import json
 import shutil
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy import sparse
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.cards import SHALLOW, make_cards
-from support.commands import run
+from support.commands import result_of, run
 
 from riskad import InputError, ShallowRAD, suggest_rows
 from riskad.app.fit import fit_table
@@ -276,15 +275,15 @@ def test_the_command_prints_and_writes(folder):
 
 
 def test_rows_that_a_journal_labels_are_not_suggested_again(folder):
-    asked = ("suggest", "model.riskad", "new.csv", "-n", 10, "--json")
-    first = json.loads(run(*asked).stdout)["suggested"]
+    asked = ("suggest", "model.riskad", "new.csv", "-n", 10)
+    first = result_of(*asked)["suggested"]
     cards = read_table("new.csv")
     journal = Journal("labels.jsonl", "new.csv", cards.columns, cards.height)
     hashes = hash_rows(cards, cards.columns)
     words = {row["row"]: word for row, word in zip(first, ["normal", "anomaly"] * 5, strict=True)}
     for row, word in words.items():
         journal.add(Answer(row, hashes[row - 1], word, "suggested", "ada"))
-    report = json.loads(run(*asked, "--journal", "labels.jsonl", "-o", "next.csv").stdout)
+    report = result_of(*asked, "--journal", "labels.jsonl", "-o", "next.csv")
     assert (report["labelled"], report["label"]) == (10, "label")
     assert not words.keys() & {row["row"] for row in report["suggested"]}
     assert pl.read_csv("next.csv", infer_schema=False)["label"].null_count() == 10

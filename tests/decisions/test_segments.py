@@ -11,7 +11,7 @@ from scipy.stats import norm
 import riskad
 from riskad.app.change_model import change_threshold
 from riskad.app.model_files import load_with_header
-from riskad.app.refit import ComparisonRows, refit_table
+from riskad.app.refit import refit_table
 from riskad.app.report.documents import render_page
 from riskad.app.score import score_table
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
@@ -191,7 +191,7 @@ def test_a_refit_is_by_segment_too(web_fit, stored):
     fit, table = web_fit
     old, header = load_with_header(stored)
     other = FrameTable(table, fit.report.spec.labels)
-    again = refit_table(old, header, table, ComparisonRows(other=other))
+    again = refit_table(old, header, table, held_out=other)
     assert again.report.segments == fit.report.segments
     scored, _ = score_table(old, table)
     frauds = scored.filter(pl.col("label") == "fraud")["is_anomaly"].sum()

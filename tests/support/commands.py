@@ -1,5 +1,7 @@
 """Commands as a person calls them, in this process."""
 
+import json
+
 from click.testing import CliRunner
 
 from riskad.cli.main import cli
@@ -22,6 +24,11 @@ def succeed(*arguments):
     result = run(*arguments)
     assert result.stderr == ""
     return result.stdout
+
+
+def result_of(*arguments, code=0):
+    """The JSON object that a command prints with --json."""
+    return json.loads(run(*arguments, "--json", code=code).stdout)
 
 
 def fail(*arguments, code=1):

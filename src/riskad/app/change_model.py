@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import timeit
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,6 @@ from riskad.decisions.calibration import Calibration
 from riskad.decisions.capacity import ExpectedCost, TopRows, review_rows, review_table
 from riskad.decisions.thresholds import FalseAlarms, Threshold
 from riskad.detectors.auto import AutoRAD
-from riskad.detectors.base import Detector
 from riskad.detectors.compressed import Fidelity
 
 _TIMED_ROWS = 500  # made up, as only the ratio of the two times counts
@@ -28,15 +29,12 @@ class CompressReport:
     """What `compress_model` did."""
 
     trees: int
-    learned_rows: int
-    """Stored training rows, and rows made of them."""
+    learned_rows: int  # stored training rows, and rows made of them
     fidelity: Fidelity
-    seconds: float
-    """That learning took."""
+    seconds: float  # that learning took
     times_as_fast: float
     """Seconds of scoring by the model, divided by those of the trees, on random rows."""
-    kept_rows: int
-    """Number of training rows in the file."""
+    kept_rows: int  # number of training rows in the file
     warnings: list[str] = field(default_factory=list)
 
 
@@ -59,7 +57,7 @@ def compress_model(
     progress("Learning the scores")
     start = time.perf_counter()
     student = detector.compress()
-    seconds = time.perf_counter() - start
+    seconds = round(time.perf_counter() - start, 1)
     # The student of an auto model stays beside its members unless nothing of the training rows may
     # be kept.
     kept: Any = student if alone else detector
@@ -67,15 +65,14 @@ def compress_model(
         trees=student.trees_.n_trees,
         learned_rows=student.n_rows_,
         fidelity=student.fidelity_,
-        seconds=round(seconds, 1),
+        seconds=seconds,
         times_as_fast=times_as_fast(detector),
         kept_rows=kept._kept_rows(),
     )
     changed, fit_report = Pipeline([("prepare", preparer), ("detect", kept)]), header.report
     if fit_report is not None:
-        fit_report = replace(fit_report, model="", fitted={}, settings={}, evidence="").of_model(
-            changed
-        )
+        blank = replace(fit_report, model="", fitted={}, settings={}, evidence="")
+        fit_report = blank.of_model(changed)
     return changed, fit_report, report
 
 
@@ -102,19 +99,13 @@ def times_as_fast(detector: AutoRAD) -> float:
     """Return how many times as fast the student of a detector scores random rows."""
     # Rows as the columns of the fit could have them: no table is at hand.
     rows = detector._trial_rows(np.random.default_rng(0), _TIMED_ROWS)
-    return _seconds(detector, rows) / _seconds(detector.student_, rows)
-
-
-def _seconds(detector: Detector, rows: np.ndarray) -> float:
-    """Processor time of scoring, the minimum of two runs."""
-    seconds = []
-    for _ in range(2):
-        # Processor time, since other programs would count in that of the clock; the minimum, since
-        # nothing makes a run too fast.
-        start = time.process_time()
-        detector._scores(rows)
-        seconds.append(time.process_time() - start)
-    return max(min(seconds), 1e-6)
+    fastest = []
+    for each in (detector, detector.student_):
+        # Processor time, since other programs would count in that of the clock; the minimum of two
+        # runs, since nothing makes a run too fast.
+        seconds = timeit.repeat(partial(each._scores, rows), time.process_time, number=1, repeat=2)
+        fastest.append(max(min(seconds), 1e-6))
+    return fastest[0] / fastest[1]
 
 
 # --- threshold rule ---------------------------------------------------------------------
@@ -148,12 +139,12 @@ def change_threshold(
     before, segments = str(detector.threshold_), calibration.segments
     detector.set_threshold(threshold)
     rule, t = str(detector.threshold_), detector._anomaly_threshold
+    if segments is not None and isinstance(detector.threshold_, FalseAlarms):
+        raise InputError(
+            f"The model has thresholds by {segments.column!r}, and false alarm rates of segments "
+            "take the rows of the fit: fit it again with this threshold."
+        )
     if segments is not None:
-        if isinstance(detector.threshold_, FalseAlarms):
-            raise InputError(
-                f"The model has thresholds by {segments.column!r}, and false alarm rates of "
-                "segments take the rows of the fit: fit it again with this threshold."
-            )
         shifted = segments.shifted(calibration)
         # Scores are shifted so that one threshold serves all segments.
         share = (shifted.unlabelled > detector.threshold_.of(shifted)).mean()
@@ -161,12 +152,11 @@ def change_threshold(
         share = (calibration.unlabelled > t).mean()
     # Of many scores the file keeps quantiles, and their number.
     flagged = round(float(share) * calibration.n_unlabelled)
-    changed = header.report
+    changed, review = header.report, None
     if changed is not None:
         facts = changed.fitted | {"threshold": t}
         changed = replace(changed, rule=rule, threshold=t, flagged=flagged, fitted=facts)
         changed = replace(changed, segments=[])  # which rows are of which, only the fit knows
-    review = None
     if segments is None:
         review = review_table(review_rows(calibration), flagged, rule)
     return changed, ThresholdReport(

@@ -18,8 +18,8 @@ from riskad.app.score import (
     Progress,
     Suspect,
     catch_notes,
+    decide,
     earlier_results,
-    own_decision,
     rank,
     score_columns,
     steps_of,
@@ -87,7 +87,7 @@ def explain_table(
         progress("Scoring")
         parsed = preparer.parse(frame)
         scores = detector.anomaly_score(preparer.features(parsed))
-    decision = own_decision(detector)
+    decision = decide(detector)
     results = pl.DataFrame(score_columns(detector, scores, decision, frame=frame))
     results = results.select(SCORE_COLUMNS)
     scored = results if id is None else frame.select(id).hstack(results)

@@ -29,8 +29,8 @@ from riskad.app.score import (
     Progress,
     catch_notes,
     check_not_scored,
+    decide,
     earlier_results,
-    own_decision,
     pick_features,
     rank,
     score_columns,
@@ -456,7 +456,7 @@ def _rank(
     if novelty is not None:  # of rows in files there may be too many to store
         keep = in_memory and "novelty" not in worst.columns
         novelty = novelty[worst[row].to_numpy() - 1] if keep else None
-    decision = own_decision(detector)
+    decision = decide(detector)
     added = pl.DataFrame(score_columns(detector, highest, decision, novelty, worst))
     if in_memory or rule.depends_on_table:  # all that are flagged are among these
         flagged = int(added["is_anomaly"].sum())

@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,11 @@ class Answer:
         """Return the answer in a line of the journal; None if it has none."""
         if not isinstance(content, dict):
             return None
-        values = {each.name: content.get(each.name, "") for each in fields(cls)}
-        row, texts = values["row"], [v for name, v in values.items() if name != "row"]
-        right = isinstance(row, int) and not isinstance(row, bool) and row > 0
-        right = right and all(isinstance(text, str) for text in texts)
-        allowed = values["label"] in LABELS and values["source"] in SOURCES
-        return cls(**values) if right and allowed and values["who"] else None
+        answer = cls(**{each.name: content.get(each.name, "") for each in fields(cls)})
+        row, *texts = vars(answer).values()
+        valid = type(row) is int and row > 0 and all(isinstance(text, str) for text in texts)
+        valid = valid and answer.label in LABELS and answer.source in SOURCES
+        return answer if valid and answer.who else None
 
 
 @dataclass
@@ -105,15 +105,10 @@ class RowAnswers:
         return {"normal", "anomaly"} <= {answer.label for answer in self.standing}
 
     @property
-    def unsure(self) -> bool:
-        """Whether someone is unsure, and no one decided."""
-        return {"unsure"} == {answer.label for answer in self.standing} - {"skip"}
-
-    @property
     def source(self) -> str:
         """How the row was chosen: the source of the first of the answers that count."""
-        sources = [a.source for a in self.standing if not self.label or a.label == self.label]
-        return sources[0] if sources else ""
+        sources = (a.source for a in self.standing if not self.label or a.label == self.label)
+        return next(sources, "")
 
 
 @dataclass(frozen=True)
@@ -147,16 +142,6 @@ class Journal:
     """A file of answers, and the resulting labels.
 
     The file need not exist; `table`, `columns` and `rows` describe the table for a new one.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     journal = Journal(Path(folder, "cards.labels.jsonl"), "cards.csv", ["card"], 3)
-    ...     journal.add(Answer(2, "5f2b", "anomaly", "suggested", "ada"))
-    ...     journal.add(Answer(2, "5f2b", "normal", "chosen", "bob"))
-    ...     journal.answers[2].disputed, journal.answers[2].label
-    (True, '')
     """
 
     def __init__(
@@ -177,26 +162,20 @@ class Journal:
         """Rows without a label about which someone is unsure."""
         self.unreadable = 0
         """Lines that hold no answer."""
-        self._begun = False
+        self._labels: dict[int, str] = {}
         self._numbers: dict[str, int] = {}  # of rows, by their content
         self._last_row = rows
-        self._labels: dict[int, str] = {}
         self._places: dict[tuple[int, str], int | None] = {}
-        self._read_to = 0
-        self._lock = Lock()
-        self._begin()
-
-    def _begin(self) -> None:
-        """Write the first line of a new journal, or read an old one; change no other file."""
-        new = not self.path.exists() or _never_begun(self.path)
-        if new and self.columns:
+        self._has_head, self._read_to = False, 0
+        self._lock = RLock()
+        if self.columns and (not self.path.exists() or _never_begun(self.path)):
             self._write_head()
         elif self.columns and not os.access(self.path, os.W_OK):
             raise self._unwritable("it is read-only")
         if self.path.exists():
             self.refresh()
-        if not self._begun:
-            other = ", or the name of a new file" if self.columns else ""
+        if not self._has_head:
+            other = ", or the name of a new file" if columns else ""
             raise InputError(
                 f"{str(self.path)!r} is no journal of answers: its first line does not say which "
                 f"table they are about. Give a journal that `riskad label` wrote{other}."
@@ -206,11 +185,16 @@ class Journal:
         head = {"table": self.table, "columns": self.columns, "rows": self.rows}
         try:
             # A link that somebody left here must not decide which file is made or begun.
-            with self._open(os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)) as file, _locked(file):
+            with self._locked(os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)) as file:
                 if _never_begun(self.path):  # nobody was quicker
                     os.ftruncate(file, 0)
                     _append(file, {"riskad_journal": VERSION} | head)
-                    _flush_folder(self.path.parent)
+                    if os.name != "nt":  # make the name of the file survive a power cut, too
+                        folder = os.open(self.path.parent, os.O_RDONLY)
+                        try:
+                            os.fsync(folder)
+                        finally:
+                            os.close(folder)
         except OSError as error:
             if self.path.is_symlink():
                 raise self._unwritable("it is a link to a file that is no journal") from error
@@ -223,11 +207,16 @@ class Journal:
         )
 
     @contextmanager
-    def _open(self, flags: int = 0) -> Iterator[int]:
+    def _locked(self, flags: int = 0) -> Iterator[int]:
+        """Open the file and keep others from appending; the lock ends with this process, too."""
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | flags, 0o666)
         try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         finally:
+            if fcntl is not None:  # a process that was forked meanwhile would keep it otherwise
+                fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
 
     def add(self, *answers: Answer) -> None:
@@ -236,15 +225,15 @@ class Journal:
         A row without a number gets the next free one, and the same one when it comes again, here or
         from another process.
         """
-        with self._lock, self._open() as file, _locked(file):
-            self._refresh()
+        with self._lock, self._locked() as file:
+            self.refresh()
             numbered = []
             for answer in answers:
                 row = answer.row or self._numbers.get(answer.hash) or self._last_row + 1
                 numbered.append(replace(answer, row=row))
                 self._count_row(numbered[-1])
             _append(file, *map(asdict, numbered))
-            self._refresh()
+            self.refresh()
 
     def _count_row(self, answer: Answer) -> None:
         self._numbers[answer.hash] = answer.row
@@ -253,29 +242,31 @@ class Journal:
     def refresh(self) -> None:
         """Read what was added since, by this process or by others."""
         with self._lock:
-            self._refresh()
-
-    def _refresh(self) -> None:
-        with open(self.path, "rb") as file:
-            file.seek(self._read_to)
-            lines = file.read()
-        whole = lines.rfind(b"\n") + 1  # what comes after it is being written, or never was
-        has_head = self._read_to > 0
-        self._read_to += whole
-        for line in lines[:whole].splitlines():
-            try:
-                content = json.loads(line)
-            except (ValueError, RecursionError):
-                content = None
-            if not has_head:
-                self._take_head(content)
-                has_head = True
-            elif (answer := Answer.read(content)) is None:
-                self.unreadable += 1
-            else:
-                self.log.append(answer)
-                self._count_row(answer)
-                self._count(answer)
+            with open(self.path, "rb") as file:
+                file.seek(self._read_to)
+                lines = file.read()
+            is_first = not self._read_to
+            whole = lines.rfind(b"\n") + 1  # what comes after it is being written, or never was
+            self._read_to += whole
+            for line in lines[:whole].splitlines():
+                try:
+                    content = json.loads(line)
+                except (ValueError, RecursionError):
+                    content = None
+                if is_first:
+                    is_first, head = False, content if isinstance(content, dict) else {}
+                    columns, rows = head.get("columns"), head.get("rows")
+                    if head.get("riskad_journal") == VERSION and isinstance(columns, list):
+                        self._has_head = True
+                        self.columns = [name for name in columns if isinstance(name, str)]
+                        self.table = str(head.get("table", self.table))
+                        self.rows = self._last_row = rows if isinstance(rows, int) else 0
+                elif (answer := Answer.read(content)) is None:
+                    self.unreadable += 1
+                else:
+                    self.log.append(answer)
+                    self._count_row(answer)
+                    self._count(answer)
 
     def _count(self, answer: Answer) -> None:
         place = self._places.get((answer.row, answer.hash), answer.row)
@@ -289,18 +280,9 @@ class Journal:
         self._labels.pop(place, None)
         if label := of_row.label:
             self._labels[place] = label
-        for rows, holds in ((self.disputed, of_row.disputed), (self.unsure, of_row.unsure)):
+        no_one_decided = {each.label for each in of_row.standing} - {"skip"} == {"unsure"}
+        for rows, holds in ((self.disputed, of_row.disputed), (self.unsure, no_one_decided)):
             (rows.add if holds else rows.discard)(place)
-
-    def _take_head(self, content: Any) -> None:
-        head = content if isinstance(content, dict) else {}
-        columns, rows = head.get("columns"), head.get("rows")
-        if head.get("riskad_journal") != VERSION or not isinstance(columns, list):
-            return
-        self._begun = True
-        self.columns = [name for name in columns if isinstance(name, str)]
-        self.table = str(head.get("table", self.table))
-        self.rows = self._last_row = rows if isinstance(rows, int) else 0
 
     # --- resulting labels ----------------------------------------------------------------
 
@@ -330,27 +312,22 @@ class Journal:
             keys = list(dict.fromkeys((answer.row, answer.hash) for answer in self.log))
             there = [row - 1 for row, _ in keys if row <= frame.height]
             hashes = dict(zip(there, self._hashed(frame[there]), strict=True))
-            self._places = {
-                (row, hash): row if hashes.get(row - 1) == hash else None for row, hash in keys
-            }
-            self._look_through(frame, [key for key in keys if self._places[key] is None])
+            places = {key: key[0] if hashes.get(key[0] - 1) == key[1] else None for key in keys}
+            gone = [key for key in keys if places[key] is None]
+            if gone:
+                same: dict[str, list[int]] = {hash: [] for _, hash in gone}
+                for place, hash in enumerate(self._hashed(frame), 1):
+                    if hash in same:
+                        same[hash].append(place)
+                for row, hash in gone:
+                    distances = {place: abs(place - row) for place in same[hash]}
+                    places[row, hash] = min(distances, key=distances.__getitem__, default=None)
+            self._places = places
             self.answers, self._labels, self.disputed, self.unsure = {}, {}, set(), set()
             for answer in self.log:
                 self._count(answer)
-            moved = sum(place not in (None, row) for (row, _), place in self._places.items())
-            return RowChanges(len(keys), moved, sum(p is None for p in self._places.values()))
-
-    def _look_through(self, frame: pl.DataFrame, gone: Sequence[tuple[int, str]]) -> None:
-        if not gone:
-            return
-        places: dict[str, list[int]] = {hash: [] for _, hash in gone}
-        for place, hash in enumerate(self._hashed(frame), 1):
-            if hash in places:
-                places[hash].append(place)
-        for row, hash in gone:
-            self._places[row, hash] = min(
-                places[hash], key=lambda place: abs(place - row), default=None
-            )
+            moved = sum(place not in (None, row) for (row, _), place in places.items())
+            return RowChanges(len(keys), moved, sum(place is None for place in places.values()))
 
     def _hashed(self, frame: pl.DataFrame) -> list[str]:
         lost = [name for name in self.columns if name not in frame.columns]
@@ -385,29 +362,6 @@ def _append(file: int, *lines: dict[str, Any]) -> None:
     os.fsync(file)
 
 
-def _flush_folder(folder: Path) -> None:
-    """Make the name of a new file survive a power cut, if folders can be flushed."""
-    if os.name == "nt":
-        return
-    place = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(place)
-    finally:
-        os.close(place)
-
-
-@contextmanager
-def _locked(file: int) -> Iterator[None]:
-    """Prevent other processes from appending; the lock ends with the process that holds it."""
-    if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_UN)
-
-
 # --- which row is meant -------------------------------------------------------------------
 
 
@@ -417,8 +371,6 @@ def hash_rows(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
     A cell counts as its displayed text, preceded by its length, so that two rows cannot be confused
     by moving text from one cell to the next. A hash has 16 hexadecimal digits.
 
-    Examples
-    --------
     >>> table = pl.DataFrame({"card": ["ab", "a", None], "shop": ["c", "bc", "x"]})
     >>> len(set(hash_rows(table, ["card", "shop"])))
     3
@@ -457,11 +409,10 @@ class LabelledFrame:
         """List what the user should know."""
         remarks = [text for text in (str(self.located), self.skipped) if text]
         if self.disputed:
-            rows = ", ".join(f"{row:,}" for row in self.disputed[:5])
-            what = "row" if len(self.disputed) == 1 else "rows"
-            more = " and others" if len(self.disputed) > 5 else ""
-            disagree = f"People disagree about {what} {rows}{more}"
-            remarks.append(f"{disagree}: the journal gives no label there.")
+            rows = "row " if len(self.disputed) == 1 else "rows "
+            rows += ", ".join(f"{row:,}" for row in self.disputed[:5])
+            rows += " and others" if len(self.disputed) > 5 else ""
+            remarks.append(f"People disagree about {rows}: the journal gives no label there.")
         return remarks
 
 
@@ -476,27 +427,20 @@ def apply_labels(
     table may have been sorted or may have grown since. "unsure" and "skip" label nothing, and
     neither do answers that contradict each other. `labels` is the label column, by default
     "label", and the meaning of its values; a missing column is added.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> table = pl.DataFrame({"amount": [5, 900, 7]})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     journal = Journal(f"{folder}/labels.jsonl", "cards.csv", ["amount"], 3)
-    ...     held = hash_rows(table, ["amount"])[1]
-    ...     journal.add(Answer(2, held, "anomaly", "suggested", "ada"))
-    ...     applied = apply_labels(table.reverse(), journal)
-    >>> applied.frame["label"].to_list(), applied.sources
-    ([None, 'anomaly', None], ['', 'suggested', ''])
     """
     if not isinstance(journal, Journal):
         journal = Journal(check_input_file(journal))
-    labels = _with_words(labels or LabelColumn("label"), frame)
-    located = journal.locate(frame)
-    words = {"normal": _word(labels.normal, "normal"), "anomaly": _word(labels.anomaly, "anomaly")}
+    labels = labels or LabelColumn("label")
     values: list[str | None] = [None] * frame.height
     if labels.column in frame.columns:
         values = to_text(frame[labels.column]).to_list()
+        occurrences = Counter(value for value in values if value is not None and value.strip())
+        labels = labels.resolve(occurrences) if occurrences else labels
+    # Both kinds need a word, for the answers.
+    normal, anomaly = list(labels.normal) or ["normal"], list(labels.anomaly) or ["anomaly"]
+    labels = replace(labels, normal=normal, anomaly=anomaly)
+    words = {"normal": str(normal[0]), "anomaly": str(anomaly[0])}
+    located = journal.locate(frame)
     sources, first = [""] * frame.height, [""] * frame.height
     for row, answers in journal.answers.items():
         if answers.label:
@@ -515,28 +459,11 @@ def apply_labels(
     )
 
 
-def _word(words: object, otherwise: str) -> str:
-    return str(words[0]) if isinstance(words, list | tuple) and words else otherwise
-
-
-def _with_words(labels: LabelColumn, frame: pl.DataFrame) -> LabelColumn:
-    """The column, in which both kinds have a word."""
-    if labels.column in frame.columns and not (labels.normal or labels.anomaly):
-        texts = to_text(frame[labels.column]).alias("value").value_counts(name="rows")
-        seen = {value: n for value, n in texts.iter_rows() if value is not None and value.strip()}
-        labels = labels.resolve(seen) if seen else labels
-    normal, anomaly = list(labels.normal), list(labels.anomaly)
-    return replace(labels, normal=normal or ["normal"], anomaly=anomaly or ["anomaly"])
-
-
 def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:
     """The same without words that no row has yet; a fit would treat those as typing errors."""
     seen = set(to_text(column).str.strip_chars().unique().drop_nulls())
-
-    def there(words: Sequence[str]) -> list[str]:
-        return [word for word in words if word in seen]
-
-    normal, anomaly, none = map(there, (labels.normal, labels.anomaly, labels.unlabelled))
+    kinds = (labels.normal, labels.anomaly, labels.unlabelled)
+    normal, anomaly, none = ([word for word in words if word in seen] for words in kinds)
     return replace(labels, normal=normal, anomaly=anomaly, unlabelled=none)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -30,8 +30,7 @@ class DoubtfulLabel:
     row: Count
     label: str
     p_wrong: Annotated[float, SHARE]
-    anomaly_score: float
-    """By a fit that has not seen the label."""
+    anomaly_score: float  # by a fit that has not seen the label
     id: str | None = field(default=None, metadata=_UNSTORED)
     reasons: list[Reason] = field(default_factory=list, metadata=_UNSTORED)
 
@@ -63,25 +62,19 @@ class DoubtfulLabels:
 
 
 def check_labels_of_fit(
-    model: Pipeline,
-    codes: Codes,
-    held_out: np.ndarray,
-    parsed: pl.DataFrame,
-    ids: pl.Series | None,
+    model: Pipeline, codes: Codes, held_out: np.ndarray, parsed: pl.DataFrame, ids: pl.Series | None
 ) -> DoubtfulLabels:
     """Find the labels of a fit that look wrong; reasons are for the first of these rows.
 
     `held_out` are anomaly scores by fits that have not seen the label, NaN where there is none.
     """
     issues = find_label_issues(held_out, codes)
-    shown = issues.rows[:MOST_SHOWN]
     names = [None] * len(issues) if ids is None else to_text(ids.gather(issues.rows)).to_list()
-    reasons: list[list[Any]] = [[] for _ in range(len(issues))]
-    if len(shown):
+    reasons: list[list[Reason]] = [[]] * len(issues)
+    if len(issues):
         with quietly():
-            explained = explain_rows(model, parsed[shown])
-        for i in range(len(shown)):
-            reasons[i] = explained.top(i, _REASONS)
+            explained = explain_rows(model, parsed[issues.rows[:MOST_SHOWN]])
+        reasons[:MOST_SHOWN] = [explained.top(i, _REASONS) for i in range(len(explained))]
     rows = [
         DoubtfulLabel(
             row=int(place) + 1,

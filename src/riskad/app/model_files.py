@@ -88,13 +88,11 @@ class ModelHeader:
     model: str
     created: str
     versions: dict[str, str]
-    report: FitReport | None
-    """What `riskad.fit_table` did and found; None for other models."""
+    report: FitReport | None  # what `riskad.fit_table` did and found; None for other models
     notes: dict[str, Any]
     format: Literal["riskad-model"]
     format_version: Count
-    checksum: str
-    """SHA-256 of the other members, in the order of their names."""
+    checksum: str  # SHA-256 of the other members, in the order of their names
 
 
 def save(
@@ -148,9 +146,33 @@ def save(
         raise InputError(
             f"This {type(model).__name__} cannot be saved: {error}{_way_out(model)}"
         ) from None
+    try:
+        json.dumps(dict(notes or {}), allow_nan=False)  # only these come from the user
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"The notes cannot be written as JSON: {error}.") from error
     members = {_STATE: state, _ARRAYS: arrays}
     header = make_header(model, report, notes, _checksum(members))
-    _write(path, {_HEADER: _header_bytes(header), **members}, force)
+    try:
+        data = json.dumps(to_plain(header), indent=1, allow_nan=False).encode()
+        _parse_header(data)
+    except (InputError, ValueError) as error:
+        raise InputError(f"The report and the notes cannot be written: {error}.") from None
+    members = {_HEADER: data, **members}
+    with atomic_path(path, force) as part:
+        with zipfile.ZipFile(part, "x") as archive:
+            for name, data in members.items():
+                # What would shrink too much to be read again is not compressed.
+                shrunk = len(zlib.compress(data, _LEVEL)) - 6  # less its header and checksum
+                shrinks = shrunk < len(data) <= _EXPANSION[name] * shrunk
+                method = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
+                archive.writestr(name, data, method, _LEVEL)
+        with zipfile.ZipFile(part) as archive:
+            size = part.stat().st_size
+            # Read again before the file takes its place: an older model is not replaced by one that
+            # a full or failing disk cut.
+            written = {name: _read_member(archive, name, size) for name in members}
+        if written != members:
+            raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -230,7 +252,7 @@ def make_header(
     )
 
 
-# --- writing ------------------------------------------------------------------------------
+# --- what both need -----------------------------------------------------------------------
 
 
 def _check_fitted(model: Any) -> None:
@@ -257,46 +279,14 @@ def _way_out(model: BaseEstimator) -> str:
     return ""
 
 
-def _header_bytes(header: ModelHeader) -> bytes:
-    try:
-        json.dumps(header.notes, allow_nan=False)  # only these come from the user
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"The notes cannot be written as JSON: {error}.") from error
-    try:
-        data = json.dumps(to_plain(header), indent=1, allow_nan=False).encode()
-        _parse_header(data)
-    except (InputError, ValueError) as error:
-        raise InputError(f"The report and the notes cannot be written: {error}.") from None
-    return data
-
-
 def _class_name(model: object) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _checksum(members: Mapping[str, bytes]) -> str:
-    content = hashlib.sha256()
-    for name in sorted({_STATE, _ARRAYS}):
-        content.update(members[name])
+    content = hashlib.sha256(members[_ARRAYS])
+    content.update(members[_STATE])
     return content.hexdigest()
-
-
-def _write(path: str | os.PathLike[str], members: Mapping[str, bytes], force: bool) -> None:
-    with atomic_path(path, force) as part:
-        with zipfile.ZipFile(part, "x") as archive:
-            for name, data in members.items():
-                # What would shrink too much to be read again is not compressed.
-                shrunk = len(zlib.compress(data, _LEVEL)) - 6  # less its header and checksum
-                shrinks = shrunk < len(data) <= _EXPANSION[name] * shrunk
-                method = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
-                archive.writestr(name, data, method, _LEVEL)
-        with zipfile.ZipFile(part) as archive:
-            size = part.stat().st_size
-            # Read again before the file takes its place: an older model is not replaced by one that
-            # a full or failing disk cut.
-            written = {name: _read_member(archive, name, size) for name in members}
-        if written != members:
-            raise OSError(f"{str(path)!r} did not come back from the disk as it was written.")
 
 
 # --- reading ------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,18 +15,11 @@ from sklearn.pipeline import Pipeline
 from riskad.app.fit import Fit, fit_table
 from riskad.app.fit_report import FEWEST_FOR_AUC, Comparison, FitReport, ModelBefore, Performance
 from riskad.app.model_files import ModelHeader
-from riskad.app.score import (
-    Progress,
-    earlier_results,
-    own_decision,
-    score_columns,
-    steps_of,
-)
+from riskad.app.score import Progress, decide, earlier_results, score_columns, steps_of
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError, describe_column_difference
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, count_labels
 from riskad.decisions.calibration import quietly
-from riskad.detectors.base import Detector
 from riskad.metrics.ranking import auc_difference
 from riskad.tables.labelled import FrameTable
 
@@ -46,19 +39,6 @@ _FINDINGS = {
     "worse": "the new model is clearly worse",
     "unclear": "no clear difference",
 }
-_OTHER_TABLE = "labels of a table that neither model has learned from"
-
-
-@dataclass(frozen=True)
-class ComparisonRows:
-    """The rows on which models are compared."""
-
-    unseen: NDArray[np.bool_] | None = None
-    """By row of the table, whether the old model has not learned from its label."""
-    sources: Sequence[str] = ()
-    """For each row, how it was chosen for labelling: "random" means by chance."""
-    other: FrameTable | None = None
-    """Another table with labels, which neither model learns from, instead of `unseen`."""
 
 
 def refit_spec(header: ModelHeader, **labels: Any) -> FitSpec:
@@ -81,8 +61,9 @@ def refit_table(
     old: Pipeline,
     header: ModelHeader,
     table: pl.DataFrame,
-    comparison_rows: ComparisonRows | None = None,
     *,
+    unseen: NDArray[np.bool_] | None = None,
+    held_out: FrameTable | None = None,
     spec: FitSpec | None = None,
     sampling: Sequence[str] | None = None,
     even_if_worse: bool = False,
@@ -96,7 +77,8 @@ def refit_table(
     holds all rows to learn from, old and new, with their labels; `spec` is by default that of the
     old model (`refit_spec`), and the last arguments are those of `fit_table`.
 
-    `report.before` of the fit says how the models compare on `comparison_rows`, if these are given.
+    `report.before` of the fit says how the models compare on `held_out`, a table with labels that
+    neither learns from, or else on the rows of `table` whose labels are `unseen` by the old model.
     The next one is clearly worse, which is an `alarm`, if the whole interval of the difference of
     AUCs is below 0; it then takes over only if `even_if_worse`.
     """
@@ -107,29 +89,24 @@ def refit_table(
     rows = FrameTable(table, spec.labels)
     fit = fit_table(rows, spec, source=source, sampling=sampling, progress=progress)
     progress("Comparing it with the model before")
-    comparison, why_not = _compare(old, fit, rows, comparison_rows or ComparisonRows())
+    compared = _compare(old, fit, rows, unseen, held_out, sampling or ())
+    comparison, why_not = (None, compared) if isinstance(compared, str) else (compared, "")
     # Without clear evidence the new model takes over: it has learned from more labels.
     worse = comparison is not None and comparison.difference.verdict == "worse"
     takes_over = even_if_worse or not worse
-    verdict, cautions = f"not compared: {why_not}. The new model takes over.", []
+    verdict, cautions = f"not compared: {why_not}. The new model takes over.", list[str]()
     if comparison is not None:
-        finding = _FINDINGS[comparison.difference.verdict]
+        finding, cautions = _FINDINGS[comparison.difference.verdict], comparison.cautions
         verdict = f"{finding}; {'it takes over' if takes_over else 'the old one stays'}."
-        cautions = comparison.cautions
+    facts = ("source", "rows", "labels", "auc", "rate", "rule", "flagged")
     model_before = ModelBefore(
         verdict=verdict,
         takes_over=takes_over,
         alarm=worse,
         created=header.created,
-        source=before.source,
-        rows=before.rows,
-        labels=before.labels,
-        auc=before.auc,
-        rate=before.rate,
-        rule=before.rule,
-        flagged=before.flagged,
         comparison=comparison,
         why_not_compared=why_not,
+        **{name: getattr(before, name) for name in facts},
     )
     warnings = [*fit.report.warnings, *cautions]
     return replace(fit, report=replace(fit.report, before=model_before, warnings=warnings))
@@ -196,70 +173,60 @@ def judged_since(first_judged: Sequence[str], moment: str) -> NDArray[np.bool_]:
 
 
 def _compare(
-    old: Pipeline, fit: Fit, table: FrameTable, comparison_rows: ComparisonRows
-) -> tuple[Comparison | None, str]:
+    old: Pipeline,
+    fit: Fit,
+    table: FrameTable,
+    unseen: NDArray[np.bool_] | None,
+    held_out: FrameTable | None,
+    sources: Sequence[str],
+) -> Comparison | str:
     """Compare a fit with the model before it; or say why not."""
-    drawn_at_random = None
-    if comparison_rows.other is not None:  # both models score its rows directly
-        table, rests_on = comparison_rows.other, _OTHER_TABLE
+    if held_out is not None:  # both models score its rows directly
+        table, rests_on = held_out, "labels of a table that neither model has learned from"
         rows = np.flatnonzero(table.codes != UNLABELLED)
-        after = _scores(fit.model, table.frame[rows])
-    elif comparison_rows.unseen is None:
-        return None, _NO_NEW_LABELS
+    elif unseen is None:
+        return _NO_NEW_LABELS
     elif fit.held_out is None:
-        return None, "some labelled rows were never held out from the new fit"
+        return "some labelled rows were never held out from the new fit"
     else:  # rows that were labelled since, with cross-fitted scores of the new model
         # The new model has learned from these labels, so that only scores of its folds can be
         # compared.
         labelled = (table.codes != UNLABELLED) & ~np.isnan(fit.held_out)
-        rows, rests_on = np.flatnonzero(comparison_rows.unseen & labelled), _NEW_LABELS
-        after, sources = fit.held_out[rows], comparison_rows.sources
-        drawn_at_random = sum(bool(sources) and sources[i] == "random" for i in rows.tolist())
+        rows, rests_on = np.flatnonzero(unseen & labelled), _NEW_LABELS
     frame, codes = table.frame[rows], np.asarray(table.codes)[rows]
     n, m = int((codes == NORMAL).sum()), int((codes == ANOMALY).sum())
     if min(n, m) < FEWEST_FOR_AUC:
-        return None, (
+        return (
             f"it takes {FEWEST_FOR_AUC} rows of each kind whose labels the old model has not "
             f"learned from, and there are {n:,} normal and {m:,} anomalies"
         )
+    drawn_at_random, cautions = 0, []
+    if held_out is None and fit.held_out is not None:
+        after = fit.held_out[rows]
+        drawn_at_random = sum(bool(sources) and sources[i] == "random" for i in rows.tolist())
+        if drawn_at_random < len(rows):
+            cautions.append(
+                f"{len(rows) - drawn_at_random:,} of the {len(rows):,} rows that the models are "
+                "compared by were not drawn at random. Rows that the old model was unsure of, or "
+                "flagged, make it look worse than it is on all rows."
+            )
+    else:
+        after = _scores(fit.model, frame)
     # Rows of one group may share what made them anomalous: the interval counts groups then.
     before, group = _scores(old, frame), fit.model[0].group
     groups = None if group is None else frame[group].cast(pl.String).to_numpy()
     difference, new_auc, old_auc = auc_difference(codes, after, before, groups=groups)
-    flagged_before, flagged_after = (
-        count_labels(codes[_flagged(detector, scores, frame)])
-        for detector, scores in ((steps_of(old)[1], before), (fit.model[1], after))
-    )
-    cautions = []
-    if drawn_at_random is not None and drawn_at_random < len(rows):
-        cautions.append(
-            f"{len(rows) - drawn_at_random:,} of the {len(rows):,} rows that the models are "
-            "compared by were not drawn at random. Rows that the old model was unsure of, or "
-            "flagged, make it look worse than it is on all rows."
-        )
-    comparison = Comparison(
-        rests_on,
-        difference,
-        before=Performance(old_auc, flagged_before.anomaly, flagged_before.normal),
-        after=Performance(new_auc, flagged_after.anomaly, flagged_after.normal),
-        drawn_at_random=drawn_at_random or 0,
-        cautions=cautions,
-    )
-    return comparison, ""
-
-
-def _flagged(
-    detector: Detector, scores: NDArray[np.float64], frame: pl.DataFrame
-) -> NDArray[np.bool_]:
-    """Return which rows a model flags by its own threshold, or that of their segment."""
-    flags = score_columns(detector, scores, own_decision(detector), frame=frame)["is_anomaly"]
-    return np.asarray(flags, dtype=bool)
+    both = []
+    for model, auc, scores in ((old, old_auc, before), (fit.model, new_auc, after)):
+        detector = steps_of(model)[1]
+        columns = score_columns(detector, scores, decide(detector), frame=frame)
+        flagged = count_labels(codes[columns["is_anomaly"]])
+        both.append(Performance(auc, flagged.anomaly, flagged.normal))
+    return Comparison(rests_on, difference, both[0], both[1], drawn_at_random, cautions)
 
 
 def _scores(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.float64]:
     preparer, detector = steps_of(model)
-    if not frame.height:
-        return np.empty(0)
     # A table that has drifted is no news of the comparison.
     with quietly():
         return np.asarray(detector.anomaly_score(preparer.transform(frame, quiet=True)), float)

@@ -77,8 +77,7 @@ class Suspect:
     anomaly_probability: float | None = None
     reasons: list[Reason] = field(default_factory=list)
     """The columns that raise its score most, if it was explained."""
-    others: float = 0.0
-    """What all other columns add."""
+    others: float = 0.0  # what all other columns add
 
 
 @dataclass(frozen=True)
@@ -136,13 +135,13 @@ def earlier_results(columns: Sequence[str]) -> list[str]:
 
 def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
     """Refuse a table with columns that results would overwrite."""
-    if not set(added).isdisjoint(columns):
-        taken = [name for name in added if name in columns]
+    taken = sorted(set(added) & set(columns), key=added.index)
+    if taken:
+        one = len(taken) == 1
         raise InputError(
-            f"The table already has {'a column' if len(taken) == 1 else 'columns'} "
-            f"{enumerate_names(taken)}, under which the scores would be written; it may have been "
-            f"scored before. Rename {'it or take it' if len(taken) == 1 else 'them or take them'} "
-            "out."
+            f"The table already has {'a column' if one else 'columns'} {enumerate_names(taken)}, "
+            "under which the scores would be written; it may have been scored before. Rename "
+            f"{'it or take it' if one else 'them or take them'} out."
         )
 
 
@@ -155,7 +154,7 @@ def pick_features(
     """
     out = [name for name in (label, spec.id) if name is not None]
     out += [name for name in spec.drop if name not in earlier]
-    out += [name for name in [spec.label_sampling] if name in columns]
+    out += [spec.label_sampling] if spec.label_sampling in columns else []
     check_columns(out, columns if label is None else [*columns, label])
     features = [name for name in columns if name not in {*out, *earlier}]
     if not features:
@@ -171,36 +170,17 @@ def pick_features(
 # --- decisions ---------------------------------------------------------------------------
 
 
-def own_decision(detector: Detector) -> Decision:
-    """Return the decision by the model's own threshold."""
-    segments = segments_of(detector)
-    if segments is not None:
-        return _by_segment(segments, detector.threshold_, detector.calibration_)
-    return Decision(str(getattr(detector, "threshold_", "risk")), detector._anomaly_threshold)
-
-
 def segments_of(detector: Detector) -> Segments | None:
     """Return the segments that have thresholds of their own, if a fit was asked for them."""
     segments: Segments | None = getattr(getattr(detector, "calibration_", None), "segments", None)
     return segments
 
 
-def _by_segment(
-    segments: Segments,
-    rule: Threshold,
-    calibration: Calibration,
-    shifted: NDArray[np.float64] | None = None,
-) -> Decision:
-    thresholds = segments.thresholds(rule, calibration, shifted)
-    meaning = f"{rule}, and others by {segments.column!r}"
-    return Decision(meaning, float(thresholds[-1]), by_segment=thresholds)
-
-
 def decide(
     detector: Detector,
-    rule: Threshold | str | None,
-    fdr: float | None,
-    all_scores: Callable[[bool], NDArray[np.float64]],
+    rule: Threshold | str | None = None,
+    fdr: float | None = None,
+    all_scores: Callable[[bool], NDArray[np.float64]] = lambda _: np.empty(0),
 ) -> Decision:
     """Decide by a rule or at a false discovery rate, else by the model's own rule.
 
@@ -209,24 +189,31 @@ def decide(
     """
     if fdr is not None:
         calibration: Calibration = detector._calibrated("p-values")
-        scores = all_scores(False)
+        scores, likely = all_scores(False), None
         p_values = calibration.p_values(scores)
-        likely = (
-            calibration.anomaly_probability(scores) if calibration.knows_probabilities else None
-        )
+        if calibration.knows_probabilities:
+            likely = calibration.anomaly_probability(scores)
         chosen = select_at_fdr(p_values, fdr, len(calibration.normals), likely)
         largest = float(p_values[chosen.selected].max(initial=0.0))
         return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
+    segments = segments_of(detector)
+    if rule is None and segments is None:
+        return Decision(str(getattr(detector, "threshold_", "risk")), detector._anomaly_threshold)
+    # The model's own rule counts rows of the fit, another one those of this table.
+    counts_rows = False
     if rule is None:
-        return own_decision(detector)
-    rule = parse_threshold(rule) if isinstance(rule, str) else rule
-    calibration = detector._calibrated("other thresholds than the model's")
-    if calibration.segments is not None:
-        shifted = all_scores(True) if rule.depends_on_table else None
-        return _by_segment(calibration.segments, rule, calibration, shifted)
-    if rule.depends_on_table:
-        calibration = calibration.over(all_scores(False))
-    return Decision(str(rule), rule.of(calibration))
+        rule, calibration = detector.threshold_, detector.calibration_
+    else:
+        rule = parse_threshold(rule) if isinstance(rule, str) else rule
+        calibration = detector._calibrated("other thresholds than the model's")
+        counts_rows = rule.depends_on_table
+    if segments is None:
+        calibration = calibration.over(all_scores(False)) if counts_rows else calibration
+        return Decision(str(rule), rule.of(calibration))
+    shifted = all_scores(True) if counts_rows else None
+    thresholds = segments.thresholds(rule, calibration, shifted)
+    meaning = f"{rule}, and others by {segments.column!r}"
+    return Decision(meaning, float(thresholds[-1]), by_segment=thresholds)
 
 
 def knows_probabilities(detector: Detector) -> bool:
@@ -256,8 +243,6 @@ def score_columns(
 
     `frame` has the rows of the table, which a model with thresholds by segment looks at.
     """
-    columns: dict[str, Any] = {"anomaly_score": scores}
-    p_values, calibration = None, getattr(detector, "calibration_", None)
     segments, shifted = segments_of(detector), scores
     threshold: Any = decision.threshold
     if segments is not None and frame is not None:
@@ -265,13 +250,11 @@ def score_columns(
         shifted = scores + segments.shift_of(places)
         if decision.by_segment is not None:
             threshold = decision.by_segment[places]
-    if threshold is not None:
-        columns["is_anomaly"] = scores > threshold
-    else:
-        p_values = detector.calibration_.p_values(scores)
-        columns["is_anomaly"] = p_values <= decision.largest_p
-    if calibration is not None and calibration.knows_probabilities:
-        columns["anomaly_probability"] = calibration.anomaly_probability(shifted)
+    p_values = detector.calibration_.p_values(scores) if threshold is None else None
+    flagged = scores > threshold if p_values is None else p_values <= decision.largest_p
+    columns = {"anomaly_score": scores, "is_anomaly": flagged}
+    if knows_probabilities(detector):
+        columns["anomaly_probability"] = detector.calibration_.anomaly_probability(shifted)
     if p_values is not None:
         columns["p_value"] = p_values
     if novelty is not None:
@@ -332,8 +315,7 @@ class ScoreReport:
     """Expected anomalies among the flagged rows, if the labels of the fit determine them."""
     alarms: list[str] = field(default_factory=list)
     """Events of time series, the highest ones with start, end, peak and reasons."""
-    skipped: int = 0
-    """Number of rows that were left out because they were scored before."""
+    skipped: int = 0  # number of rows that were left out because they were scored before
     suppressed: list[SuppressedRows] = field(default_factory=list)
     """What each rule of the known harmless did."""
 
@@ -363,15 +345,13 @@ def score_table(
 ) -> tuple[Any, ScoreReport]:
     """Add `anomaly_score`, `is_anomaly` and more to the rows of a table, and report on them.
 
-    Rows and columns stay as they are; columns the model does not know are ignored. Which rows are
-    the top k, and which can be selected at a false discovery rate, depends on all rows: for these,
-    a table in batches is read twice, and the scores of all rows are kept.
+    Rows and columns stay as they are; columns the model does not know are ignored. "top:k" and
+    `fdr` depend on all rows: for these, a table in batches is read twice, and all scores are kept.
 
     Parameters
     ----------
     model
-        A model from `riskad.fit_table`. One that was fitted with both kinds of label adds
-        `anomaly_probability`.
+        A model from `riskad.fit_table`. With both kinds of label it adds `anomaly_probability`.
     table
         A frame, or consecutive frames, such as those of `riskad.tables.reading.read_batches`: the
         table need not fit in memory, and only the most suspicious rows are kept.
@@ -395,8 +375,7 @@ def score_table(
     source, progress
         Name of the table in the report; a function that is called with each step.
     scored
-        Called with the number of rows that have a score: with 0 at the start, then every second or
-        so.
+        Called with the number of rows that have a score: 0 first, then every second or so.
 
     Returns
     -------
@@ -420,18 +399,17 @@ def score_table(
     if threshold is not None and fdr is not None:
         raise InputError("threshold and fdr are two ways to decide; give one of them.")
     check_choice("by", by, RANKED_BY)
-    if harmless is not None:
-        check_rows_are_scored(steps_of(model)[0])
-    if hasattr(steps_of(model)[0], "windower_"):
-        frames = [table] if isinstance(table, pl.DataFrame) else list(table)
-        decided = {"threshold": threshold, "fdr": fdr, "reasons": reasons, "by": by}
-        about = {"source": source, "progress": progress, "scored": scored}
-        scored_rows, report = _score_series(model, frames, id, top, decided | about)
-        write(scored_rows)
-        return (scored_rows if isinstance(table, pl.DataFrame) else None), report
+    preparer, detector = steps_of(model)
     whole = isinstance(table, pl.DataFrame)
     batches = [table] if isinstance(table, pl.DataFrame) else table
-    preparer, detector = steps_of(model)
+    if harmless is not None:
+        check_rows_are_scored(preparer)
+    if hasattr(preparer, "windower_"):
+        decided = {"threshold": threshold, "fdr": fdr, "reasons": reasons, "by": by}
+        about = {"source": source, "progress": progress, "scored": scored}
+        scored_rows, report = _score_series(model, list(batches), id, top, decided | about)
+        write(scored_rows)
+        return (scored_rows if whole else None), report
     if by == "novelty" and not detector_tags(detector).supports_novelty:
         raise InputError(
             f"{type(detector).__name__} has no novelty. Fit the model again with model='auto', or "
@@ -439,17 +417,18 @@ def score_table(
         )
     added = added_columns(detector, fdr, reasons, harmless)
     suppression = None if harmless is None else Suppression(harmless)
-    new_segments = Counter[str]()
-    scoring = _Scoring(model, batches, added, progress, scored)
+    segments, unseen = segments_of(detector), Counter[str]()
+    scoring = _Scoring(preparer, detector, batches, added, progress, scored, _FIRST_SLICE)
     decision = decide(detector, threshold, fdr, scoring.all_scores)
     totals, frames = Totals(id, top, _COLUMN[by]), []
-    for batch, (scores, novelty) in scoring:
+    for batch, (scores, novelty) in scoring.batches_and_scores():
         judged = score_columns(detector, scores, decision, novelty, batch)
         if suppression is not None:
             if not totals.rows:
                 suppression.rules.check(preparer, batch)
             judged = suppression.apply(preparer, batch, judged)
-        new_segments.update(unseen_segments(detector, batch))
+        if segments is not None:
+            unseen.update(unseen_segments(segments, batch))
         columns = pl.DataFrame(judged)
         if reasons:
             why = reason_columns(model, batch, columns["is_anomaly"], reasons)
@@ -458,17 +437,20 @@ def score_table(
         write(frame)
         frames += [frame] if whole else []
         totals.add(batch, columns)
-    suppressed = [] if suppression is None else suppression.of_table()
+    notes, suppressed = list(map(str, scoring.notes)), list[SuppressedRows]()
     expected, calibration = None, getattr(detector, "calibration_", None)
     # What is known of the highest scores says nothing of rows that segments or rules chose.
-    chosen = any(each.suppressed for each in suppressed) or not totals.flagged
-    if calibration is not None and calibration.segments is None and not chosen:
+    by_score = segments is None
+    if suppression is not None:
+        suppressed = suppression.of_table()
+        notes += suppression.rules.notes()
+        notes += [warning for each in suppressed for warning in each.warnings()]
+        by_score = by_score and not any(each.suppressed for each in suppressed)
+    if unseen:
+        notes.append(note_of_segments(unseen))
+    if calibration is not None and by_score and totals.flagged:
         review = review_rows(calibration, totals.scores, totals.rows)
         expected = None if review is None else review.at(totals.flagged)
-    expired = [] if harmless is None else harmless.notes()
-    hiding = [warning for each in suppressed for warning in each.warnings()]
-    notes = [*map(str, scoring.notes), *expired, *hiding]
-    notes += note_of_segments(new_segments)
     report = ScoreReport(
         source=source,
         rows=totals.rows,
@@ -533,18 +515,16 @@ def score_into(
     With `since`, rows that are in the target already, or too old, are left out; there may be none.
     `options` are those of `score_table`.
     """
-    rows = None if since is None else NewRows(batches, since, target)
-    options["source"] = source
+    rows = batches if since is None else NewRows(batches, since, target)
     with target.writing():
-        if rows is None:
-            return score_table(model, batches, target.add, **options)[1]
         try:
-            _, report = score_table(model, rows, target.add, **options)
+            _, report = score_table(model, rows, target.add, source=source, **options)
         except NoRows:
-            decision = own_decision(steps_of(model)[1])
-            threshold, rule = decision.threshold, decision.rule
-            report = ScoreReport(source, 0, options.get("id"), threshold, 0, [], rule=rule)
-    return replace(report, skipped=rows.skipped)
+            if since is None:
+                raise
+            own = decide(steps_of(model)[1])
+            report = ScoreReport(source, 0, options.get("id"), own.threshold, 0, [], rule=own.rule)
+    return replace(report, skipped=rows.skipped) if isinstance(rows, NewRows) else report
 
 
 @dataclass
@@ -558,8 +538,7 @@ class Totals:
     flagged: int = 0
     worst: pl.DataFrame = field(default_factory=pl.DataFrame)
     scores: NDArray[np.float64] = field(default_factory=partial(np.empty, 0))
-    step: int = 1
-    """Every score is kept, or every 2nd, 4th, 8th, ... of more than `_KEPT_SCORES`."""
+    step: int = 1  # every score is kept, or every 2nd, 4th, 8th, ... of more than `_KEPT_SCORES`
 
     def add(self, batch: pl.DataFrame, columns: pl.DataFrame) -> None:
         """Count the rows of a batch, to which scoring adds columns."""
@@ -578,46 +557,42 @@ class Totals:
         self.flagged += int(columns["is_anomaly"].sum())
 
 
+@dataclass
 class _Scoring:
     """Batches of a table with their scores, which are computed once; `notes` are for the user."""
 
-    def __init__(
-        self,
-        model: Pipeline,
-        batches: Iterable[pl.DataFrame],
-        added: Sequence[str],
-        progress: Progress,
-        scored: Callable[[int], object],
-    ):
-        self.preparer, self.detector = steps_of(model)
-        self.batches, self.added = batches, added
-        self.progress, self.scored = progress, scored
-        self.notes: list[Warning] = []
-        self._kept: list[_Scores] = []
-        self._slice = _FIRST_SLICE
+    preparer: TablePreparer
+    detector: Any
+    batches: Iterable[pl.DataFrame]
+    added: Sequence[str]
+    progress: Progress
+    scored: Callable[[int], object]
+    slice_rows: int
+    notes: list[Warning] = field(default_factory=list)
+    kept: list[_Scores] = field(default_factory=list)
 
     def all_scores(self, shifted: bool) -> NDArray[np.float64]:
         """Return the scores of the whole table, which are kept; or shifted by segment."""
         kept, parts, segments = [], [], segments_of(self.detector)
-        for batch, scores in self:
+        for batch, scores in self.batches_and_scores():
             kept.append(scores)
             parts.append(scores[0])
             if shifted and segments is not None:
                 places = segments.places(segment_values(batch, segments.column))
                 parts[-1] = scores[0] + segments.shift_of(places)
-        self._kept = kept
+        self.kept = kept
         return np.concatenate(parts)
 
-    def __iter__(self) -> Iterator[tuple[pl.DataFrame, _Scores]]:
+    def batches_and_scores(self) -> Iterator[tuple[pl.DataFrame, _Scores]]:
         """Go through the batches that are not empty, with earlier scores if they were kept."""
-        n_rows, kept = 0, iter(self._kept)
-        if not self._kept:
+        n_rows, kept = 0, iter(self.kept)
+        if not self.kept:
             self.scored(0)
         for batch in self.batches:
             check_not_scored(batch.columns, self.added)
             if not batch.height:
                 continue
-            if self._kept:
+            if self.kept:
                 scores = next(kept, None)
                 if scores is None or batch.height != len(scores[0]):
                     raise InputError(_ANOTHER_TABLE)
@@ -628,7 +603,7 @@ class _Scoring:
                 if notes:
                     self.notes = merge_notes([*self.notes, *notes])
             n_rows += batch.height
-            self.progress(f"{'Writing' if self._kept else 'Scoring'}: {n_rows:,} rows done")
+            self.progress(f"{'Writing' if self.kept else 'Scoring'}: {n_rows:,} rows done")
             yield batch, scores
         if next(kept, None) is not None:
             raise InputError(_ANOTHER_TABLE)
@@ -640,49 +615,43 @@ class _Scoring:
         n_rows, start, parts = prepared.shape[0], 0, []
         while start < n_rows:
             clock = perf_counter()
-            part = prepared[start : start + self._slice]
+            part = prepared[start : start + self.slice_rows]
             parts.append(self.detector._anomaly_score_and_novelty(part))
-            start += self._slice
+            start += self.slice_rows
             self.scored(rows_before + min(start, n_rows))
             if perf_counter() - clock < _SECONDS_OF_A_SLICE:
-                self._slice *= 2
+                self.slice_rows *= 2
         scores, novelty = zip(*parts, strict=True)
         return np.concatenate(scores), None if novelty[0] is None else np.concatenate(novelty)
 
 
-def unseen_segments(detector: Detector, frame: pl.DataFrame) -> Counter[str]:
+def unseen_segments(segments: Segments, frame: pl.DataFrame) -> Counter[str]:
     """Count the rows of segments of which the fit has no labels; blank ones are none."""
-    segments = segments_of(detector)
-    if segments is None:
-        return Counter()
     values = Counter(segment_values(frame, segments.column))
     return Counter({name: n for name, n in values.items() if name and name not in segments.names})
 
 
-def note_of_segments(unseen: Counter[str]) -> list[str]:
-    """Say what becomes of rows of segments without labels, if there are any."""
-    if not unseen:
-        return []
+def note_of_segments(unseen: Counter[str]) -> str:
+    """Say what becomes of rows of segments without labels."""
     rows = "1 row is" if unseen.total() == 1 else f"{unseen.total():,} rows are"
     names = enumerate_names(list(unseen))
     whole = "threshold and probability are as for rows of no segment"
-    return [f"{rows} of segments that have no labels in the fit ({names}): {whole}"]
+    return f"{rows} of segments that have no labels in the fit ({names}): {whole}"
 
 
 def added_columns(
-    detector: Detector, fdr: float | None, reasons: int, harmless: Any = None
+    detector: Detector, fdr: float | None = None, reasons: int = 0, harmless: Any = None
 ) -> list[str]:
-    """The columns that scoring adds."""
+    """Return the columns that scoring adds."""
     score, flag, probability, p_value, novelty, suppressed = RESULT_COLUMNS
-    return [
-        score,
-        flag,
-        *([probability] if knows_probabilities(detector) else []),
-        *([p_value] if fdr is not None else []),
-        *([novelty] if detector_tags(detector).supports_novelty else []),
-        *([suppressed] if harmless is not None else []),
-        *(f"reason_{i + 1}" for i in range(reasons)),
-    ]
+    optional = {
+        probability: knows_probabilities(detector),
+        p_value: fdr is not None,
+        novelty: detector_tags(detector).supports_novelty,
+        suppressed: harmless is not None,
+    }
+    names = [score, flag, *filter(optional.__getitem__, optional)]
+    return names + [f"reason_{i + 1}" for i in range(reasons)]
 
 
 def reason_columns(

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from riskad.app.fit_report import FitReport
-from riskad.app.score import (
-    NoRows,
-    Progress,
-    catch_notes,
-    check_not_scored,
-    earlier_results,
-    steps_of,
-)
+from riskad.app.score import NoRows, catch_notes, check_not_scored, earlier_results, steps_of
 from riskad.core.checks import InputError
 from riskad.core.labels import NORMAL, UNLABELLED, read_codes
 from riskad.decisions.suggest import suggest_rows
@@ -72,7 +64,7 @@ def doubtful_table(
     chosen, counts = report.doubtful.rows[:n], report.labels
     return _suggested(
         frame.drop(earlier_results(frame.columns)),
-        np.array([each.row - 1 for each in chosen], dtype=np.intp),
+        [each.row for each in chosen],
         [each.anomaly_score for each in chosen],
         [f"labelled {each.label}, probably wrong: {each.percent}" for each in chosen],
         source=source,
@@ -91,7 +83,7 @@ def suggest_table(
     label: str | None = None,
     id: str | None = None,
     source: str = "table",
-    progress: Progress = lambda _: None,
+    progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[pl.DataFrame, SuggestReport]:
     """Return the rows of a table to label next, ready to be labelled, and a report.
 
@@ -105,11 +97,12 @@ def suggest_table(
     check_not_scored(frame.columns, ("anomaly_score", "reason"))
     preparer, detector = steps_of(model)
     labelled, remarks = np.zeros(frame.height, dtype=bool), []
-    if label is not None and label in frame.columns:
+    missing = label if label not in frame.columns else None
+    if missing is not None:
+        remarks.append(f"there is no column {label!r} yet: no row counts as labelled")
+    elif label is not None:
         words = to_text(frame[label]).str.strip_chars().fill_null("")
         labelled = (~words.is_in(["", "unlabelled"])).to_numpy()
-    elif label is not None:
-        remarks.append(f"there is no column {label!r} yet: no row counts as labelled")
     with catch_notes() as notes:
         progress("Preparing the columns")
         parsed = preparer.parse(frame)
@@ -123,7 +116,7 @@ def suggest_table(
         )
     table, report = _suggested(
         frame,
-        chosen.rows,
+        (chosen.rows + 1).tolist(),
         chosen.anomaly_score.tolist(),
         chosen.reasons,
         source=source,
@@ -132,26 +125,28 @@ def suggest_table(
         id=id if id in frame.columns else None,
         warnings=remarks + [str(note) for note in notes],
     )
-    if label is not None and label not in frame.columns:
-        table.insert_column(-2, pl.lit(None, dtype=pl.String).alias(label))
+    if missing is not None:
+        table.insert_column(-2, pl.lit(None, dtype=pl.String).alias(missing))
     return table, report
 
 
 def _suggested(
     frame: pl.DataFrame,
-    places: NDArray[np.intp],
+    numbers: Sequence[int],
     scores: Sequence[float],
     reasons: Sequence[str],
+    *,
+    id: str | None,
     **facts: Any,
 ) -> tuple[pl.DataFrame, SuggestReport]:
     """Return these rows of a table, with scores, reasons and perhaps numbers, and the report."""
-    table, numbers, id = frame[places], (places + 1).tolist(), facts["id"]
-    ids = [None] * len(numbers) if id is None else to_text(table[id]).to_list()
+    table, ids = frame[[number - 1 for number in numbers]], [None] * len(numbers)
     if id is None:
         table.insert_column(0, pl.Series(free_name(frame.columns), numbers, dtype=pl.Int64))
-    added = {"anomaly_score": scores, "reason": reasons}
+    else:
+        ids = to_text(table[id]).to_list()
+    suggested = list(map(SuggestedRow, numbers, ids, scores, reasons))
     types = {"anomaly_score": pl.Float64, "reason": pl.String}
-    lines = zip(numbers, ids, scores, reasons, strict=True)
-    suggested = [SuggestedRow(*line) for line in lines]
-    report = SuggestReport(rows=frame.height, suggested=suggested, **facts)
-    return table.hstack(pl.DataFrame(added, schema=types)), report
+    added = pl.DataFrame({"anomaly_score": scores, "reason": reasons}, schema=types)
+    report = SuggestReport(rows=frame.height, suggested=suggested, id=id, **facts)
+    return table.hstack(added), report

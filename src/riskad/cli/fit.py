@@ -27,7 +27,7 @@ _HEADINGS = ("Labels", "Output", "Decision", "Columns", "Model", "Large tables")
 
 @command("Show what each column of a table is, before a fit.", TABLES, JSON, FORCE)
 @params.spec_options(*params.LABELS, *params.COLUMNS)
-@params.window_options()
+@params.window_options
 @params.path("--page", help="Where to write a page (.html) that opens offline.")
 def look(run: Run, page: Path | None, **options: Any) -> None:
     """Show what each column of DATA is, how it is written, and what a model would see.
@@ -46,12 +46,8 @@ def look(run: Run, page: Path | None, **options: Any) -> None:
     from riskad.tables.reading import is_larger_than_memory, read_batches
 
     with run.start(page=page):
-        report = look_table(
-            read_batches(run.paths) if is_larger_than_memory(run.paths) else run.table,
-            source=run.source,
-            progress=run.progress,
-            **options,
-        )
+        table = read_batches(run.paths) if is_larger_than_memory(run.paths) else run.table
+        report = look_table(table, source=run.source, progress=run.progress, **options)
         run.present(report, print_look, _fit_command(run, options), run.written.get("page"))
         if page is not None:
             write_text(render_look(report), page, run.force)
@@ -62,13 +58,12 @@ def _fit_command(run: Run, options: dict[str, Any]) -> str:
     words = ["riskad", "fit", *run.data]
     for parameter in run.ctx.command.params:
         value = options.get(parameter.name or "")
-        values = list(value) if isinstance(value, tuple) else [value] if value else []
-        if isinstance(value, dict):
-            values = [f"{column}={kind}" for column, kind in value.items()]
         # A place to fill in: without labels a fit only ranks rows.
-        if parameter.name == "label" and not values:
-            values = ["COLUMN"]
-        for each in values:
+        if parameter.name == "label" and not value:
+            value = "COLUMN"
+        if isinstance(value, dict):
+            value = [f"{column}={kind}" for column, kind in value.items()]
+        for each in value if isinstance(value, (list, tuple)) else [value] if value else []:
             words += [parameter.opts[-1]] if each is True else [parameter.opts[-1], each]
     return f"{shlex.join(words)} -o model.riskad"
 
@@ -83,12 +78,10 @@ class _FitCommand(click.Command):
         """Return arguments, then options by heading, those first that must be given."""
         *declared, last = super().get_params(ctx)  # --help stands last
         of_spec, of_models = params.make_fit_options()
-
-        def place(parameter: click.Parameter) -> tuple[int, bool]:
-            heading = getattr(parameter, "heading", None)
-            return -1 if heading is None else _HEADINGS.index(heading), not parameter.required
-
-        return [*sorted([*of_spec, *declared], key=place), *of_models, last]
+        every = sorted([*of_spec, *declared], key=lambda each: not each.required)
+        places = {heading: place for place, heading in enumerate(_HEADINGS)}
+        every.sort(key=lambda each: places.get(getattr(each, "heading", ""), -1))
+        return [*every, *of_models, last]
 
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return by heading how each option is written and what it does; and the models."""
@@ -192,10 +185,9 @@ def fit(
 
     names = [each.name for each in fields(FitSpec) if each.name in options]
     with params.mistakes_in_usage(run.ctx):
-        spec = FitSpec(
-            **{name: options.pop(name) for name in names},
-            settings={name: value for name, value in options.items() if value is not None},
-        )
+        of_spec = {name: options.pop(name) for name in names}
+        settings = {name: value for name, value in options.items() if value is not None}
+        spec = FitSpec(**of_spec, settings=settings)
     sampling = None
 
     with run.start(keep_if_interrupted=True, model=output, ranked=ranked, report=page):
@@ -311,26 +303,26 @@ def refit(
         --force --json > refit.json
     """  # noqa: D301
     from riskad.app.model_files import save
-    from riskad.app.refit import ComparisonRows, judged_since, refit_spec, refit_table
+    from riskad.app.refit import judged_since, refit_spec, refit_table
     from riskad.app.report.terminal import print_refit
     from riskad.tables.labelled import FrameTable
     from riskad.tables.reading import read_table
 
     with run.start(model=output, report=page):
         spec = refit_spec(run.header, **labels)
-        table, sampling, comparison_rows = run.table, None, None
+        table, sampling, unseen, other = run.table, None, None, None
         if journal is not None:
             applied, spec = answered(table, journal, spec)
             table, sampling = applied.frame, applied.sources
             unseen = judged_since(applied.first_judged, run.header.created)
-            comparison_rows = ComparisonRows(unseen, applied.sources)
         if held_out is not None and spec.labels is not None:
-            comparison_rows = ComparisonRows(other=FrameTable(read_table(held_out), spec.labels))
+            other = FrameTable(read_table(held_out), spec.labels)
         fit = refit_table(
             run.model,
             run.header,
             table,
-            comparison_rows,
+            unseen=unseen,
+            held_out=other,
             spec=spec,
             sampling=sampling,
             even_if_worse=even_if_worse,

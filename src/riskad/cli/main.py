@@ -15,20 +15,8 @@ from typing import NoReturn
 
 import click
 
-from riskad.cli.fit import demo, fit, look, refit
-from riskad.cli.model import (
-    compress,
-    drift,
-    explain,
-    export_,
-    inspect,
-    report_table,
-    score,
-    suggest,
-    threshold,
-)
+from riskad.cli import fit, model, web
 from riskad.cli.shell import Group
-from riskad.cli.web import label, serve
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,8 +29,9 @@ def cli() -> None:
 
 
 for _command in (
-    *(demo, look, label, fit, score, explain, report_table, suggest, refit, drift, serve),
-    *(inspect, threshold, compress, export_),
+    *(fit.demo, fit.look, web.label, fit.fit, model.score, model.explain, model.report_table),
+    *(model.suggest, fit.refit, model.drift, web.serve),
+    *(model.inspect, model.threshold, model.compress, model.export_),
 ):
     cli.add_command(_command)
 

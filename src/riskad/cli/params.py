@@ -71,17 +71,21 @@ def count(
     return option(*names, type=click.IntRange(least, most), metavar="INTEGER", **settings)
 
 
+# --- from the specification of a fit --------------------------------------------------------------
+
+
 def _all_of(*options: _Decorator) -> _Decorator:
     return lambda command: reduce(lambda decorated, add: add(decorated), reversed(options), command)
-
-
-# --- from the specification of a fit --------------------------------------------------------------
 
 
 def spec_options(*names: str, **changes: Any) -> _Decorator:
     """Add options for fields of `FitSpec`; `changes` are settings of click that differ here."""
     declared = (_declare_option(name, **changes) for name in names)
     return _all_of(*(option(*flags, **settings) for flags, settings in declared))
+
+
+def _default(shown: str) -> str:
+    return f"  [default: {shown}]" if shown else ""
 
 
 @cache
@@ -94,15 +98,15 @@ def _typed_fields(spec: type[fit_spec.FitSpec]) -> dict[str, tuple[Field[Any], A
 def _declare_option(name: str, **changes: Any) -> tuple[list[str], dict[str, Any]]:
     """How click declares the option of a field of `FitSpec`: its flags, and settings."""
     field, kind = _typed_fields(fit_spec.FitSpec)[name]
-    about = dict(field.metadata) | changes
-    flags = [name, *about.pop("flags", ())]
+    about: dict[str, Any] = {"flags": (), "most": None, "check": None, **field.metadata, **changes}
+    flags = [name, *about.pop("flags")]
     # A field without a spelling of its own is called as in Python.
     if not any(flag.startswith("--") for flag in flags):
         flags.append(f"--{name.replace('_', '-')}")
-    about.pop("check", None)
-    if (most := about.pop("most", None)) is not None:
+    del about["check"]
+    if (most := about.pop("most")) is not None:
         about |= {"type": click.IntRange(0, most), "metavar": "INTEGER"}
-    about["help"] = _with_default(about["help"], about.pop("shown_default", ""))
+    about["help"] += _default(about.pop("shown_default", ""))
     if kind is bool:
         about["is_flag"] = True
     elif get_origin(kind) is tuple:
@@ -115,10 +119,11 @@ def _declare_option(name: str, **changes: Any) -> tuple[list[str], dict[str, Any
     return flags, about
 
 
-def window_options() -> _Decorator:
-    """Add options for the windows of a time series, where there is no fit to judge by time."""
-    time = spec_options("time", help="Column of dates that orders the points of a time series.")
-    return _all_of(time, spec_options("window", "step"))
+# The windows of a time series, where there is no fit to judge by time.
+window_options = _all_of(
+    spec_options("time", help="Column of dates that orders the points of a time series."),
+    spec_options("window", "step"),
+)
 
 
 def _reading(read: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -157,11 +162,9 @@ def make_fit_options() -> tuple[list[click.Parameter], list[click.Parameter]]:
     """Return options of `FitSpec` and, under a heading that names their models, of detectors."""
     from riskad.detectors.registry import DETECTORS
 
-    of_spec: list[click.Parameter] = []
-    for name in _typed_fields(fit_spec.FitSpec):
-        flags, about = _declare_option(name)
-        # A field without a heading is set by another option of the command line.
-        of_spec += [Option(flags, **about)] if about["heading"] else []
+    declared = map(_declare_option, _typed_fields(fit_spec.FitSpec))
+    # A field without a heading is set by another option of the command line.
+    of_spec = [Option(flags, **about) for flags, about in declared if about["heading"]]
     of_models: dict[str, Option] = {}
     for entry in DETECTORS.values():
         for each in entry.settings:
@@ -173,17 +176,13 @@ def make_fit_options() -> tuple[list[click.Parameter], list[click.Parameter]]:
                 [each.name, f"--{each.name.replace('_', '-')}"],
                 metavar=each.metavar,
                 callback=_reading(each.read),
-                help=_with_default(each.help, each.default),
+                help=each.help + _default(each.default),
                 heading=f"Settings of {entry.name}",
             )
-    return of_spec, list(of_models.values())
+    return [*of_spec], [*of_models.values()]
 
 
-def _with_default(text: str, default: str) -> str:
-    return f"{text}  [default: {default}]" if default else text
-
-
-# --- other machines -------------------------------------------------------------------------------
+# --- other machines, and servers ------------------------------------------------------------------
 
 
 def engine_options(help: str, heading: str = "Output") -> _Decorator:
@@ -206,9 +205,6 @@ def engine_options(help: str, heading: str = "Output") -> _Decorator:
             heading=heading,
         ),
     )
-
-
-# --- where a server listens -----------------------------------------------------------------------
 
 
 def listening_options(port: int) -> _Decorator:
@@ -245,13 +241,7 @@ def binding(options: dict[str, Any], what: str) -> Binding:
         raise MissingLibrary(f"The {what} needs other libraries: pip install 'riskad[app]'.")
     from riskad.web.connections import Binding
 
-    bound = Binding(
-        host=options["host"],
-        port=options["port"],
-        names=options["names"],
-        certificate=options["tls_cert"],
-        key=options["tls_key"],
-        insecure=options["insecure"],
-    )
+    place = {name: options[name] for name in ("host", "port", "names", "insecure")}
+    bound = Binding(certificate=options["tls_cert"], key=options["tls_key"], **place)
     bound.check()
     return bound

@@ -48,9 +48,8 @@ def command(
         click_command = click.command(**{"short_help": short_help, **settings})(start)
         first = [each for each in parameters if isinstance(each, click.Argument)]
         last = [each for each in parameters if each not in first]
-        if MODEL in first and len(first) > 1:
-            last.insert(0, NETWORK)
-        click_command.params = [*first, *click_command.params, *last]
+        network = [NETWORK] if MODEL in first and len(first) > 1 else []
+        click_command.params = [*first, *click_command.params, *network, *last]
         return click_command
 
     return make
@@ -59,11 +58,9 @@ def command(
 class Run:
     """What a command reads, how far it is, what it writes and, as `text`, what it says."""
 
-    model_file: Any  # a path, if the command takes one
-
     def __init__(self, model_file: Any, data: tuple[str, ...], as_json: bool, force: bool):
         self.ctx = click.get_current_context()
-        self.model_file, self.data = model_file, data
+        self.model_file, self.data = model_file, data  # a path, if the command takes a model
         self.as_json, self.force = as_json, force
         self.progress = Progress()
         self.written: dict[str, str] = {}
@@ -135,10 +132,11 @@ class Run:
             return
         from riskad.app.report.documents import to_json
 
+        name = self.ctx.info_name
         if hasattr(report, "command"):  # the line in reports, the name for machines
-            report = replace(report, command=self.ctx.info_name)
+            report = replace(report, command=name)
         written = {"written": self.written} if self._has_outputs or self.written else {}
-        self.text = to_json(report, command=self.ctx.info_name, **written)
+        self.text = to_json(report, command=name, **written)
 
     def _in_options(self, report: Any) -> Any:
         """The report, with warnings that name options as they are typed."""
@@ -237,10 +235,10 @@ class Run:
 
     def write_table(self, rows: Any, path: Path | None) -> None:
         """Write rows as the table was written, if there is a path."""
-        from riskad.tables.reading import csv_format
-        from riskad.tables.writing import write_table
-
         if path is not None:
+            from riskad.tables.reading import csv_format
+            from riskad.tables.writing import write_table
+
             write_table(rows, path, self.force, csv_format(self.places))
 
     def write_report(self, report: FitReport, path: Path) -> None:
@@ -257,14 +255,8 @@ def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[LabelledFrame, F
 
     applied = apply_labels(table, journal, replace(spec, label=spec.label or "label").labels)
     echo_notes(applied.notes())
-    labels = applied.labels
-    return applied, replace(
-        spec,
-        label=labels.column,
-        normal=tuple(labels.normal),
-        anomaly=tuple(labels.anomaly),
-        unlabelled=tuple(labels.unlabelled),
-    )
+    words = {name: getattr(applied.labels, name) for name in ("normal", "anomaly", "unlabelled")}
+    return applied, replace(spec, label=applied.labels.column, **words)
 
 
 def is_pipe(path: str | Path) -> bool:

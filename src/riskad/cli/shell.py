@@ -157,21 +157,18 @@ class Progress:
         elif self.count_rows is not None:
             seconds = self._clock() - self._start
             if seconds >= _SECONDS_TO_ESTIMATE and not self._has_warned:
-                self._warn(n_done, seconds)
+                # A guess of the number of rows may be too low: never less than what is done.
+                whole = seconds * max(self._total / n_done, 1.0)
+                self._has_warned = whole >= _LONG
+                if self._has_warned:
+                    rows = f"about {float(f'{self._total:.2g}'):,.0f} rows"  # two digits: a guess
+                    line = f"Scoring {rows} takes about {time_in_words(whole)}.{self.hint(whole)}"
+                    if self._bar is None:
+                        echo(line, err=True)
+                    else:
+                        self._bar.console.print(printable(line))
             if self._bar is not None:
                 self._bar.update(self._task, completed=n_done, total=max(self._total, n_done))
-
-    def _warn(self, n_done: int, seconds: float) -> None:
-        """Say how long all rows take, if that is long."""
-        # A guess of the number of rows may be too low: never less than what is done.
-        whole = seconds * max(self._total / n_done, 1.0)
-        if whole < _LONG:
-            return
-        self._has_warned = True
-        # Two digits: it is a guess.
-        rows = f"about {float(f'{self._total:.2g}'):,.0f} rows"
-        line = f"Scoring {rows} takes about {time_in_words(whole)}.{self.hint(whole)}"
-        echo(line, err=True) if self._bar is None else self._bar.console.print(printable(line))
 
 
 def time_in_words(seconds: float) -> str:

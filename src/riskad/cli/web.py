@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from riskad.core.checks import InputError, printable
 
 @command("Label rows in the browser, one key each.", TABLE, FORCE)
 @params.spec_options(*params.LABELS, *params.COLUMNS, "backbone")
-@params.window_options()
+@params.window_options
 @params.path("--model", help="A model to begin with; fits to your answers replace it.")
 @params.path("--journal", help="Where to save answers.  [default: DATA.labels.jsonl, beside DATA]")
 @params.path(
@@ -62,6 +61,8 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
       riskad label photos/ --backbone resnet50.onnx
       riskad fit cards.csv --journal cards.csv.labels.jsonl -o cards.riskad
     """  # noqa: D301
+    from tempfile import TemporaryDirectory
+
     from riskad.app.spec import FitSpec
     from riskad.tables.paths import file_of
 
@@ -71,82 +72,62 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
         file, part = file_of(run.data[0])
         # A sheet or table of a file has a journal of its own.
         journal = file.with_name(f"{file.name}{f'.{part}' if part else ''}.labels.jsonl")
-    options["cut"] = {name: options.pop(name) for name in ("time", "window", "step")}
+    cut = {name: options.pop(name) for name in ("time", "window", "step")}
     with params.mistakes_in_usage(run.ctx):
-        FitSpec(**options["cut"])
-        if options["cut"]["window"] is None:
-            if options["cut"]["time"] is not None:
-                raise InputError("--time is the clock of series: give --window, too.")
-            options["cut"] = {}
+        FitSpec(**cut)
+        if cut["window"] is None and cut["time"] is not None:
+            raise InputError("--time is the clock of series: give --window, too.")
+    options["cut"] = {} if cut["window"] is None else cut
     network = options.pop("backbone")
     if network is not None:
         os.environ["RISKAD_BACKBONE"] = network  # fits are other processes
-    names = (*params.LABELS, "kinds")
-    spec = FitSpec(**{name: options.pop(name) for name in names}, backbone=network)
+    of_spec = {name: options.pop(name) for name in (*params.LABELS, "kinds")}
+    spec = FitSpec(**of_spec, backbone=network)
     if network is not None or run.in_pictures:
         from riskad.app.pictures import open_pictures
 
         run.table, spec = open_pictures(run.table, spec, lambda _: None)
     labels, options["kinds"] = spec.labels, spec.kinds
     if export is not None:
-        _export(run, journal, labels, export)
+        from riskad.app.journal import apply_labels
+        from riskad.files.atomic import check_different
+
+        check_different([journal, export])
+        with run.start(export=export):
+            applied = apply_labels(run.table, journal, labels)
+            run.write_table(applied.frame, export)
+            echo_notes(applied.notes())
+            labelled = sum(bool(source) for source in applied.sources)
+            run.text = printable(f"{export}: {labelled:,} rows have a label from {journal.name}.")
         return
     with show_progress() as progress:
         progress(f"Reading {run.source}")
-        server = _server(run, journal, labels, options)
+        bound = params.binding(options, "page")
+        from riskad.app.model_files import read_header
+        from riskad.tables.reading import csv_format
+        from riskad.web.label.server import Server
+        from riskad.web.label.session import Options, Session
+
+        for name in ("model", "harmless"):
+            options[name] = options[name] and str(options[name])
+        if options["model"] is not None:
+            read_header(options["model"])  # before any work
+        names = (*params.COLUMNS, "cut", "model", "harmless", "who", "budget", "seed")
+        table_options = {name: options[name] for name in names}
+        table_options |= {"labels": labels, "csv": csv_format(run.places)}
+        session = Session(run.table, journal, Options(**table_options), run.source)
+        server = Server(session, bound, lambda address: click.echo(f"A new address: {address}"))
     address = server.invite()
     echo(f"Label {run.source} at {address}")
     echo(f"Answers are saved in {journal}. Ctrl-C stops; run the command again to go on.", err=True)
-    echo_notes(server.session.notes)
-    with _opened(address) if open_ else nullcontext():
+    echo_notes(session.notes)
+    with TemporaryDirectory(prefix="riskad-label-") if open_ else nullcontext() as folder:
+        if folder is not None:
+            # Other users see command lines, so the address goes to the browser in a file.
+            page = Path(folder, "label.html")
+            page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', "utf-8")
+            click.launch(page.as_uri())
         server.run()
-
-
-def _export(run: Run, journal: Path, labels: Any, export: Path) -> None:
-    from riskad.app.journal import apply_labels
-    from riskad.files.atomic import check_different
-
-    check_different([journal, export])
-    with run.start(export=export):
-        applied = apply_labels(run.table, journal, labels)
-        run.write_table(applied.frame, export)
-        echo_notes(applied.notes())
-        labelled = sum(bool(source) for source in applied.sources)
-        run.text = printable(f"{export}: {labelled:,} rows have a label from {journal.name}.")
-
-
-def _server(run: Run, journal: Path, labels: Any, options: dict[str, Any]) -> Any:
-    bound = params.binding(options, "page")
-    from riskad.app.model_files import read_header
-    from riskad.tables.reading import csv_format
-    from riskad.web.label.server import Server
-    from riskad.web.label.session import Options, Session
-
-    model, harmless = (options[name] and str(options[name]) for name in ("model", "harmless"))
-    if model is not None:
-        read_header(model)  # before any work
-    names = (*params.COLUMNS, "cut", "who", "budget", "seed")
-    table_options = Options(
-        labels=labels,
-        model=model,
-        harmless=harmless,
-        csv=csv_format(run.places),
-        **{name: options[name] for name in names},
-    )
-    session = Session(run.table, journal, table_options, run.source)
-    return Server(session, bound, lambda address: click.echo(f"A new address: {address}"))
-
-
-@contextmanager
-def _opened(address: str) -> Iterator[None]:
-    """Open a browser. Other users see command lines, so the address goes there in a file."""
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(prefix="riskad-label-") as folder:
-        page = Path(folder, "label.html")
-        page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', "utf-8")
-        click.launch(page.as_uri())
-        yield
 
 
 @command("Serve the scores of a model over HTTP.", MODEL)
@@ -205,40 +186,33 @@ def serve(
     with show_progress() as progress:
         progress(f"Loading {run.model_file.name}")
         bound = params.binding(options, "server")
+        from riskad.files.atomic import check_input_file
         from riskad.tables.harmless import HarmlessRules
         from riskad.web.guard import start_log
-        from riskad.web.serve.server import Limits, Server, Service, make_token
+        from riskad.web.serve.server import Limits, Server, Service, check_token, make_token
 
-        token = _token_of(options["token_file"])
+        token = os.environ.get("RISKAD_TOKEN")
+        if options["token_file"] is not None:
+            # Any bytes make a text in Latin-1; `check_token` says what a token may hold.
+            token = check_input_file(options["token_file"]).read_bytes().decode("latin-1")
+        is_new = token is None
+        token = make_token() if token is None else check_token(token)
         limits = Limits(rows=options["max_rows"], waiting=options["max_waiting"])
         rules = None if harmless is None else HarmlessRules.read(harmless)
         echo_notes([] if rules is None else rules.notes())
         log = None if journal is None else str(journal)
         service = Service(str(run.model_file), log, limits, state, rules)
-        new_token = make_token() if token is None else ""
         try:
-            server = Server(service, bound, token or new_token)
+            server = Server(service, bound, token)
         # The service has started threads, which would keep the process alive.
         except BaseException:
             service.close()
             raise
     echo(f"Serving {run.model_file.name} at {server.root}")
-    if new_token:
-        click.echo(f"Token: {new_token}")
+    if is_new:
+        click.echo(f"Token: {token}")
     if journal is not None:
         echo(f"Labels are saved in {journal}.", err=True)
     click.echo("Ctrl-C stops.", err=True)
     start_log(log_level)
     server.run()
-
-
-def _token_of(file: Path | None) -> str | None:
-    """The token of a file, or of the environment."""
-    from riskad.files.atomic import check_input_file
-    from riskad.web.serve.server import check_token
-
-    if file is not None:
-        # Any bytes make a text in Latin-1; `check_token` says what a token may hold.
-        return check_token(check_input_file(file).read_bytes().decode("latin-1"))
-    text = os.environ.get("RISKAD_TOKEN")
-    return None if text is None else check_token(text)

@@ -20,9 +20,9 @@ from riskad.app.reasons import explain_rows
 from riskad.app.score import (
     RESULT_COLUMNS,
     SCORE_COLUMNS,
+    decide,
     merge_notes,
     note_of_segments,
-    own_decision,
     score_columns,
     segments_of,
     steps_of,
@@ -85,7 +85,7 @@ class RowScorer:
             harmless.check(self.preparer, sent)
             self.suppression = Suppression(harmless)
         self._pictures = [name for name in self.columns if self.kinds.get(name) == "image"]
-        self._decision = own_decision(self.detector)
+        self._decision = decide(self.detector)
 
     def warm_up(self) -> None:
         """Score rows made up from the columns, so that the first real row is fast."""
@@ -140,8 +140,8 @@ class RowScorer:
             results["p_value"] = self.detector._calibrated("p-values").p_values(scores)
         flagged, content = results["is_anomaly"], dict(head)
         said = [str(note) for note in merge_notes(notes)] if notes else []
-        if self._segments is not None:
-            said += note_of_segments(unseen_segments(self.detector, frame))
+        if self._segments is not None and (unseen := unseen_segments(self._segments, frame)):
+            said.append(note_of_segments(unseen))
         if said:
             content["notes"] = said
         if single or reasons:

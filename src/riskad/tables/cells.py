@@ -49,7 +49,7 @@ def free_name(columns: Sequence[str], name: str = "row") -> str:
 
 
 def to_text(column: pl.Series) -> pl.Series:
-    """The values of a column as text, of any type; a moment ends with its last digit that counts."""
+    """The values of a column as text, of any type; moments without fractions of zeros."""
     if column.dtype == pl.Datetime:
         return column.cast(pl.String).str.replace(r"\.0+($|[ +-])", "${1}")
     if is_flat(column) and column.dtype != pl.Duration:

@@ -243,7 +243,9 @@ def score_columns(
 
     `frame` has the rows of the table, which a model with thresholds by segment looks at.
     """
-    segments, shifted = segments_of(detector), scores
+    calibration: Calibration | None = getattr(detector, "calibration_", None)
+    segments: Segments | None = getattr(calibration, "segments", None)
+    shifted = scores
     threshold: Any = decision.threshold
     if segments is not None and frame is not None:
         places = segments.places(segment_values(frame, segments.column))
@@ -253,8 +255,8 @@ def score_columns(
     p_values = detector.calibration_.p_values(scores) if threshold is None else None
     flagged = scores > threshold if p_values is None else p_values <= decision.largest_p
     columns = {"anomaly_score": scores, "is_anomaly": flagged}
-    if knows_probabilities(detector):
-        columns["anomaly_probability"] = detector.calibration_.anomaly_probability(shifted)
+    if calibration is not None and calibration.knows_probabilities:
+        columns["anomaly_probability"] = calibration.anomaly_probability(shifted)
     if p_values is not None:
         columns["p_value"] = p_values
     if novelty is not None:

@@ -421,7 +421,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         return replace(empty, values=values)
 
     def _features(self, parsed: pl.DataFrame, training: bool) -> list[Feature]:
-        features = [f for c in self.used() for f in c.features(parsed[c.name])]
+        features: list[Feature] = []
+        for column in self.used():
+            features += column.features(parsed[column.name])
         # Features keep the order of the columns; derived ones come last, as in `source_columns_`.
         for each in self.derived_:
             features += map(Feature, each.names(), each.values(parsed, training).T)
@@ -447,11 +449,15 @@ class TablePreparer(TransformerMixin, BaseEstimator):
 
 def _as_table(features: list[Feature]) -> Table:
     values = np.empty((len(features[0].values), len(features)))
+    names, levels, periods = [], {}, {}
     for j, feature in enumerate(features):
         values[:, j] = feature.values
-    levels = {j: f.levels for j, f in enumerate(features) if f.levels is not None}
-    periods = {j: f.period for j, f in enumerate(features) if f.period is not None}
-    return Table(values, tuple(f.name for f in features), levels, periods)
+        names.append(feature.name)
+        if feature.levels is not None:
+            levels[j] = feature.levels
+        if feature.period is not None:
+            periods[j] = feature.period
+    return Table(values, tuple(names), levels, periods)
 
 
 def _count_parsed(

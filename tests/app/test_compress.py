@@ -66,6 +66,7 @@ def test_new_rows_are_ranked_and_decided_as_before(auto, small):
     assert np.abs(apart).mean() < 0.03
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_measured_on_stored_rows_that_were_held_out(auto, small):
     assert small.fidelity_.rows == 200
     assert small.n_rows_ == 800 + 6_000

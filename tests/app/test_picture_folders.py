@@ -130,6 +130,7 @@ def test_a_server_takes_pictures_and_no_paths(photos, network):
         answer(str(next(photos.rglob("*.png"))))
 
 
+@pytest.mark.slow
 def test_maps_are_as_large_as_thumbnails_and_absent_for_broken_pictures(photos, network):
     fit = fit_table(photos, backbone=network, model="shallow")
     (photos / "normal" / "empty.jpg").write_bytes(b"")

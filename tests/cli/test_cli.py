@@ -652,6 +652,7 @@ def test_help_and_version_load_nothing_heavy():
     assert riskad.__version__ in stdout
 
 
+@pytest.mark.slow
 def test_exit_codes_and_streams(folder, monkeypatch, capsys):
     process = riskad_process("fit", "cards.csv", *FIT, "-o", "model.riskad", cwd=folder)
     stdout, stderr = process.communicate(timeout=PATIENCE)

@@ -81,6 +81,7 @@ def test_on_digits_each_beats_an_isolation_forest(digits, model):
     assert roc_auc_score(truth, model.anomaly_score(X_test)) == pytest.approx(1 - auc)
 
 
+@pytest.mark.slow
 @each("method", METHODS)
 def test_labels_matter(method):
     X, y, _ = make_contaminated_rows()
@@ -138,6 +139,7 @@ def test_the_same_seed_gives_the_same_scores(method):
     assert not np.allclose(first, other)
 
 
+@pytest.mark.slow
 @each("shape", [(8, 8), (1, 8, 8), (3, 9, 8)])
 @each("name", [name for name in ARCHITECTURES if name != "mlp"])
 @each("method", METHODS)

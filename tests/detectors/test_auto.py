@@ -62,6 +62,7 @@ def test_it_finds_what_no_line_can(fitted):
     assert auc(linear, X, truth) < 0.8
 
 
+@pytest.mark.slow
 def test_members_that_do_worse_on_held_out_labels_weigh_less():
     X, y, _ = make_contaminated_rows(400, 8, shift=1.0)
     model = AutoRAD().fit(X, y)
@@ -163,6 +164,7 @@ def test_a_fit_that_outruns_its_budget_by_far_says_so(monkeypatch):
     assert sum(row["weight"] for row in model.leaderboard_) == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_plan_depends_on_the_table_alone(monkeypatch, fitted):
     """On a machine a hundred times slower the same work is done."""
     ticks = iter(range(10**9))

@@ -52,6 +52,7 @@ def fitted():
     return AutoRAD(budget=600).fit(X, y)
 
 
+@pytest.mark.slow
 def test_novelty_finds_a_kind_that_nobody_labelled(fitted, tmp_path):
     X, y, _ = two_kinds()
     usual = fitted.novelty(X[y == 0])  # in standard deviations of unlabelled rows
@@ -110,6 +111,7 @@ def test_novelty_weighs_more_where_it_sees_what_members_do_not():
     assert for_it.auc().value < 0.3 < for_it.auc(0.5).value
 
 
+@pytest.mark.slow
 def test_anomalies_of_a_group_count_once():
     X, y, _ = two_kinds()
     groups = np.arange(len(y))

@@ -66,6 +66,7 @@ class _Slow:
         return X
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_does_not_lose_the_fit(client, tmp_path):
     X, y = make_table()
     settings = {"loss": "logistic", "lam": 0.01, "tol": 1e-9, "scale": False}

@@ -350,6 +350,7 @@ CELLS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(CELLS, min_size=1, max_size=40), st.integers(0, 40), st.sampled_from(["x", "time"]))
 @example(["1h 5m", "18:14"], 1, "x")

@@ -177,6 +177,7 @@ def test_a_whole_session_with_keys(served):
     expect(page.locator("#row-title")).to_contain_text(f"Row {second}:")
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_labels_allow(served):
     page = served.page()
     told = page.locator("#model-body")
@@ -257,6 +258,7 @@ def test_screen_readers_hear_what_happens(served):
 # --- wrong labels and harmless rows ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_labels_that_look_wrong_are_judged_again_by_key(served):
     session = served.session
     for row in (7, 9, 11):
@@ -279,6 +281,7 @@ def test_labels_that_look_wrong_are_judged_again_by_key(served):
     assert session.labels() == {7: "normal", 9: "anomaly", 11: "normal"}
 
 
+@pytest.mark.slow
 def test_a_rule_is_seen_before_it_is_saved(served):
     page = served.page()
     served.expected = "422"
@@ -336,6 +339,7 @@ def test_reasons_are_seen_on_a_phone(served):
     assert width <= 390
 
 
+@pytest.mark.slow
 def test_two_tabs_share_the_rows_and_do_not_overwrite_each_other(served):
     first = served.page()
     served.expected = "409"
@@ -354,6 +358,7 @@ def test_two_tabs_share_the_rows_and_do_not_overwrite_each_other(served):
     assert served.session.labels() == {row: "normal"}
 
 
+@pytest.mark.slow
 def test_two_people_who_differ_see_it(served):
     ada, bob = served.page(), served.page(who="bob")
     row = press(ada, "n")
@@ -384,6 +389,7 @@ def test_another_person_in_the_same_tab_answers_for_herself(served):
 # --- hostile data and hostile pages ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_hostile_names_and_values_stay_text(serve):
     served = serve(make_hostile(60).drop("label"))
     page = served.page()
@@ -417,6 +423,7 @@ Promise.all([post("no-cors"), post("cors")]).then(() => { document.title = told.
 </script><iframe src="%s/"></iframe>"""
 
 
+@pytest.mark.slow
 def test_another_site_can_neither_write_nor_frame_the_page(served):
     page = served.page()
     root = served.server.root

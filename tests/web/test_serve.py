@@ -256,6 +256,7 @@ def test_a_key_that_comes_twice_is_found_without_comparing_all_with_all():
     assert compared < 10 * len(pairs)
 
 
+@pytest.mark.slow
 @each(
     "cells",
     [

@@ -190,6 +190,7 @@ def make_certificates(folder):
 # --- who is not waited for -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_slow_clients_are_let_go(models, monkeypatch):
     monkeypatch.setattr(riskad.web.connections, "HEAD_SECONDS", 0.3)
     monkeypatch.setattr(riskad.web.connections, "REQUEST_SECONDS", 1.5)
@@ -250,6 +251,7 @@ def silent_connections(place, n):
         yield
 
 
+@pytest.mark.slow
 def test_silent_connections_do_not_lock_out_those_with_a_token(models):
     with InThread(models[0]) as server, Client(server.place) as early:
         server.server._server.config.timeout_keep_alive = 10 * PATIENCE  # it is idle for long here

@@ -60,16 +60,16 @@ def compress_model(
     seconds = round(time.perf_counter() - start, 1)
     # The student of an auto model stays beside its members unless nothing of the training rows may
     # be kept.
-    kept: Any = student if alone else detector
+    scorer: Any = student if alone else detector
     report = CompressReport(
         trees=student.trees_.n_trees,
         learned_rows=student.n_rows_,
         fidelity=student.fidelity_,
         seconds=seconds,
         times_as_fast=times_as_fast(detector),
-        kept_rows=kept._kept_rows(),
+        kept_rows=scorer._kept_rows(),
     )
-    changed, fit_report = Pipeline([("prepare", preparer), ("detect", kept)]), header.report
+    changed, fit_report = Pipeline([("prepare", preparer), ("detect", scorer)]), header.report
     if fit_report is not None:
         blank = replace(fit_report, model="", fitted={}, settings={}, evidence="")
         fit_report = blank.of_model(changed)

@@ -421,8 +421,8 @@ def _unlike_the_unlabelled(
         return []
     scores = evidence.held_out
     if scores is not None:
-        held = count_labels(sample.codes[~np.isnan(scores)])
-        if min(held.normal, held.unlabelled) < FEWEST_COMPARED or held.anomaly < FEWEST:
+        scored = count_labels(sample.codes[~np.isnan(scores)])
+        if min(scored.normal, scored.unlabelled) < FEWEST_COMPARED or scored.anomaly < FEWEST:
             scores = None  # other fits are made, and score the rows
     with quietly():
         check = check_labels(

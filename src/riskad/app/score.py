@@ -524,8 +524,10 @@ def score_into(
         except NoRows:
             if since is None:
                 raise
-            own = decide(steps_of(model)[1])
-            report = ScoreReport(source, 0, options.get("id"), own.threshold, 0, [], rule=own.rule)
+            decision = decide(steps_of(model)[1])
+            report = ScoreReport(
+                source, 0, options.get("id"), decision.threshold, 0, [], rule=decision.rule
+            )
     return replace(report, skipped=rows.skipped) if isinstance(rows, NewRows) else report
 
 
@@ -546,9 +548,9 @@ class Totals:
         """Count the rows of a batch, to which scoring adds columns."""
         self.id = self.id if self.id in batch.columns else None
         names = batch.select([] if self.id is None else [self.id])
-        seen = columns.select(SUSPECT_COLUMNS).hstack(names)
-        seen = seen.with_row_index(free_name(names.columns), self.rows + 1)
-        both = [self.worst, seen] if self.rows else [seen]
+        suspects = columns.select(SUSPECT_COLUMNS).hstack(names)
+        suspects = suspects.with_row_index(free_name(names.columns), self.rows + 1)
+        both = [self.worst, suspects] if self.rows else [suspects]
         self.worst = rank(pl.concat(both), self.by).head(self.top)
         scores = columns["anomaly_score"].to_numpy()
         self.scores = np.append(self.scores, scores[-self.rows % self.step :: self.step])

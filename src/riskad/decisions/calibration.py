@@ -119,7 +119,7 @@ class Calibration:
         source = check_label_source(label_source, len(codes))
         scored = ~np.isnan(held_out)
         labelled = (codes != UNLABELLED) & scored
-        held = np.sort(held_out[(codes == UNLABELLED) & scored])
+        pile = np.sort(held_out[(codes == UNLABELLED) & scored])
         unlabelled = np.sort(fitted[codes == UNLABELLED])
         # First without a rate: it takes the draft's own properties to find which labels count.
         draft = cls(
@@ -128,7 +128,7 @@ class Calibration:
             _thinned(unlabelled),
             len(unlabelled),
             float(zero),
-            held_unlabelled=_thinned(held, _MOST_HELD),
+            held_unlabelled=_thinned(pile, _MOST_HELD),
         )
         rate: RateEstimate | None = None if pi_n is None else as_rate_estimate(pi_n)
         if rate is None:
@@ -150,14 +150,14 @@ class Calibration:
             draft,
             rate=rate,
             label_source=source,
-            random_p_value=random_p_value(draft.scores, held) if draft.has_both_kinds else None,
+            random_p_value=random_p_value(draft.scores, pile) if draft.has_both_kinds else None,
         )
 
     @property
     def _compared(self) -> np.ndarray:
         """Scores of unlabelled rows to compare with held-out labelled ones."""
-        held = self.held_unlabelled
-        return held if len(held) >= FEWEST_UNLABELLED else self.unlabelled
+        held_out = self.held_unlabelled
+        return held_out if len(held_out) >= FEWEST_UNLABELLED else self.unlabelled
 
     @property
     def has_both_kinds(self) -> bool:

@@ -268,8 +268,8 @@ def review_rows(
     if of_fit:  # the rows to which the rate applies
         line = line.at_rate(calibration.pi_n, scores)
     else:  # new to the fit, like the rows that it has held out
-        held = calibration.held_unlabelled
-        reference = held if len(held) >= _FEWEST_UNSEEN else calibration.unlabelled
+        held_out = calibration.held_unlabelled
+        reference = held_out if len(held_out) >= _FEWEST_UNSEEN else calibration.unlabelled
     return Review(
         scores,
         line.probabilities(scores),

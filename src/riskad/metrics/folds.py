@@ -78,12 +78,12 @@ def deal_groups(
     order = order[np.lexsort(tuple(-sizes[order, k] for k in (2, 1, 0)))]
     labelled = sizes[order, :2].any(axis=1)
     fold_of = np.zeros(len(sizes), dtype=np.intp)
-    held = np.zeros((n_splits, len(KINDS)))
+    totals = np.zeros((n_splits, len(KINDS)))
     for group in order[labelled]:
-        fold_of[group] = fold = int(np.argmin(held @ shares[group]))
-        held[fold] += shares[group]
+        fold_of[group] = fold = int(np.argmin(totals @ shares[group]))
+        totals[fold] += shares[group]
     # A heap, since there may be as many groups as unlabelled rows.
-    unlabelled = sorted((share, fold) for fold, share in enumerate(held[:, 2]))
+    unlabelled = sorted((share, fold) for fold, share in enumerate(totals[:, 2]))
     rest = order[~labelled]
     for group, share in zip(rest.tolist(), shares[rest, 2].tolist(), strict=True):
         least, fold = unlabelled[0]

@@ -346,22 +346,24 @@ def _from_pandas(column: Any) -> Any:
     import polars as pl
 
     name, dtype, kind = str(column.name), column.dtype, getattr(column.dtype, "kind", "O")
-    held = _held_type(column)
+    cell_type = _held_type(column)
     # Objects that are all numbers, too: pandas makes them of columns with None.
-    if kind in "biuf" or issubclass(held, (Number, NoneType)):
+    if kind in "biuf" or issubclass(cell_type, (Number, NoneType)):
         precision = np.float32 if str(dtype).lower() in ("float32", "float[pyarrow]") else float
         try:
             numbers = column.to_numpy(dtype=precision, na_value=np.nan)
         except TypeError:  # complex numbers
             raise _neither(name, dtype) from None
         return pl.Series(name, numbers, nan_to_null=True)
-    if kind in "mM" or issubclass(held, (date, timedelta)):
+    if kind in "mM" or issubclass(cell_type, (date, timedelta)):
         if getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None) is not None:
             # The clock as written: daylight saving time would move a shop's opening hour.
             column = column.dt.tz_localize(None)
         plain = isinstance(column.dtype, np.dtype) and column.dtype != object
         values = column.to_numpy() if plain else column.to_numpy(dtype=object, na_value=None)
-        return pl.Series(name, values.astype("m8[us]" if issubclass(held, timedelta) else "M8[us]"))
+        return pl.Series(
+            name, values.astype("m8[us]" if issubclass(cell_type, timedelta) else "M8[us]")
+        )
     if kind not in "OU":
         raise _neither(name, dtype)
     blank = column.isna().tolist()
@@ -379,8 +381,8 @@ def _held_type(column: Any) -> type:
         return object
     if isinstance(column.dtype, np.dtype):
         return timedelta if column.dtype.kind == "m" else object
-    held = getattr(column.dtype, "type", object)
-    return held if isinstance(held, type) else object
+    cell_type = getattr(column.dtype, "type", object)
+    return cell_type if isinstance(cell_type, type) else object
 
 
 def _neither(name: str, dtype: Any) -> InputError:

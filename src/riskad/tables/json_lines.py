@@ -74,8 +74,8 @@ def frame_of_objects(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
     keys = {
         name[:i] for name in columns for i in range(len(name) + 1) if name[i : i + 1] in ("", ".")
     }
-    wanted = ({key: row[key] for key in row if key in keys} for row in rows)
-    lines = "\n".join(map(json.dumps, wanted)).encode()
+    cells = ({key: row[key] for key in row if key in keys} for row in rows)
+    lines = "\n".join(map(json.dumps, cells)).encode()
     frame = _flat(_parse(lines, "rows", 0), "rows")
     return frame.select(name for name in columns if name in frame.columns)
 

@@ -420,13 +420,13 @@ def _limits(report: FitReport) -> list[Block]:
         "rate, probabilities and threshold hold for rows like the training rows; `riskad drift` "
         "tells whether new rows differ"
     )
-    held = "the model holds no training rows, but names, levels and quantiles of columns"
+    contents = "the model holds no training rows, but names, levels and quantiles of columns"
     if report.kept_rows:
-        held = (
+        contents = (
             f"the model holds {report.kept_rows:,} training rows, standardised, which scoring "
             "needs: share it only with people who may see them"
         )
-    return [Lines([*lines, held], on=AT_LENGTH)]
+    return [Lines([*lines, contents], on=AT_LENGTH)]
 
 
 # --- the model ----------------------------------------------------------------------------
@@ -535,8 +535,8 @@ def _origin(report: FitReport) -> list[Block]:
     lines = []
     if report.created:
         versions = ", ".join(f"{name} {each}" for name, each in report.versions.items())
-        made = f"{wording.minute(report.created)} by riskad {report.versions.get('riskad', '?')}"
-        lines = [f"model saved {made}", f"versions: {versions}"]
+        origin = f"{wording.minute(report.created)} by riskad {report.versions.get('riskad', '?')}"
+        lines = [f"model saved {origin}", f"versions: {versions}"]
     return [
         *([Note(f"`{report.command}`")] if report.command else []),
         Lines(lines, is_text=True, on=AT_LENGTH, name="Created"),

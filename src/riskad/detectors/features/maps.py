@@ -119,8 +119,10 @@ class SmoothScaler(FeatureMap):
         return np.asarray(self._smooth(check_numbers(self, X, reset=False)))
 
     def _smooth(self, X: Any) -> Any:
-        kept = self.kept_
-        z = np.clip((X[:, kept] - self.median_[kept]) / self.scale_[kept], -_FARTHEST, _FARTHEST)
+        columns = self.kept_
+        z = np.clip(
+            (X[:, columns] - self.median_[columns]) / self.scale_[columns], -_FARTHEST, _FARTHEST
+        )
         thirds = z / _LARGEST
         return z / np.sqrt(1 + thirds * thirds)
 

@@ -181,8 +181,8 @@ class LearnedFeatures(FeatureMap):
             Z = self.scaler_.onnx_rows(graph, rows)
         else:
             mean, scale = self.scaler_.mean[self.kept_], self.scaler_.scale[self.kept_]
-            kept = (GraphNumbers(graph, rows)[:, self.kept_] - mean) / scale
-            Z = np.clip(kept, -_MOST_DEVIATIONS, _MOST_DEVIATIONS).node
+            numbers = (GraphNumbers(graph, rows)[:, self.kept_] - mean) / scale
+            Z = np.clip(numbers, -_MOST_DEVIATIONS, _MOST_DEVIATIONS).node
         return {"columns": Z} | {
             part: each.onnx_rows(graph, Z) for part, each in self.maps_.items()
         }

@@ -100,17 +100,17 @@ class ModelFile:
 
     def look(self) -> None:
         """Switch to another model if the file has changed."""
-        seen = _look(self.path)
-        if seen == self._seen:
+        state = _look(self.path)
+        if state == self._seen:
             return
-        self._seen, model, error = seen, None, ""
+        self._seen, model, error = state, None, ""
         try:
             model = self._load()
         except InputError as mistake:
             error = str(mistake)
         except Exception as mistake:  # whatever is wrong with the new one, the old one goes on
             error = f"{self.path.name!r} cannot be used: {type(mistake).__name__}: {mistake}"
-        if _look(self.path) != seen:
+        if _look(self.path) != state:
             return  # it is being written: the next look sees it whole
         self.error = error
         if model is not None and not error:

@@ -90,11 +90,11 @@ class RowScorer:
     def warm_up(self) -> None:
         """Score rows made up from the columns, so that the first real row is fast."""
         rng = np.random.default_rng(0)
-        made = {c.name: c.random_values(rng, _WARM_UP_ROWS) for c in self.preparer.used()}
-        others = {*self.preparer.read_columns, *self.columns} - set(made)
-        made |= {name: pl.Series(["", ""]) for name in others}
+        columns = {c.name: c.random_values(rng, _WARM_UP_ROWS) for c in self.preparer.used()}
+        others = {*self.preparer.read_columns, *self.columns} - set(columns)
+        columns |= {name: pl.Series(["", ""]) for name in others}
         with quietly():
-            frame = pl.DataFrame(made)
+            frame = pl.DataFrame(columns)
             rows = self.preparer.transform(frame)
             scores, novelty = self.detector._anomaly_score_and_novelty(rows)
             score_columns(self.detector, scores, self._decision, novelty, frame)
@@ -139,11 +139,11 @@ class RowScorer:
         if p_values:
             results["p_value"] = self.detector._calibrated("p-values").p_values(scores)
         flagged, content = results["is_anomaly"], dict(head)
-        said = [str(note) for note in merge_notes(notes)] if notes else []
+        sentences = [str(note) for note in merge_notes(notes)] if notes else []
         if self._segments is not None and (unseen := unseen_segments(self._segments, frame)):
-            said.append(note_of_segments(unseen))
-        if said:
-            content["notes"] = said
+            sentences.append(note_of_segments(unseen))
+        if sentences:
+            content["notes"] = sentences
         if single or reasons:
             lists = [np.asarray(values).tolist() for values in results.values()]
             scored = [dict(zip(results, row, strict=True)) for row in zip(*lists, strict=True)]

@@ -211,7 +211,7 @@ def run_series(cell: Cell) -> dict[str, Any]:
         ),
         "vus_pr": round(vus_pr(at >= 0, moments, per_window), 6),
         **event_metrics(
-            windows.points.seconds[tested], at, moments, windows.grid.window, int(test.sum())
+            windows.points.seconds[tested], at, moments, windows.windower.window, int(test.sum())
         ),
         "windows": len(labels),
         "anomalies": int((labels == ANOMALY).sum()),

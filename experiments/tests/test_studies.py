@@ -121,6 +121,14 @@ def test_a_series_comes_out_again_and_marks_only_the_past():
     assert (first.incident[codes == 1] < 0).all()
 
 
+def test_windows_of_a_made_series_are_ranked_as_recorded():
+    cell = {"dataset": "made-0", "method": "IsolationForest", "budget": 5}
+    (row,) = run("series", **cell)
+    [record] = read_records(EXPERIMENTS["series"].path()).filter(**cell).to_dicts()
+    figures = ("auc", "average_precision", "vus_pr", "event_f1", "windows", "anomalies")
+    assert_same(row, {name: record[name] for name in figures})
+
+
 def test_records_without_figures_are_refused():
     frame = pl.DataFrame([{"method": "a", "status": "failed", "reason": "not today"}])
     with pytest.raises(InputError, match="no cell has figures yet"):

@@ -162,8 +162,8 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             return
         require(set(state["usual_row_"]) == used, "usual_row_: of other columns")
         for name, value in state["usual_row_"].items():
-            text = name in columns and isinstance(columns[name].typical, str)
-            right = value is None or isinstance(value, str) == text
+            typical = columns[name].typical if name in columns else 0.0
+            right = None in (value, typical) or isinstance(value, str) == isinstance(typical, str)
             require(right, "usual_row_: a text for a number, or the other way round")
 
     def __init__(

@@ -423,8 +423,8 @@ def _limits(report: FitReport) -> list[Block]:
     held = "the model holds no training rows, but names, levels and quantiles of columns"
     if report.kept_rows:
         held = (
-            f"the model holds {report.kept_rows:,} training rows, standardised, which scoring "
-            "needs: share it only with people who may see them"
+            f"the model holds training rows, standardised ({report.kept_rows:,} in all its parts "
+            "together), which scoring needs: share it only with people who may see them"
         )
     return [Lines([*lines, held], on=AT_LENGTH)]
 

@@ -274,7 +274,8 @@ def _open(
     try:
         detector._check_counts(labelled.counts)
     except InputError as error:
-        if spec.model == "auto":
+        counts = labelled.counts  # with rows of one kind alone no model does
+        if spec.model == "auto" or counts.unlabelled + counts.normal * counts.anomaly == 0:
             raise
         raise InputError(f"{error} Or choose model='auto', which does without.") from error
     if spec.threshold_by is not None and not isinstance(labelled, FrameTable):

@@ -33,6 +33,7 @@ from riskad.app.report.blocks import (
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
+from riskad.decisions.segments import MOST_SHOWN as MOST_SEGMENTS
 from riskad.decisions.thresholds import parse_threshold
 from riskad.detectors.registry import DETECTORS
 
@@ -246,8 +247,9 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
 
 
 def _rule(report: FitReport) -> str:
-    by = report.spec.threshold_by
-    return report.rule if by is None else f"{report.rule}, and others by {by!r}"
+    by, shown = report.spec.threshold_by, report.segments
+    same = len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown) and shown
+    return report.rule if by is None or same else f"{report.rule}, and others by {by!r}"
 
 
 def _decision(report: FitReport) -> list[Block]:
@@ -289,10 +291,11 @@ def _segments(report: FitReport) -> list[Block]:
     about = (
         f"Rates, probabilities and thresholds by {column!r}: as far as its labels tell a segment "
         "differs, and no further. Intervals hold 95%. Rows without a segment, and segments without "
-        "labels, have the threshold of the whole."
+        f"labels, have the threshold of the whole. Of many, the {MOST_SEGMENTS} largest are shown."
     )
     same = all(each.as_the_whole for each in report.segments)
-    alike = [f"as far as the labels tell, no {column!r} needs a threshold of its own"]
+    which = f"no {column!r}" if len(values) < MOST_SEGMENTS else "none of the largest"
+    alike = [f"as far as the labels tell, {which} needs a threshold of its own"]
     chart = partial(charts.segment_chart, report.segments)
     return [
         Note(about),

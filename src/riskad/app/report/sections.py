@@ -246,17 +246,23 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
     return [Note(about), Group([Table(head, cells, right=range(5)), figure]), expectation]
 
 
+def _segmented_by(report: FitReport) -> str | None:
+    """The column by which some rows have another threshold, as far as the report tells."""
+    shown = report.segments
+    same = 0 < len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown)
+    return None if same else report.spec.threshold_by
+
+
 def _rule(report: FitReport) -> str:
-    by, shown = report.spec.threshold_by, report.segments
-    same = len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown) and shown
-    return report.rule if by is None or same else f"{report.rule}, and others by {by!r}"
+    by = _segmented_by(report)
+    return report.rule if by is None else f"{report.rule}, and others by {by!r}"
 
 
 def _decision(report: FitReport) -> list[Block]:
     if not report.rule:
         return []
     meaning = (parse_threshold(report.rule).__doc__ or "").splitlines()[0].split(".")[0]
-    by = report.spec.threshold_by
+    by = _segmented_by(report)
     others = "" if by is None else f"; segments of {by!r} may have other thresholds"
     rows = f"rows that score above {report.threshold:.4g} are flagged{others}"
     lines = [f"threshold {report.rule}: {meaning[:1].lower()}{meaning[1:]}"]

@@ -228,3 +228,6 @@ def test_a_missing_segment_column_is_refused_in_a_sentence(fit, shops):
     assert not written
     with pytest.raises(riskad.InputError, match="shopp"):
         riskad.fit_table(shops, threshold_by="shopp", **OPTIONS)
+    blank = shops.with_columns(shop=pl.lit(" "))
+    with pytest.raises(riskad.InputError, match="blank in every row, so that there are no seg"):
+        riskad.fit_table(blank, threshold_by="shop", **OPTIONS)

@@ -197,7 +197,11 @@ def test_rules_that_cannot_be_right_are_refused_in_a_sentence(preparer, where, m
         ("by =", "who =", "lacks 'by'"),
         ('by = "Ann"', 'by = "Ann"\nextra = 1', "'extra'"),
         ("until = 2999-01-01", 'until = "soon"', "a date"),
-        ("until = 2999-01-01", "until = 2999-01-01T00:00:00", "a date"),
+        (
+            "until = 2999-01-01",
+            "until = 2999-01-01T00:00:00",
+            "until=2999-01-01 00:00:00 must be a date",
+        ),
         ('by = "Ann"', "by = 3", "a quoted text"),
         (GOOD, "", "has 0 rules"),
         (GOOD, GOOD + GOOD, "two rules"),

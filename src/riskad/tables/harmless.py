@@ -179,7 +179,8 @@ class HarmlessRules:
                     what = (
                         "a date such as 2027-06-30, unquoted" if kind is date else "a quoted text"
                     )
-                    raise InputError(f"{where}: {name}={quoted(value)} must be {what}.")
+                    shown = value if isinstance(value, date) else quoted(value)
+                    raise InputError(f"{where}: {name}={shown} must be {what}.")
             try:
                 rules.append(HarmlessRule(**entry))
             except InputError as error:

@@ -296,6 +296,15 @@ def test_mistakes(cards, change, labels, options, message):
         fit_table(table, labels, **options)
 
 
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_another_model_is_named_only_where_it_does_without(cards, unlabelled):
+    words = ["", "ok"] if unlabelled else ["ok", "ok"]
+    table = cards[0].with_columns(label=pl.Series(words * (cards[0].height // 2)))
+    with pytest.raises(InputError, match="needs a labelled anomaly") as caught:
+        fit_table(table, FitSpec(label="label", normal=["ok"], model="shallow"), id="card")
+    assert ("choose model='auto', which does without" in str(caught.value)) == unlabelled
+
+
 # --- AutoRAD, the default ----------------------------------------------------------------
 
 

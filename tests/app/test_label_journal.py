@@ -164,6 +164,25 @@ def test_a_full_disk_is_no_answer(journal, table, monkeypatch):
     assert journal.log == []
 
 
+def test_a_full_disk_takes_no_row_number(journal, monkeypatch):
+    """Rows of feedback have no number; the next free one is that of what is on the disk."""
+
+    def feedback(*hashes):
+        journal.add(*(Answer(0, each, "normal", "chosen", "ada") for each in hashes))
+
+    def full(file, data):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            feedback("a", "b")
+    feedback("c", "d", "c")
+    feedback("a", "c")
+    n = journal.rows
+    assert [answer.row - n for answer in journal.log] == [1, 2, 1, 3, 1]
+
+
 def test_another_file_is_no_journal(tmp_path):
     path = tmp_path / "cards.csv"
     path.write_text("card,amount\n1,2\n")

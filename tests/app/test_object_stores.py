@@ -253,6 +253,17 @@ def test_files_of_others_are_not_replaced(model, tmp_path):
         score(tmp_path / "out.parquet", Threads(1))
 
 
+def test_a_folder_that_is_read_is_not_written_whatever_its_files_are_called(model, tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    new = make_cards(50).drop("label")
+    new.write_parquet(tmp_path / "new" / "part-000000.parquet")
+    for out in ("new", "link"):
+        command = ["score", model, tmp_path / "new", "-o", tmp_path / out, "--engine", "dask"]
+        assert "is both read and written here" in fail(*command, "--force")
+    assert_frame_equal(pl.read_parquet(tmp_path / "new" / "part-000000.parquet"), new)
+
+
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_no_row_and_write_none_twice(model, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")

@@ -288,6 +288,17 @@ def test_mistakes_are_sentences(folder):
     assert not (place / "new.riskad").exists()
 
 
+def test_a_held_out_table_is_not_passed_over_for_want_of_a_label_column(folder):
+    place, table, _ = folder
+    bare, model = place / "bare.csv", place / "outliers.riskad"
+    table.drop("status").write_csv(bare)
+    run("fit", bare, "--id", "card", "-o", model)
+    held_out = ["--held-out", place / "cards.csv", "-o", place / "new.riskad"]
+    refused = run("refit", model, bare, *held_out, code=1).output
+    assert "fitted without a label column: name it with --label" in refused
+    assert not (place / "new.riskad").exists()
+
+
 def test_words_that_are_not_given_are_those_of_the_fit(made):
     header = read_header(made[0] / "old.riskad")
     both = refit_spec(header, label="", normal=["normal"], unlabelled=["?"])

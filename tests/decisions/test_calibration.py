@@ -8,6 +8,7 @@ from conftest import make_contaminated_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logit
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.loops import each
@@ -16,6 +17,7 @@ import riskad
 from riskad import InputError, ShallowRAD, calibrate
 from riskad.decisions.anomaly_rate import as_rate_estimate
 from riskad.decisions.calibration import Calibration, on_scale
+from riskad.decisions.score_line import ScoreLine
 from riskad.decisions.thresholds import AnomalyRate, RiskZero
 from riskad.metrics.folds import cross_splits
 from riskad.metrics.ranking import auc_with_interval
@@ -170,3 +172,16 @@ def test_probabilities_never_fall_with_the_score_even_if_labels_say_so():
     assert np.all(np.diff(c.anomaly_probability(np.linspace(-30, 30, 99))) >= 0)
     turned = Calibration(-c.scores, c.codes, c.unlabelled, c.n_unlabelled, 0.0, c.rate)
     assert_allclose(turned.anomaly_probability(np.array([-3.0, 3.0])), 0.05)
+
+
+@pytest.mark.parametrize("anomalies", [3, 10, 15, 20, 60])
+@pytest.mark.parametrize("between", [0, 10, 25])
+def test_the_line_of_kinds_far_apart_is_that_of_another_solver(anomalies, between):
+    """Newton's steps go to and fro there, and the slope would be that of no information."""
+    parts = ((-1, 1, 485), (1, 5, between), (4, 6, anomalies))
+    scores = np.concatenate([np.linspace(*part) for part in parts])
+    anomalous = np.arange(len(scores)) >= 485 + between
+    line = ScoreLine.through(scores, anomalous)
+    z = (scores - scores.mean()) / scores.std()
+    other = LogisticRegression(C=2.5**2, tol=1e-9, max_iter=1000).fit(z[:, None], anomalous)
+    assert line.steepest * scores.std() == pytest.approx(float(other.coef_[0, 0]), rel=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from support.commands import run
 
 import riskad
 from riskad.app.model_files import load_with_header
@@ -108,6 +109,18 @@ def test_a_fit_names_the_rows_whose_labels_look_wrong(fit):
     assert {each.id for each in doubtful.rows} == {f"p{row - 1}" for row in wrong}
     assert all(each.label == "anomaly" for each in doubtful.rows)
     assert "look wrong" in doubtful.summary
+
+
+def test_no_doubtful_label_is_said_without_an_empty_list(tmp_path):
+    table = pl.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
+    table.write_csv(tmp_path / "x.csv")
+    data, model, again = (tmp_path / name for name in ("x.csv", "x.riskad", "again.csv"))
+    run("fit", data, "-o", model)
+    said = run("suggest", model, data, "--doubtful", "-o", again).stdout
+    assert "too few labels to tell wrong ones" in said
+    assert "anomaly_score" not in said
+    assert "(no row, only names of columns)" in " ".join(said.split())
+    assert pl.read_csv(again).columns == ["row", "x", "anomaly_score", "reason"]
 
 
 def test_doubtful_labels_are_suggested_from_a_stored_model(fit, tmp_path):

@@ -142,6 +142,20 @@ def test_new_segments_have_the_threshold_of_the_whole_and_are_named(fit, shops):
     assert any("'z'" in warning and "1,200 rows" in warning for warning in report.warnings)
 
 
+@pytest.mark.parametrize("n_segments", [2, 60])
+def test_other_thresholds_are_named_only_where_there_are_some(shops, n_segments):
+    """Of many segments only the largest are in the report, which says nothing of the others."""
+    names = pl.Series([f"s{i % n_segments}" for i in range(shops.height)])
+    table = shops.with_columns(shop=names)
+    fit = riskad.fit_table(table, threshold_by="shop", **OPTIONS)
+    assert all(each.as_the_whole for each in fit.report.segments)
+    page, few = render_page(fit.report), n_segments == 2
+    assert ("no &#39;shop&#39; needs a threshold" in page) == few
+    assert ("may have other thresholds" in page) == (not few)
+    assert ("none of the largest needs a threshold" in page) == (not few)
+    assert score_table(fit.model, table)[1].rule == fit.report.rule == "risk"
+
+
 @pytest.fixture(scope="module")
 def web_fit(shops):
     """A fit that learns nothing of shops, of which one has higher amounts."""
@@ -163,6 +177,7 @@ def test_another_rule_flags_by_segment_too(web_fit, rule):
     fit, table = web_fit
     assert fit.model[1].calibration_.segments.spread > 0
     scored, report = score_table(fit.model, table, threshold=rule)
+    assert report.rule == f"{rule}, and others by 'place'"
     assert abs(report.flagged - 60) <= 5
     flagged = scored.filter(pl.col("is_anomaly"))
     lowest = flagged.group_by("place").agg(pl.col("anomaly_score").min()).drop_nulls()
@@ -213,3 +228,6 @@ def test_a_missing_segment_column_is_refused_in_a_sentence(fit, shops):
     assert not written
     with pytest.raises(riskad.InputError, match="shopp"):
         riskad.fit_table(shops, threshold_by="shopp", **OPTIONS)
+    blank = shops.with_columns(shop=pl.lit(" "))
+    with pytest.raises(riskad.InputError, match="blank in every row, so that there are no seg"):
+        riskad.fit_table(blank, threshold_by="shop", **OPTIONS)

@@ -74,6 +74,8 @@ def test_rules_match_the_rows_that_their_condition_says(tmp_path, preparer):
         ("shop LIKE 'test%' AND NOT amount > 4", {1, 3}),
         ("UPPER(shop) IN ('A') AND amount <= 5", {0, 5}),
         ("EXTRACT(MONTH FROM day) = 1 AND amount < 3", {0, 2}),
+        ("(amount < 2) = (0 < amount OR shop == 'b') AND amount < 2", {1}),
+        ("CASE WHEN amount > 2 THEN amount < 5 ELSE amount = 1 END", {1, 3, 4}),
     ],
 )
 def test_sql_conditions_over_typed_columns(preparer, where, expected):
@@ -175,6 +177,8 @@ def test_rules_take_flags_count_them_and_warn_of_likely_anomalies(preparer):
         ("\"it's\" = 1 OR SUM(amount) = 1 OR shop = 'x'", "calls 'SUM'"),
         ("a" * 3000, "at most 2000"),
         ("amount <\n 1", "one line"),
+        ("1 < amount < 20", "compares twice in a row at '<'; write 1 < amount AND amount < 20"),
+        ("NOT shop = 'a' != amount", "compares twice in a row at '!='"),
     ],
 )
 def test_rules_that_cannot_be_right_are_refused_in_a_sentence(preparer, where, message):
@@ -193,7 +197,11 @@ def test_rules_that_cannot_be_right_are_refused_in_a_sentence(preparer, where, m
         ("by =", "who =", "lacks 'by'"),
         ('by = "Ann"', 'by = "Ann"\nextra = 1', "'extra'"),
         ("until = 2999-01-01", 'until = "soon"', "a date"),
-        ("until = 2999-01-01", "until = 2999-01-01T00:00:00", "a date"),
+        (
+            "until = 2999-01-01",
+            "until = 2999-01-01T00:00:00",
+            "until=2999-01-01 00:00:00 must be a date",
+        ),
         ('by = "Ann"', "by = 3", "a quoted text"),
         (GOOD, "", "has 0 rules"),
         (GOOD, GOOD + GOOD, "two rules"),

@@ -11,6 +11,7 @@ its worker was killed, replaces what is there by the same. The folder is complet
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import warnings
@@ -206,7 +207,7 @@ def score_files(
             quick=quick,
             count_rows=lambda: n_rows,
         )
-    _begin(output, force)
+    _begin(output, force, paths)
     tasks = list(_tasks(schemas))
     id, worst, rows, flagged = id if id in columns else None, [], 0, 0
     for totals in engine.map(partial(_score_task, scorer, output, id, top), tasks):
@@ -234,11 +235,14 @@ def score_files(
     )
 
 
-def _begin(output: Path, force: bool) -> None:
+def _begin(output: Path, force: bool, tables: Sequence[Path]) -> None:
     """Make the folder of the results, without earlier ones, and mark it as not complete."""
     if is_file(output) or output.suffix:
         raise InputError(f"{address(output)!r}: workers write several files; name a folder.")
     files = _files_in(output) if is_folder(output) else []
+    # Names may differ for one file, and what riskad replaces it removes before it reads.
+    if {os.path.realpath(path) for path in files} & {os.path.realpath(path) for path in tables}:
+        raise InputError(f"{address(output)!r} is both read and written here; name another folder.")
     ours = [each for each in files if _PART.fullmatch(each.name) or each.name == COMPLETE]
     others = [each for each in files if each not in ours and each.name != UNFINISHED]
     if others or (ours and not force):

@@ -274,13 +274,20 @@ def _open(
     try:
         detector._check_counts(labelled.counts)
     except InputError as error:
-        if spec.model == "auto":
+        counts = labelled.counts  # with rows of one kind alone no model does
+        if spec.model == "auto" or counts.unlabelled + counts.normal * counts.anomaly == 0:
             raise
         raise InputError(f"{error} Or choose model='auto', which does without.") from error
-    if spec.threshold_by is not None and not isinstance(labelled, FrameTable):
-        raise InputError(
-            f"threshold_by={spec.threshold_by!r} takes a table that fits in memory; leave it out."
-        )
+    if (by := spec.threshold_by) is not None:
+        if not isinstance(labelled, FrameTable):
+            raise InputError(
+                f"threshold_by={by!r} takes a table that fits in memory; leave it out."
+            )
+        if by in labelled.frame.columns and not any(segment_values(labelled.frame, by)):
+            raise InputError(
+                f"threshold_by={by!r}: this column is blank in every row, so that there are no "
+                "segments; name another, or leave it out."
+            )
     return labelled, spec, detector, notes
 
 

@@ -227,17 +227,14 @@ class Journal:
         """
         with self._lock, self._locked() as file:
             self.refresh()
-            numbered = []
+            numbered, new, last = [], dict[str, int](), self._last_row
             for answer in answers:
-                row = answer.row or self._numbers.get(answer.hash) or self._last_row + 1
+                row = answer.row or self._numbers.get(answer.hash) or new.get(answer.hash)
+                new[answer.hash] = row = row or last + 1
+                last = max(last, row)
                 numbered.append(replace(answer, row=row))
-                self._count_row(numbered[-1])
             _append(file, *map(asdict, numbered))
-            self.refresh()
-
-    def _count_row(self, answer: Answer) -> None:
-        self._numbers[answer.hash] = answer.row
-        self._last_row = max(self._last_row, answer.row)
+            self.refresh()  # which counts what is on the disk
 
     def refresh(self) -> None:
         """Read what was added since, by this process or by others."""
@@ -265,7 +262,8 @@ class Journal:
                     self.unreadable += 1
                 else:
                     self.log.append(answer)
-                    self._count_row(answer)
+                    self._numbers[answer.hash] = answer.row
+                    self._last_row = max(self._last_row, answer.row)
                     self._count(answer)
 
     def _count(self, answer: Answer) -> None:

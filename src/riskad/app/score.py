@@ -212,7 +212,8 @@ def decide(
         return Decision(str(rule), rule.of(calibration))
     shifted = all_scores(True) if counts_rows else None
     thresholds = segments.thresholds(rule, calibration, shifted)
-    meaning = f"{rule}, and others by {segments.column!r}"
+    differ = (thresholds != thresholds[-1]).any()
+    meaning = f"{rule}, and others by {segments.column!r}" if differ else str(rule)
     return Decision(meaning, float(thresholds[-1]), by_segment=thresholds)
 
 

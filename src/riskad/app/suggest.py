@@ -112,7 +112,7 @@ def suggest_table(
         chosen = suggest_rows(detector, rows, n, y=codes, compared=matrix)
     if len(chosen) < n:
         remarks.append(
-            f"{n:,} rows were asked for, and only {len(chosen):,} have no label: all came."
+            f"{n:,} rows were asked for, and only {len(chosen):,} have no label: all are listed"
         )
     table, report = _suggested(
         frame,

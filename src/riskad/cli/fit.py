@@ -315,7 +315,12 @@ def refit(
             applied, spec = answered(table, journal, spec)
             table, sampling = applied.frame, applied.sources
             unseen = judged_since(applied.first_judged, run.header.created)
-        if held_out is not None and spec.labels is not None:
+        if held_out is not None:
+            if spec.labels is None:
+                raise InputError(
+                    "--held-out is a table of labelled rows, and MODEL was fitted without a label "
+                    "column: name it with --label, or give the answers with --journal."
+                )
             other = FrameTable(read_table(held_out), spec.labels)
         fit = refit_table(
             run.model,

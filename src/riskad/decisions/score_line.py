@@ -105,14 +105,22 @@ def newton_logistic(
     Z: np.ndarray, y: np.ndarray, penalty: np.ndarray, start: np.ndarray, weight: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logistic regression with a quadratic penalty: coefficients, and the Hessian."""
-    theta = start
-    for _ in range(_STEPS):
+
+    def slopes(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p = expit(Z @ theta)
-        gradient = weight * Z.T @ (p - y) + penalty @ theta
+        return weight * Z.T @ (p - y) + penalty @ theta, p
+
+    theta = start
+    for number in range(3 * _STEPS):
+        gradient, p = slopes(theta)
         hessian = weight * (Z.T * (p * (1 - p))) @ Z + penalty
         step = np.linalg.solve(hessian, gradient)
         size = float(np.linalg.norm(step))
-        theta = theta - step * min(1.0, 2 / max(size, 1e-12))  # Newton, kept short
+        length = min(1, 2 / max(size, 1e-12))  # Newton, kept short
+        # Of kinds that hardly overlap such steps may go to and fro for ever: none goes too far.
+        while number >= _STEPS and length > 1e-3 and slopes(theta - step * length)[0] @ step < 0:
+            length /= 2
+        theta = theta - step * length
         if size < 1e-8:
             break
     return theta, hessian

@@ -58,7 +58,7 @@ _WORDS = ("and", "or", "not", "in", "between", "like", "is", "case", "when", "th
 # No token is a comment, another quote or a prefix of a text (E'...'), in which calls could hide.
 _TOKEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*')|(?P<name>"(?:[^"]|"")*")|(?P<word>[^\W\d]\w*(?!'))|\d\w*|\s+"""
-    r"""|<>|<=|>=|!=|!?~\*?|\|\||-(?!-)|/(?!\*)|[+*%=<>(),.]|(?P<other>.)"""
+    r"""|(?P<comparison><>|<=|>=|!=|==|[=<>])|!?~\*?|\|\||-(?!-)|/(?!\*)|[+*%(),.]|(?P<other>.)"""
 )
 _SPREAD = 40  # a proposed range reaches so many parts of a number, or of its column, to each side
 _LONGEST_PART = 200  # of a proposed condition
@@ -179,7 +179,8 @@ class HarmlessRules:
                     what = (
                         "a date such as 2027-06-30, unquoted" if kind is date else "a quoted text"
                     )
-                    raise InputError(f"{where}: {name}={quoted(value)} must be {what}.")
+                    shown = value if isinstance(value, date) else quoted(value)
+                    raise InputError(f"{where}: {name}={shown} must be {what}.")
             try:
                 rules.append(HarmlessRule(**entry))
             except InputError as error:
@@ -297,7 +298,7 @@ def parse_condition(where: str) -> pl.Expr:
 
     It decides on each row by itself, since no function is left that looks at other rows.
     """
-    before = ""
+    before, compared = "", False
     for token in _TOKEN.finditer(where):
         text = token[0]
         if token.lastgroup == "other":
@@ -312,6 +313,14 @@ def parse_condition(where: str) -> pl.Expr:
                 f"where={quoted(where)} calls {quoted(before)}; possible are "
                 f"{', '.join(sorted(_FUNCTIONS))}."
             )
+        # SQL compares the truth of 1 < a, which is less than 20 in every row, with 20.
+        if token.lastgroup == "comparison" and compared:
+            raise InputError(
+                f"where={quoted(where)} compares twice in a row at {quoted(text)}; write "
+                "1 < amount AND amount < 20, for instance."
+            )
+        if token.lastgroup == "comparison" or text in "()," or text.lower() in _WORDS:
+            compared = token.lastgroup == "comparison"
         if not text.isspace():
             before = text if token.lastgroup in ("word", "name") else ""
     with _refusing(f"where={quoted(where)} cannot be read", "write amount < 1, for instance"):

@@ -33,6 +33,7 @@ from riskad.app.report.blocks import (
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
+from riskad.decisions.segments import MOST_SHOWN as MOST_SEGMENTS
 from riskad.decisions.thresholds import parse_threshold
 from riskad.detectors.registry import DETECTORS
 
@@ -245,8 +246,15 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
     return [Note(about), Group([Table(head, cells, right=range(5)), figure]), expectation]
 
 
+def _segmented_by(report: FitReport) -> str | None:
+    """The column by which some rows have another threshold, as far as the report tells."""
+    shown = report.segments
+    same = 0 < len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown)
+    return None if same else report.spec.threshold_by
+
+
 def _rule(report: FitReport) -> str:
-    by = report.spec.threshold_by
+    by = _segmented_by(report)
     return report.rule if by is None else f"{report.rule}, and others by {by!r}"
 
 
@@ -254,7 +262,7 @@ def _decision(report: FitReport) -> list[Block]:
     if not report.rule:
         return []
     meaning = (parse_threshold(report.rule).__doc__ or "").splitlines()[0].split(".")[0]
-    by = report.spec.threshold_by
+    by = _segmented_by(report)
     others = "" if by is None else f"; segments of {by!r} may have other thresholds"
     rows = f"rows that score above {report.threshold:.4g} are flagged{others}"
     lines = [f"threshold {report.rule}: {meaning[:1].lower()}{meaning[1:]}"]
@@ -289,10 +297,11 @@ def _segments(report: FitReport) -> list[Block]:
     about = (
         f"Rates, probabilities and thresholds by {column!r}: as far as its labels tell a segment "
         "differs, and no further. Intervals hold 95%. Rows without a segment, and segments without "
-        "labels, have the threshold of the whole."
+        f"labels, have the threshold of the whole. Of many, the {MOST_SEGMENTS} largest are shown."
     )
     same = all(each.as_the_whole for each in report.segments)
-    alike = [f"as far as the labels tell, no {column!r} needs a threshold of its own"]
+    which = f"no {column!r}" if len(values) < MOST_SEGMENTS else "none of the largest"
+    alike = [f"as far as the labels tell, {which} needs a threshold of its own"]
     chart = partial(charts.segment_chart, report.segments)
     return [
         Note(about),
@@ -423,8 +432,8 @@ def _limits(report: FitReport) -> list[Block]:
     contents = "the model holds no training rows, but names, levels and quantiles of columns"
     if report.kept_rows:
         contents = (
-            f"the model holds {report.kept_rows:,} training rows, standardised, which scoring "
-            "needs: share it only with people who may see them"
+            f"the model holds training rows, standardised ({report.kept_rows:,} in all its parts "
+            "together), which scoring needs: share it only with people who may see them"
         )
     return [Lines([*lines, contents], on=AT_LENGTH)]
 

@@ -256,10 +256,13 @@ def print_suggest(console: Console, report: SuggestReport, path: str | None) -> 
         ids = [each.id or ""] if report.id else []
         rows.append([f"{each.row:,}", *ids, f"{each.anomaly_score:.4f}", each.reason])
     head = ["row", *([report.id] if report.id else []), "anomaly_score", "reason"]
-    written = [] if path is None else [f"{path} (these rows with all columns, ready to label)"]
+    what = (
+        "these rows with all columns, ready to label" if rows else "no row, only names of columns"
+    )
+    written = [] if path is None else [f"{path} ({what})"]
     blocks = [
         Lines(report.warnings, name="Notes"),
-        Table(head, rows, right=(0, len(head) - 2), name="Label"),
+        *([Table(head, rows, right=(0, len(head) - 2), name="Label")] if rows else []),
         Lines(written, name="Written"),
     ]
     title = f"{report.source}: {report.rows:,} rows, {report.labelled:,} labelled"

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import PATIENCE
-from support.cards import FIT, LABELLED, SHALLOW, make_cards
+from support.cards import FIT, LABELLED, RULE, SHALLOW, make_cards
 from support.commands import fail, invoke, result_of, succeed
 from support.loops import each
 
@@ -68,15 +68,6 @@ def fitted(folder, model_file):
 
 
 # --- the way through ---------------------------------------------------------------------
-
-RULE = """
-[[rule]]
-name = "{}"
-where = "{}"
-reason = "we know"
-by = "Ann"
-until = {}
-"""
 
 
 def test_score_names_and_counts_what_rules_hide(fitted):

@@ -358,19 +358,6 @@ def test_two_tabs_share_the_rows_and_do_not_overwrite_each_other(served):
     assert served.session.labels() == {row: "normal"}
 
 
-@pytest.mark.slow
-def test_two_people_who_differ_see_it(served):
-    ada, bob = served.page(), served.page(who="bob")
-    row = press(ada, "n")
-    open_row(bob, row)
-    expect(bob.locator("#row-answers")).to_contain_text("ada said normal")
-    press(bob, "a")
-    expect(ada.locator("#disputes")).to_contain_text("People disagree about 1 row")
-    ada.locator("#disputes button").click()
-    expect(ada.locator("#row-answers")).to_contain_text("bob said anomaly")
-    assert served.session.journal.disputes() == [row]
-
-
 def test_another_person_in_the_same_tab_answers_for_herself(served):
     page = served.page()
     row = press(page, "n")
@@ -384,6 +371,11 @@ def test_another_person_in_the_same_tab_answers_for_herself(served):
     page.keyboard.press("ArrowLeft")
     expect(page.locator("#row-answers")).to_contain_text("ada said normal")
     expect(page.locator("#row-answers")).to_contain_text("bob said anomaly")
+    page.keyboard.press("ArrowRight")
+    other = served.page()
+    expect(other.locator("#disputes")).to_contain_text("People disagree about 1 row")
+    other.locator("#disputes button").click()
+    expect(other.locator("#row-answers")).to_contain_text("bob said anomaly")
 
 
 # --- hostile data and hostile pages ---------------------------------------------------------------

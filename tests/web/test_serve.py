@@ -20,6 +20,7 @@ from conftest import PATIENCE
 from numpy.testing import assert_allclose
 from polars.testing import assert_frame_equal
 from support.asgi import request, scope_of
+from support.cards import RULE
 from support.loops import each
 from support.serving import BAD_CELLS, LABELS, make_bodies, make_model, make_rows
 
@@ -471,11 +472,8 @@ def test_metrics_count_what_happened(served):
 
 
 def test_rows_that_a_rule_calls_harmless_are_counted_and_named(models, tmp_path):
-    head = 'reason = "we know"\nby = "Ann"\nuntil = '
-    (tmp_path / "rules.toml").write_text(
-        f"""[[rule]]\nname = "from XX"\nwhere = "country = 'XX'"\n{head}2999-01-01\n"""
-        f"""[[rule]]\nname = "old"\nwhere = "amount > 0"\n{head}2020-01-01\n"""
-    )
+    text = RULE.format("from XX", "country = 'XX'", "2999-01-01")
+    (tmp_path / "rules.toml").write_text(text + RULE.format("old", "amount > 0", "2020-01-01"))
     rules = HarmlessRules.read(tmp_path / "rules.toml")
     services = [
         Service(str(models / "first.riskad"), None, Limits(), None, chosen)

@@ -94,22 +94,30 @@ def test_auto_ranks_the_right_way_up_by_either_call():
 @each("name", ["shallow", "forest", "deep"])
 def test_zeros_and_ones_are_refused_from_any_source(name, tmp_path):
     X, y = make_rows()
-    for container, (given, _) in containers(X, (y == -1).astype(int), tmp_path).items():
+    said = (y == -1).astype(int)
+    for container, (given, _) in containers(X, said, tmp_path, np.int8).items():  # int16 is ours
         if container != "label codes" and (name in TAKE_SPARSE or "csr" not in container):
             with pytest.raises(InputError, match=r"holds only [01] .* can mean several things"):
                 clone(DETECTORS[name]).fit(*given())
 
 
+TABLE_DOORS = {
+    "calibrate": lambda model, X, y: riskad.calibrate(model, X, y).calibration_.scores,
+    "estimate_prior": lambda model, X, y: riskad.estimate_prior(X, y).value,
+    "check_labels": lambda model, X, y: check_labels(X, y).anomaly_p_value,
+    "suggest_rows": lambda model, X, y: riskad.suggest_rows(model, X, 5, y=y).rows,
+    "explain_rows": lambda model, X, y: riskad.explain_rows(model, X, background=X).contributions,
+    "drift_report": lambda model, X, y: riskad.drift_report(model, X).scores.p_value,
+    "evaluate_nested": lambda model, X, y: evaluate_nested(model, X, y).value,
+    "out_of_fold_scores": lambda model, X, y: out_of_fold_scores(model, X, y, random_state=0),
+    "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit_transform(X, y),
+}
+LABELS_DO_NOT_MATTER = ("explain_rows", "drift_report", "LearnedFeatures")
 DOORS = {
-    "calibrate": lambda model, X, y: riskad.calibrate(model, X, y),
-    "estimate_prior": lambda model, X, y: riskad.estimate_prior(X, y),
-    "check_labels": lambda model, X, y: check_labels(X, y),
-    "suggest_rows": lambda model, X, y: riskad.suggest_rows(model, X, 5, y=y),
+    **{k: v for k, v in TABLE_DOORS.items() if k not in LABELS_DO_NOT_MATTER},
     "labelled_auc": lambda model, X, y: riskad.metrics.search.labelled_auc(model, X, y),
     "RiskScorer": lambda model, X, y: riskad.metrics.search.RiskScorer(risk="pu")(model, X, y),
     "RADSearchCV": lambda model, X, y: riskad.RADSearchCV(model, {"lam": [0.1]}).fit(X, y),
-    "evaluate_nested": lambda model, X, y: riskad.metrics.search.evaluate_nested(model, X, y),
-    "out_of_fold_scores": lambda model, X, y: out_of_fold_scores(model, X, y),
     "auc_with_interval": lambda model, X, y: auc_with_interval(y, X[:, 0]),
     "folds": lambda model, X, y: list(riskad.PNUStratifiedKFold(2).split(X, y)),
     "remember_unlabelled": lambda model, X, y: remember_unlabelled(model, X, y),
@@ -187,14 +195,14 @@ def test_codes_keep_their_meaning_as_long_as_they_are_codes():
 # --- the same rows are the same model -----------------------------------------------------
 
 
-def containers(X, y, tmp_path):
+def containers(X, y, tmp_path, whole=np.int16):
     """(what gives what fit takes, what score_samples takes) of the same rows."""
     import dask.array as da
 
     path = tmp_path / "rows.parquet"
     frame = frame_of(X)
     frame.assign(label=y).to_parquet(path)
-    codes = y.astype(np.int16)
+    codes = y.astype(whole)
     parts = [RowBlocks(X[:50], codes[:50]), RowBlocks(X[50:], codes[50:])]
     arrow = frame.convert_dtypes(dtype_backend="pyarrow")
     decimals = frame.astype({"a": pd.ArrowDtype(pa.decimal128(10, 1))})
@@ -405,33 +413,20 @@ def test_numbers_that_are_spelled_as_text_are_numbers():
         np.testing.assert_allclose(scores, expected)
 
 
-OTHER_DOORS = {
-    "calibrate": lambda model, X, y: riskad.calibrate(model, X, y).calibration_.scores,
-    "estimate_prior": lambda model, X, y: riskad.estimate_prior(X, y).value,
-    "check_labels": lambda model, X, y: check_labels(X, y).anomaly_p_value,
-    "suggest_rows": lambda model, X, y: riskad.suggest_rows(model, X, 5, y=y).rows,
-    "explain_rows": lambda model, X, y: riskad.explain_rows(model, X, background=X).contributions,
-    "drift_report": lambda model, X, y: riskad.drift_report(model, X).scores.p_value,
-    "evaluate_nested": lambda model, X, y: evaluate_nested(model, X, y).value,
-    "out_of_fold_scores": lambda model, X, y: out_of_fold_scores(model, X, y, random_state=0),
-    "LearnedFeatures": lambda model, X, y: LearnedFeatures().fit_transform(X, y),
-}
-
-
-@each("door", OTHER_DOORS)
+@each("door", TABLE_DOORS)
 def test_other_doors_take_and_refuse_the_same_tables(door):
     X, y = make_rows()
     frame = frame_of(X)
     model = riskad.ShallowRAD().fit(frame, y)
-    expected = OTHER_DOORS[door](model, frame, y)
+    expected = TABLE_DOORS[door](model, frame, y)
     for given in (
         frame.convert_dtypes(dtype_backend="pyarrow"),
         frame.convert_dtypes(),
         pl.from_pandas(frame).lazy(),
     ):
-        np.testing.assert_allclose(OTHER_DOORS[door](model, given, y), expected, 1e-9, 1e-9)
+        np.testing.assert_allclose(TABLE_DOORS[door](model, given, y), expected, 1e-9, 1e-9)
     with pytest.raises(InputError, match="several columns of one name"):
-        OTHER_DOORS[door](model, frame_of(X, "aba"), y)
-    if door not in ("explain_rows", "drift_report", "LearnedFeatures"):
+        TABLE_DOORS[door](model, frame_of(X, "aba"), y)
+    if door not in LABELS_DO_NOT_MATTER:
         with pytest.raises(InputError, match="X has 120 rows and y 119 labels"):
-            OTHER_DOORS[door](model, frame, read_codes(y[1:]))
+            TABLE_DOORS[door](model, frame, read_codes(y[1:]))

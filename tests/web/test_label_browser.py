@@ -221,7 +221,7 @@ def test_mouse_and_touch_on_a_phone_in_the_dark(served):
         assert box["width"] >= 40
 
 
-def test_a_row_is_found_and_help_is_there(served):
+def test_a_row_is_found_and_help_and_names_for_screen_readers_are_there(served):
     page = served.page()
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
@@ -233,10 +233,6 @@ def test_a_row_is_found_and_help_is_there(served):
     expect(page.locator("#row-title")).to_have_text("Row 42: C41")
     press(page, "n")
     assert [(a.row, a.source) for a in served.session.journal.log] == [(42, "chosen")]
-
-
-def test_screen_readers_hear_what_happens(served):
-    page = served.page()
     names = {
         button.get_attribute("aria-label") or button.inner_text()
         for button in page.locator(".keys button").all()

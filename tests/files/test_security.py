@@ -178,7 +178,6 @@ def test_a_member_that_expands_without_limit(path, member, more):
     """Of JSON at most 100 kB may be compressed."""
     members = read(path)
     members[member] += b" " * more
-    size = f"{len(members[member]):,}"
     pack(path, members, [member])
     assert path.stat().st_size < 300_000
     with pytest.raises(

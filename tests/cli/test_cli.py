@@ -381,16 +381,13 @@ def test_settings_reach_the_model(folder):
     assert report["fitted"]["lambda"] == 0.5
 
 
-def test_choices_are_those_of_the_library():
+def test_help_of_fit_has_the_choices_of_the_library_headings_and_each_option_once():
     said = "".join(succeed("fit", "--help").split())
     for choices in (LOSSES, RISKS, PENALTIES, FEATURE_MAPS):
         assert "|".join(choices) in said
     assert all(entry.name + "".join(entry.summary.split()) in said for entry in DETECTORS.values())
     assert set(LAMBDA.choices) == set(LAMBDA_RULES)
     assert set(FEATURE_MAP.choices) == set(FEATURE_MAPS)
-
-
-def test_help_of_fit_has_headings_and_each_option_once():
     said = succeed("fit", "--help")
     headings = re.findall(r"^(\w.*):$", said, re.M)
     first = ["Labels", "Output", "Decision", "Columns", "Model", "Large tables", "Models"]

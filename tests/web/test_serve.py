@@ -177,7 +177,7 @@ def test_json_objects_are_read_as_lines_of_a_file(tmp_path):
     assert compared > 100
 
 
-def test_reasons_and_p_values_come_when_they_are_asked_for(served):
+def test_reasons_and_p_values_come_when_asked_for_and_what_is_not_as_in_training_is_said(served):
     ask = served()
     _, plain = ask.post("/score", ROW)
     assert not {"reasons", "p_value"} & set(plain)
@@ -189,10 +189,7 @@ def test_reasons_and_p_values_come_when_they_are_asked_for(served):
     assert flagged["reasons"][0]["column"] in flagged["reasons"][0]["text"]
     assert other["is_anomaly"] or other["reasons"] == []
     assert 0 < flagged["p_value"] <= 1
-
-
-def test_what_is_not_as_in_training_is_said(served):
-    _, said = served().post("/score", ROW | {"country": "QQ", "hour": None})
+    _, said = ask.post("/score", ROW | {"country": "QQ", "hour": None})
     (note,) = said["notes"]
     assert "'QQ'" in note
     assert "hour: 1 blank" in note

@@ -1,19 +1,22 @@
 """What CONTRIBUTING promises of each kind of extension, kept from outside the package.
 
-Every toy here is written as a user would write it: nothing in `src` knows of it.
+Toys are the examples of docs/extending, or written here as a user would: nothing in `src` knows of
+them.
 """
 
 import json
 import re
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
 import polars as pl
 import pytest
-from array_api_compat import array_namespace
 from conftest import make_contaminated_rows
 from support import commands
+from support.cards import RULE
 
 import riskad
 from riskad.app import fit, fit_report, refit
@@ -28,10 +31,9 @@ from riskad.app.report.terminal import print_model
 from riskad.app.spec import FitSpec, _option
 from riskad.cli.shell import printed
 from riskad.core.checks import InputError
-from riskad.core.labels import ANOMALY, UNLABELLED
-from riskad.core.losses import LOSSES, Loss
-from riskad.core.risks import RISKS, Risk, Term
-from riskad.decisions.thresholds import Threshold, register_threshold
+from riskad.core.losses import LOSSES
+from riskad.core.risks import RISKS
+from riskad.decisions.thresholds import register_threshold
 from riskad.detectors.auto.members import Recipe
 from riskad.detectors.base import Detector
 from riskad.detectors.registry import Entry, Setting, register_detector
@@ -42,7 +44,14 @@ from riskad.rows.partitions import PartitionedRows
 from riskad.rows.sources import Block
 from riskad.tables.kinds.base import Column, Feature, register_kind
 
-pytestmark = pytest.mark.usefixtures("registries_as_before")
+DOCS = Path(__file__).parents[1] / "docs"
+pytestmark = [
+    pytest.mark.usefixtures("registries_as_before"),
+    pytest.mark.skipif(not DOCS.is_dir(), reason="docs/ is part of the repository"),
+]
+sys.path.insert(0, str(DOCS))
+
+import pages
 
 
 @pytest.fixture(scope="module")
@@ -67,48 +76,26 @@ def run(*arguments, code=0):
     return commands.run(*arguments, code=code).output
 
 
+def example(page, name):
+    """What the page of an extension defines."""
+    names = {}
+    assert pages.run_page(DOCS / "extending" / f"{page}.md", names=names) == []
+    return names[name]
+
+
 # --- a loss, a risk -----------------------------------------------------------------------------
 
 
-class Exponential(Loss):
-    """l(z) = exp(-z)."""
-
-    name = "exponential"
-    convex = True
-    smooth = True
-
-    def value(self, z):
-        return array_namespace(z).exp(-z)
-
-    def derivative(self, z):
-        return -array_namespace(z).exp(-z)
-
-    def curvature(self, z):
-        return array_namespace(z).exp(-z)
-
-    def lipschitz(self, bound):
-        return float(np.exp(bound))
-
-
-class Trusting(Risk):
-    """pi_n R_n^- + pi_p R_u^+: unlabelled rows taken as normal."""
-
-    name = "trusting"
-
-    def terms(self):
-        return Term(ANOMALY, -1, self.pi_n), Term(UNLABELLED, +1, self.pi_p)
-
-
 def test_a_loss(folder):
-    LOSSES["exponential"] = Exponential()
-    said = run(*FIT, "-o", "m.riskad", "--model", "shallow", "--loss", "exponential", "--lam", 1)
-    assert "exponential loss" in said
-    assert "exponential" in run("fit", "--help")
+    LOSSES["sharp_logistic"] = example("loss", "SharpLogistic")()
+    options = ("-o", "m.riskad", "--model", "shallow", "--loss", "sharp_logistic", "--lam", 1)
+    assert "sharp_logistic loss" in run(*FIT, *options)
+    assert "sharp_logistic" in run("fit", "--help")
     assert "anomaly_score" in run("score", "m.riskad", "table.csv", "-o", "scored.csv")
 
 
 def test_a_risk(folder):
-    RISKS["trusting"] = Trusting
+    RISKS["trusting"] = example("risk", "Trusting")
     said = run(*FIT, "-o", "m.riskad", "--model", "shallow", "--risk", "trusting", "--lam", 0.1)
     assert "trusting risk" in said
     assert re.search(r"does not use the \d+ labelled normal", " ".join(said.split()))
@@ -195,21 +182,8 @@ def test_a_detector_as_a_member_of_the_average(tmp_path):
 # --- a threshold --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BeyondNormals(Threshold):
-    """Flag what scores above all labelled normals by more than `margin`."""
-
-    margin: float = 0.0
-    name = "beyond-normals"
-    example = "beyond-normals:0.5"
-    meaning = "what scores above all labelled normals by more than this"
-
-    def of(self, calibration):
-        return float(np.max(calibration.normals)) + self.margin
-
-
 def test_a_threshold(folder):
-    register_threshold(BeyondNormals)
+    register_threshold(example("threshold", "BeyondNormals"))
     options = ("--model", "shallow", "--threshold", "beyond-normals:0.25")
     assert "beyond-normals:0.25)" in run(*FIT, "-o", "m.riskad", "--verbose", *options)
     assert "what scores above all labelled normals" in run("threshold", "--help")
@@ -316,16 +290,6 @@ class NetworkColumn(Column):
         return "the network"
 
 
-HARMLESS = """
-[[rule]]
-name = "ours"
-where = "client LIKE '192.%'"
-reason = "Our own network."
-by = "Ann"
-until = 2999-01-01
-"""
-
-
 def test_a_kind_of_column(folder):
     register_kind(NetworkColumn, "network")
     table = pl.read_csv("table.csv")
@@ -347,7 +311,7 @@ def test_a_kind_of_column(folder):
     run("score", "n.riskad", "clients.csv", "-o", "scored.csv", "--reasons", "2")
     assert "No column is left" not in run("look", "clients.csv", "--kind", "client=network")
     # Rules are tried on rows made up from the columns, as a server's first rows are.
-    (folder / "rules.toml").write_text(HARMLESS)
+    (folder / "rules.toml").write_text(RULE.format("ours", "client LIKE '192.%'", "2999-01-01"))
     run("score", "n.riskad", "clients.csv", "-o", "known.csv", "--harmless", "rules.toml")
 
 

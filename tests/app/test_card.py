@@ -1,7 +1,5 @@
 """The model card: what it says, and that names of the data are no markup."""
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -45,12 +43,6 @@ def test_a_card_says_data_quality_decisions_and_limits(model, tmp_path):
     assert "8 labelled anomalies are few" in text
     assert "holds no training row" in text
     assert "--force" in run("inspect", model, "--card", card, code=1).output
-
-
-def test_an_auc_that_says_nothing_is_said_in_words(model):
-    report = described(model)
-    card = make_card(replace(report, auc=replace(report.auc, low=0.3)), "cards.riskad")
-    assert "- Too few labels to tell whether the order of the rows is better than chance" in card
 
 
 def test_names_of_the_data_are_no_markup(model):

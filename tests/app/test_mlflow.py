@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import PATIENCE
+from support.cards import LABELS, make_cards
 
 import riskad
 
@@ -26,25 +27,15 @@ pytestmark = [
 INPUTS = ["amount", "country", "device age"]
 
 
-def make_cards(n=300, seed=0):
-    rng = np.random.default_rng(seed)
-    fraud, known = rng.random(n) < 0.1, rng.random(n) < 0.4
-    return pl.DataFrame(
-        {
-            "card": np.arange(n),
-            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(),
-            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
-            "device age": rng.integers(0, 400, n),
-            "status": np.where(known, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
+def make_rows(n=300, seed=0):
+    age = pl.Series("device age", np.random.default_rng(seed).integers(0, 400, n))
+    return make_cards(n, seed).with_columns(age)
 
 
 @pytest.fixture(scope="module")
 def fit():
-    labels = riskad.FitSpec(label="status", normal=["ok"], anomaly=["fraud"])
-    options = {"id": "card", "model": "shallow", "settings": {"lam": 0.01}}
-    return riskad.fit_table(make_cards(), labels, **options)
+    options = LABELS | {"id": "card", "model": "shallow", "settings": {"lam": 0.01}}
+    return riskad.fit_table(make_rows(), **options)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +47,7 @@ def saved(fit, tmp_path_factory):
 
 @pytest.fixture
 def new():
-    return make_cards(50, seed=1).drop("status")
+    return make_rows(50, seed=1).drop("label")
 
 
 def test_scores_decisions_and_probabilities_are_those_of_the_library(fit, saved, new, monkeypatch):
@@ -73,7 +64,7 @@ def test_rows_keep_their_index_and_may_come_in_any_order_of_columns(saved, new):
     rows = new.to_pandas().set_index("card")[INPUTS[::-1]].iloc[10:20]
     model = mlflow.pyfunc.load_model(str(saved))
     found = model.predict(rows)
-    assert list(found.index) == list(range(10, 20))
+    assert list(found.index) == new["card"][10:20].to_list()
     texts = rows.astype(str)  # as a CSV has them
     pandas.testing.assert_frame_equal(model.predict(texts), found)
 

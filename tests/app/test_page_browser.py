@@ -62,32 +62,23 @@ CHARTS = """
 
 
 @pytest.fixture(scope="module")
-def page_path(tmp_path_factory):
-    found = describe_fit(fit_table(make_cards(), LABELS, id="card", source="cards.csv"))
+def paths(tmp_path_factory):
+    """A page, one of hostile names and values, one in which every text is hostile."""
+    plain = fit_table(make_cards(), LABELS, id="card", source="cards.csv")
     members = [{"member": "linear", "weight": 1.0, "auc": 0.9, "seconds": 1.0}]
-    path = tmp_path_factory.mktemp("page") / "report.html"
+    options = {"source": HOSTILE[0], "kinds": {HOSTILE[0]: "category"}, "top": 20}
+    hostile = fit_table(make_hostile(), LABELS, id="card", **options)
+    found = describe_fit(plain)
     fitted = found.fitted | {"leaderboard": members}
-    write_report(replace(found, warnings=["something to mind"], fitted=fitted), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def hostile_path(tmp_path_factory):
-    fit = fit_table(
-        make_hostile(), LABELS, id="card", source=HOSTILE[0], kinds={HOSTILE[0]: "category"}, top=20
-    )
-    path = tmp_path_factory.mktemp("hostile") / "report.html"
-    write_report(describe_fit(fit, command=HOSTILE[1]), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def all_hostile_path(tmp_path_factory):
-    """Every text of the report is hostile, not only those that come from a table."""
-    fit = fit_table(make_cards(), LABELS, id="card")
-    path = tmp_path_factory.mktemp("hostile") / "report.html"
-    write_report(with_words(describe_fit(fit), HOSTILE), path)
-    return path
+    reports = {
+        "plain": replace(found, warnings=["something to mind"], fitted=fitted),
+        "hostile": describe_fit(hostile, command=HOSTILE[1]),
+        "all hostile": with_words(found, HOSTILE),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, report in reports.items():
+        write_report(report, folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in reports}
 
 
 def look_at(browser, path, width, scheme):
@@ -108,9 +99,9 @@ def look_at(browser, path, width, scheme):
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
-@pytest.mark.parametrize("which", ["page_path", "hostile_path"])
-def test_the_page_is_readable(browser, which, width, scheme, request):
-    page, noise = look_at(browser, request.getfixturevalue(which), width, scheme)
+@pytest.mark.parametrize("which", ["plain", "hostile"])
+def test_the_page_is_readable(browser, paths, which, width, scheme):
+    page, noise = look_at(browser, paths[which], width, scheme)
     assert noise == []
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
@@ -150,9 +141,9 @@ def test_no_word_of_a_table_is_broken(browser, tmp_path, width):
     page.context.close()
 
 
-@pytest.mark.parametrize("which", ["hostile_path", "all_hostile_path"])
-def test_names_and_values_of_the_data_become_no_elements(browser, which, request):
-    page, noise = look_at(browser, request.getfixturevalue(which), 1280, "light")
+@pytest.mark.parametrize("which", ["hostile", "all hostile"])
+def test_names_and_values_of_the_data_become_no_elements(browser, paths, which):
+    page, noise = look_at(browser, paths[which], 1280, "light")
     assert noise == []
     loading = "script, img, iframe, a, [src], [href], [onerror], [onmouseover]"
     assert page.evaluate(f"document.querySelectorAll('{loading}').length") == 0

@@ -1,7 +1,6 @@
 import shutil
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 from conftest import make_contaminated_rows
@@ -151,10 +150,8 @@ def test_all_rows_come_where_there_are_fewer(fitted):
 def test_kinds_of_rows(fitted):
     model, X, y, _ = fitted
     rows = suggest_rows(model, X, 15, y=y).rows
-    frame = pd.DataFrame(X, columns=list("abcd"))
-    for same in (sparse.csr_matrix(X), frame, pl.from_pandas(frame)):
-        fresh = ShallowRAD().fit(same, y)
-        assert_array_equal(suggest_rows(fresh, same, 15, y=y).rows, rows)
+    same = sparse.csr_matrix(X)
+    assert_array_equal(suggest_rows(ShallowRAD().fit(same, y), same, 15, y=y).rows, rows)
     piped = make_pipeline(StandardScaler(), ShallowRAD()).fit(X, y)
     assert_array_equal(suggest_rows(piped, X, 15, y=y).rows, rows)
 
@@ -165,8 +162,6 @@ def test_mistakes_are_named(fitted):
         suggest_rows(model, X, 0)
     with pytest.raises(InputError, match="Every row is labelled"):
         suggest_rows(model, X, y=np.ones(len(X)))
-    with pytest.raises(InputError, match="X has 600 rows and y 3 labels"):
-        suggest_rows(model, X, y=np.zeros(3))
     with pytest.raises(InputError, match="StandardScaler gives no scores"):
         suggest_rows(StandardScaler().fit(X), X)
 

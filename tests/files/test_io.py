@@ -55,7 +55,7 @@ def change_header(path, **fields):
 # --- what comes back ---------------------------------------------------------------------
 
 
-def test_header_and_notes(model_file):
+def test_a_file_holds_header_notes_and_no_pickle(model_file):
     header = read_header(model_file)
     assert header.notes == {"rows": 60, "label": "größe"}
     assert header.model == "sklearn.pipeline.Pipeline"
@@ -64,9 +64,6 @@ def test_header_and_notes(model_file):
     libraries = {"numpy", "scipy", "scikit-learn", "safetensors"}
     assert set(header.versions) == {"riskad", "python"} | libraries
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", header.created)
-
-
-def test_there_is_no_pickle_inside(model_file):
     members = read_archive(model_file.read_bytes())
     assert list(members) == ["riskad.json", "state.json", "arrays.safetensors"]
     assert not any(data.startswith(b"\x80") for data in members.values())

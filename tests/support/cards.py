@@ -10,6 +10,16 @@ LABELLED = ["--label", "label", "--normal", "ok", "--anomaly", "fraud"]
 SHALLOW = [*LABELLED, "--model", "shallow"]  # fast; the default and all others have their own tests
 FIT = [*SHALLOW, "--lam", "tight"]  # which cross-validation would choose here, too
 
+# A rule in a file of the known harmless, of a name, a condition and a last day.
+RULE = """
+[[rule]]
+name = "{}"
+where = "{}"
+reason = "we know"
+by = "Ann"
+until = {}
+"""
+
 
 def make_cards(n=300, seed=0, labelled=0.3):
     rng = np.random.default_rng(seed)

@@ -20,6 +20,7 @@ from conftest import PATIENCE
 from numpy.testing import assert_allclose
 from polars.testing import assert_frame_equal
 from support.asgi import request, scope_of
+from support.cards import RULE
 from support.loops import each
 from support.serving import BAD_CELLS, LABELS, make_bodies, make_model, make_rows
 
@@ -176,7 +177,7 @@ def test_json_objects_are_read_as_lines_of_a_file(tmp_path):
     assert compared > 100
 
 
-def test_reasons_and_p_values_come_when_they_are_asked_for(served):
+def test_reasons_and_p_values_come_when_asked_for_and_what_is_not_as_in_training_is_said(served):
     ask = served()
     _, plain = ask.post("/score", ROW)
     assert not {"reasons", "p_value"} & set(plain)
@@ -188,10 +189,7 @@ def test_reasons_and_p_values_come_when_they_are_asked_for(served):
     assert flagged["reasons"][0]["column"] in flagged["reasons"][0]["text"]
     assert other["is_anomaly"] or other["reasons"] == []
     assert 0 < flagged["p_value"] <= 1
-
-
-def test_what_is_not_as_in_training_is_said(served):
-    _, said = served().post("/score", ROW | {"country": "QQ", "hour": None})
+    _, said = ask.post("/score", ROW | {"country": "QQ", "hour": None})
     (note,) = said["notes"]
     assert "'QQ'" in note
     assert "hour: 1 blank" in note
@@ -471,11 +469,8 @@ def test_metrics_count_what_happened(served):
 
 
 def test_rows_that_a_rule_calls_harmless_are_counted_and_named(models, tmp_path):
-    head = 'reason = "we know"\nby = "Ann"\nuntil = '
-    (tmp_path / "rules.toml").write_text(
-        f"""[[rule]]\nname = "from XX"\nwhere = "country = 'XX'"\n{head}2999-01-01\n"""
-        f"""[[rule]]\nname = "old"\nwhere = "amount > 0"\n{head}2020-01-01\n"""
-    )
+    text = RULE.format("from XX", "country = 'XX'", "2999-01-01")
+    (tmp_path / "rules.toml").write_text(text + RULE.format("old", "amount > 0", "2020-01-01"))
     rules = HarmlessRules.read(tmp_path / "rules.toml")
     services = [
         Service(str(models / "first.riskad"), None, Limits(), None, chosen)

@@ -5,6 +5,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+import click
 import numpy as np
 import polars as pl
 import pytest
@@ -154,6 +155,13 @@ def test_without_the_encoder_a_sentence_says_what_to_install(install):
     install(None)
     with pytest.raises(MissingLibrary, match=r"pip install 'riskad\[text\]'"):
         read_by_encoder(MAILS, "text:encoder")
+
+
+@each("command", ["fit", "look"])
+def test_who_writes_text_as_an_option_is_told_of_kinds(command):
+    with pytest.raises(click.NoSuchOption) as caught:
+        cli.main([command, "mails.jsonl", "--text", "body"], standalone_mode=False)
+    assert caught.value.possibilities == ["--kind COLUMN=text"]
 
 
 def test_a_model_file_names_the_encoder_and_holds_none(install, tmp_path):

@@ -77,11 +77,12 @@ class Group(click.Group):
 
 def _suggest_kind(error: click.NoSuchOption) -> None:
     """Somebody who writes `--text body` means the kind of a column."""
-    from riskad.tables.profiling import KINDS
+    from riskad.tables.kinds.base import KINDS
 
     kind, ctx = error.option_name.lstrip("-"), error.ctx
     if kind in KINDS and ctx and any(each.name == "kinds" for each in ctx.command.get_params(ctx)):
-        error.possibilities = [f"--kind COLUMN={kind}"]
+        message = f"No such option '--{kind}'. Did you mean '--kind COLUMN={kind}'?"
+        raise click.UsageError(message, ctx) from error
 
 
 def in_words_of(command: click.Command | None, ctx: click.Context, message: str) -> str:

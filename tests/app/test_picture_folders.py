@@ -50,6 +50,7 @@ def test_a_folder_is_fitted_scored_and_reported_with_maps(tmp_path, photos, netw
         *("-o", model, "--report", page),
     ).output
     assert "3 normal, 3 anomalies, 46 unlabelled" in out
+    assert "new.csv -o scored.csv --backbone FILE.onnx" in " ".join(out.split())
     html = page.read_text()
     assert html.count('<img src="data:image/jpeg;base64,') == 20  # ten rows, picture and map
     assert "img-src data:" in html
@@ -111,6 +112,12 @@ def test_broken_pictures_are_skipped_or_refused(photos, network):
 def test_pictures_without_a_network_ask_for_one(photos):
     with pytest.raises(InputError, match="needs a network to look at them"):
         fit_table(photos, model="shallow")
+
+
+def test_a_look_at_pictures_says_how_to_fit_them(photos):
+    out = run("look", photos).output
+    assert "--backbone FILE.onnx -o model.riskad" in out
+    assert "COLUMN" not in out
 
 
 @pytest.mark.slow

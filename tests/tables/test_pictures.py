@@ -1,9 +1,12 @@
 """Pictures: files that can be read and files that cannot, networks, and what is learned of them."""
 
+import os
 import struct
+import sys
 import zlib
 
 import numpy as np
+import pandas
 import polars as pl
 import pytest
 
@@ -92,14 +95,22 @@ def test_what_cannot_be_read_says_why_in_a_sentence(tmp_path):
         "gif.png": "is not a JPEG, PNG or TIFF file",
         "bomb.png": "is larger than 89,478,485 pixels",
         "missing.png": "does not exist",
-        "": "cannot be opened",
+        "http://example.org/a.jpg": "is an address, and only files are read",
+        "": "is not a file",
     }.items():
-        path = str(tmp_path / name) if name else str(tmp_path)
+        path = name if "://" in name else str(tmp_path / name) if name else str(tmp_path)
         with pytest.raises(PictureError, match=words) as caught:
             decode_picture(picture_bytes(path), path)
         assert "\n" not in str(caught.value)
     with pytest.raises(PictureError, match="not base64"):
         picture_bytes("data:image/png;base64,!!!")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(PictureError, match=r"pipe.png' is not a file"):
+        picture_bytes(str(tmp_path / "pipe.png"))
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -131,6 +142,67 @@ def test_labels_join_by_the_name_of_the_file(tmp_path):
             join_labels(pictures, labels.with_columns(file=pl.Series(["2.jpg", file])), "what")
     with pytest.raises(InputError, match="earlier row"):
         join_labels(pictures, labels.with_columns(file=pl.Series(["2.jpg", "b/2.jpg"])), "what")
+
+
+def test_a_table_of_labels_that_does_not_join_says_what_to_do():
+    pictures = pl.DataFrame({"picture": ["x/a/1.png", "x/b/1.png", "x/b/2.jpg"]})
+    labels = pl.DataFrame({"file": ["2.jpg"], "what": ["ok"], "age": [3]})
+    for table, words in [
+        (labels, r"no column 'label', but, beside 'file', 'what', 'age'. Name .* label=..."),
+        (labels.select("file"), "no column 'label', but, beside 'file', none"),
+        (
+            labels.select(pl.lit("1.png").alias("file"), label="what"),
+            "Write the folder, too, as in 'a/1.png'",
+        ),
+        (labels.rename({"what": "label", "age": "picture"}), "'picture' beside 'file'"),
+        (labels.select(pl.lit("3.png").alias("file"), label="what"), "Correct the name, or delete"),
+        (
+            pl.DataFrame({"file": ["2.jpg", "b/2.jpg"], "label": ["ok", "ok"]}),
+            "names 'b/2.jpg', and an earlier row names that picture, too. Delete one",
+        ),
+    ]:
+        with pytest.raises(InputError, match=words):
+            join_labels(pictures.head(3), table)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode")
+def test_a_name_that_is_not_utf_8_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / os.fsdecode(b"lat\xe9.png")).write_bytes(b"")
+    with pytest.raises(InputError, match=r"lat\\udce9.png' is not UTF-8.*rename it"):
+        read_pictures(tmp_path)
+
+
+def test_a_link_to_nothing_is_a_picture_that_does_not_exist(tmp_path):
+    try:
+        (tmp_path / "link.png").symlink_to(tmp_path / "nothing.png")
+    except OSError:
+        pytest.skip("links are not allowed here")
+    (tmp_path / "folder.png").mkdir()
+    (cell,) = read_pictures(tmp_path)["picture"]
+    with pytest.raises(PictureError, match=r"link.png' does not exist"):
+        picture_bytes(cell)
+
+
+def test_labels_of_pandas_and_cells_that_are_no_pictures():
+    grey = np.zeros((4, 8, 8), dtype=np.uint8)
+    labels = ["ok", float("nan"), None, pandas.NA]
+    assert read_pictures(grey, labels)["label"].to_list() == ["ok", None, None, None]
+    assert read_pictures(grey, [1, 0, 1, None])["label"].to_list() == ["1", "0", "1", None]
+    assert read_pictures([None, "a.png"])["picture"].to_list() == [None, "a.png"]
+    with pytest.raises(InputError, match=r"path of a file, or an array of bytes.*got Image"):
+        read_pictures([Image.fromarray(grey[0])])
+    with pytest.raises(InputError, match="There is no folder 'nowhere'"):
+        read_pictures("nowhere")
+
+
+def test_pictures_without_a_network_are_left_out_with_a_hint():
+    names = pl.DataFrame(
+        {"photo": [f"p/{i}.png" for i in range(40)], "x": [i * i % 7 for i in range(40)]}
+    )
+    preparer = TablePreparer().fit(names)
+    assert any("riskad fit --backbone" in r for r in preparer.columns_["photo"].remarks)
+    with pytest.raises(InputError, match=r"for image give the word alone, without 'tiny.onnx'"):
+        TablePreparer(kinds={"photo": "image:tiny.onnx"}).fit(names)
 
 
 def test_arrays_come_back_as_they_were():
@@ -209,6 +281,8 @@ def test_what_was_seen_is_kept_beside_the_pictures_by_content(tmp_path, network,
 def test_a_network_that_is_not_there_is_named(network):
     assert find_backbone(network.sha256) is network
     with pytest.raises(InputError, match=r"SHA-256 is 0000.*from who made the model"):
+        find_backbone("0" * 64, "resnet50.onnx")
+    with pytest.raises(InputError, match=r"\(not that of 'tiny.onnx'\).*--backbone FILE.onnx"):
         find_backbone("0" * 64, "resnet50.onnx")
 
 

@@ -156,6 +156,13 @@ def test_without_the_encoder_a_sentence_says_what_to_install(install):
         read_by_encoder(MAILS, "text:encoder")
 
 
+@each("command", ["fit", "look"])
+def test_who_writes_text_as_an_option_is_told_of_kinds(command):
+    result = CliRunner().invoke(cli, [command, "mails.jsonl", "--text", "body"])
+    assert result.exit_code == 2
+    assert "No such option '--text'. Did you mean '--kind COLUMN=text'?" in result.output
+
+
 def test_a_model_file_names_the_encoder_and_holds_none(install, tmp_path):
     install(make_encoder())
     model, rows = model_of_mails()

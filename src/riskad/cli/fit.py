@@ -59,13 +59,14 @@ def _fit_command(run: Run, options: dict[str, Any]) -> str:
     for parameter in run.ctx.command.params:
         value = options.get(parameter.name or "")
         # A place to fill in: without labels a fit only ranks rows.
-        if parameter.name == "label" and not value:
+        if parameter.name == "label" and not value and not run.in_pictures:
             value = "COLUMN"
         if isinstance(value, dict):
             value = [f"{column}={kind}" for column, kind in value.items()]
         for each in value if isinstance(value, (list, tuple)) else [value] if value else []:
             words += [parameter.opts[-1]] if each is True else [parameter.opts[-1], each]
-    return f"{shlex.join(words)} -o model.riskad"
+    network = " --backbone FILE.onnx" if run.in_pictures else ""
+    return f"{shlex.join(words)}{network} -o model.riskad"
 
 
 # --- fit ------------------------------------------------------------------------------------

@@ -67,10 +67,22 @@ class Group(click.Group):
                 sentence = error.strerror + (f": {error.filename}" if error.filename else "")
             raise click.ClickException(printable(sentence)) from error
         except click.ClickException as error:  # click's own, with names as they were typed
+            if isinstance(error, click.NoSuchOption):
+                _suggest_kind(error)
             error.message = printable(error.message)  # type: ignore[misc]  # click shows this
             raise
         finally:  # what was decided about the files that were read
             echo_notes(dict.fromkeys(map(str, notes)))
+
+
+def _suggest_kind(error: click.NoSuchOption) -> None:
+    """Somebody who writes `--text body` means the kind of a column."""
+    from riskad.tables.kinds.base import KINDS
+
+    kind, ctx = error.option_name.lstrip("-"), error.ctx
+    if kind in KINDS and ctx and any(each.name == "kinds" for each in ctx.command.get_params(ctx)):
+        message = f"No such option '--{kind}'. Did you mean '--kind COLUMN={kind}'?"
+        raise click.UsageError(message, ctx) from error
 
 
 def in_words_of(command: click.Command | None, ctx: click.Context, message: str) -> str:

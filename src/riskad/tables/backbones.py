@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riskad.core.checks import InputError, required
+from riskad.core.checks import InputError, enumerate_names, required
 from riskad.files.atomic import check_input_file
 from riskad.tables.pictures import PictureError, decode_picture, picture_bytes
 
@@ -237,10 +237,12 @@ def find_backbone(sha256: str = "", name: str = "") -> Backbone:
             "A column of pictures needs a network to look at them, as an ONNX file that you trust: "
             "backbone='resnet50.onnx' (docs/howto/images.md says how to make one)."
         )
+    others = enumerate_names([each.name for each in _TRUSTED.values()])
     raise InputError(
         f"This model looks at pictures by the network {name!r}, and no model file holds one. Get "
-        f"the file whose SHA-256 is {sha256} from who made the model, and name it: "
-        f"{VARIABLE}=FILE.onnx, or riskad.trust_backbone('FILE.onnx')."
+        f"the file whose SHA-256 is {sha256} {f'(not that of {others}) ' if others else ''}from "
+        f"who made the model, and name it: --backbone FILE.onnx, {VARIABLE}=FILE.onnx, or, in "
+        "Python, riskad.trust_backbone('FILE.onnx')."
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from riskad.core.checks import InputError, enumerate_names, required
+from riskad.core.checks import InputError, enumerate_names, is_unicode, required
 from riskad.tables.cells import check_columns
 
 if TYPE_CHECKING:
@@ -74,13 +74,14 @@ def read_pictures(pictures: Any, labels: Sequence[str | None] | None = None) -> 
     if isinstance(pictures, (str, os.PathLike)):
         table = folder_table(Path(pictures))
     else:
-        cells = [_as_uri(p) if isinstance(p, np.ndarray) else str(p) for p in pictures]
-        table = pl.DataFrame({PICTURE: pl.Series(cells, dtype=pl.String)})
+        table = _as_table([_as_cell(picture) for picture in pictures])
     if labels is None:
         return table
     if len(labels) != table.height:
         raise InputError(f"There are {table.height:,} pictures and {len(labels):,} labels.")
-    return table.with_columns(pl.Series(LABEL, list(labels), dtype=pl.String))
+    blank = {"nan", "NaT", "<NA>"}  # what pandas has in place of None
+    words = [None if each is None or str(each) in blank else str(each) for each in labels]
+    return table.with_columns(pl.Series(LABEL, words, dtype=pl.String))
 
 
 def is_picture_folder(path: str | os.PathLike[str]) -> bool:
@@ -92,18 +93,26 @@ def is_picture_folder(path: str | os.PathLike[str]) -> bool:
     return first.lower().endswith(ENDINGS)
 
 
+def _as_table(cells: Sequence[str | None]) -> pl.DataFrame:
+    if (name := next((cell for cell in cells if cell and not is_unicode(cell)), None)) is not None:
+        raise InputError(f"The name {name!r} is not UTF-8, and no table can hold it: rename it.")
+    return pl.DataFrame({PICTURE: pl.Series(cells, dtype=pl.String)})
+
+
 def folder_table(folder: Path) -> pl.DataFrame:
     """The pictures below a folder, by name, labelled by folders called normal, anomaly, ..."""
     paths: list[Path] = []
     for file in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if file.suffix.lower() in ENDINGS and not hidden and file.is_file():
+        if file.suffix.lower() in ENDINGS and not hidden and not file.is_dir():
             paths.append(file)
             if len(paths) > _MOST_PICTURES:
                 raise InputError(
                     f"{str(folder)!r} holds more than {_MOST_PICTURES:,} pictures. Name a folder "
                     "in it, or a table of their paths."
                 )
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {str(folder)!r}.")
     if not paths:
         raise InputError(
             f"There is no picture in {str(folder)!r}: names end in {', '.join(ENDINGS)}."
@@ -111,7 +120,7 @@ def folder_table(folder: Path) -> pl.DataFrame:
     paths.sort()
     folders = [map(str.lower, path.relative_to(folder).parts[:-1]) for path in paths]
     labels = [next((name for name in names if name in KIND_FOLDERS), None) for names in folders]
-    table = pl.DataFrame({PICTURE: list(map(str, paths))})
+    table = _as_table(list(map(str, paths)))
     if any(labels):
         labels = [None if label == "unlabelled" else label for label in labels]
         table = table.with_columns(pl.Series(LABEL, labels, dtype=pl.String))
@@ -143,21 +152,31 @@ def join_labels(
         parts = tuple(part for part in Path(name.strip()).parts if part != ".")
         among = by_name.get(parts[-1], []) if parts else []
         matches = [row for row in among if paths[row][-len(parts) :] == parts[-len(paths[row]) :]]
-        what = None if len(matches) == 1 else "no picture" if not matches else "several pictures"
-        if what is None and rows[matches[0]] is not None:
-            what = "a picture that an earlier row names, too"
-        if what is not None:
-            raise InputError(
-                f"Row {place + 1:,} of the labels names {name!r}, and the folder has {what} of "
-                "that name. Write each name once, with the folder it is in if names repeat."
-            )
+        wrong = ""
+        if not matches:
+            wrong = "the folder has no picture of that name. Correct the name, or delete the row."
+        elif len(matches) > 1:
+            path = "/".join(paths[matches[0]][-len(parts) - 1 :])
+            wrong = f"several pictures have it. Write the folder, too, as in {path!r}."
+        elif rows[matches[0]] is not None:
+            wrong = "an earlier row names that picture, too. Delete one of the two rows."
+        if wrong:
+            raise InputError(f"Row {place + 1:,} of the labels names {name!r}, and {wrong}")
         rows[matches[0]] = place
     others = labels.drop(column)
     if label is None:
         label = LABEL if LABEL in others.columns or others.width != 1 else others.columns[0]
+        if label not in others.columns:
+            raise InputError(
+                f"The table of labels has no column 'label', but, beside {column!r}, "
+                f"{enumerate_names(others.columns) or 'none'}. Name the one with labels: label=..."
+            )
     check_columns([label], others.columns)
     if taken := set(others.columns) & {PICTURE}:
-        raise InputError(f"The table of labels has a column {taken.pop()!r} of another kind.")
+        raise InputError(
+            f"The table of labels has a column {taken.pop()!r} beside {column!r}, which names the "
+            "pictures: rename or delete one of them."
+        )
     kept = pictures.drop([name for name in pictures.columns if name in others.columns])
     return kept.hstack(others.select(pl.all().gather(pl.Series(rows, dtype=pl.UInt32)))), label
 
@@ -184,16 +203,16 @@ def picture_bytes(cell: str) -> bytes:
         except binascii.Error as error:
             raise PictureError("an encoded picture is not base64 after its comma") from error
     shown = repr(cell if len(cell) <= 200 else f"{cell[:197]}...")
+    if os.path.exists(cell) and not os.path.isfile(cell):  # a pipe opens when somebody writes
+        raise PictureError(f"{shown} is not a file")
     try:
         with open(cell, "rb") as file:
-            if not Path(cell).is_file():
-                raise PictureError(f"{shown} is not a file")
             content = file.read(_MOST_BYTES + 1)
-    except PictureError:
-        raise
     except (OSError, ValueError) as error:
         missing = isinstance(error, FileNotFoundError)
         reason = "does not exist" if missing else f"cannot be opened ({type(error).__name__})"
+        if "://" in cell:
+            reason = "is an address, and only files are read: copy it to this machine"
         raise PictureError(f"{shown} {reason}") from error
     if not content:
         raise PictureError(f"{shown} is empty: it has 0 bytes")
@@ -244,6 +263,17 @@ def encode_picture(picture: Image, form: str = "PNG") -> str:
     buffer = io.BytesIO()
     picture.save(buffer, form, **({"quality": 80} if form == "JPEG" else {}))
     return f"{_URI}{form.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _as_cell(picture: Any) -> str | None:
+    if isinstance(picture, np.ndarray):
+        return _as_uri(picture)
+    if picture is not None and not isinstance(picture, (str, os.PathLike)):
+        raise InputError(
+            "A picture is the path of a file, or an array of bytes (numpy.asarray(picture)), got "
+            f"{type(picture).__name__}."
+        )
+    return None if picture is None else str(picture)
 
 
 def _as_uri(pixels: NDArray[Any]) -> str:

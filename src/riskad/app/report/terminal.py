@@ -137,6 +137,8 @@ def print_fit(
 ) -> None:
     """Print what a fit did and wrote, in at most 40 lines of 80 letters unless `verbose`."""
     score = f"riskad score {shlex.quote(written['model'])} new.csv -o scored.csv"
+    if "image" in report.columns.values():
+        score += " --backbone FILE.onnx"
     blocks = _walk(SECTIONS[::-1], report, "verbose" if verbose else "brief")
     blocks += [_written(written), Lines([Command(score)], name="Next")]
     most = None if verbose else _MOST_LINES

@@ -16,6 +16,7 @@ from riskad.tables.cells import BLANK, FEW_ROWS, Value
 from riskad.tables.kinds.base import Column, ColumnProfile, Feature, LeftOut
 from riskad.tables.kinds.texts import MANY_LEVELS, format_hint, text_kind
 from riskad.tables.notes import MOST_NEW_VALUES, NotAsInTraining, pluralize
+from riskad.tables.pictures import picture_columns
 from riskad.tables.sketches import Texts
 
 _FILLED = "(filled)"
@@ -146,6 +147,8 @@ class PresenceColumn(Column):
         if profile.requested != "presence" and text_kind(profile) != "identifier":
             return None
         sketch, hint = cast(Texts, profile.sketch), format_hint(profile.look)
+        if picture_columns(profile.values.to_frame()):
+            hint.append("a network can look at these pictures: riskad fit --backbone FILE.onnx")
         n_distinct = f"{sketch.n_distinct:,}"
         if sketch.distinct is not None:  # an estimate
             n_distinct = f"about {float(f'{sketch.n_distinct:.2g}'):,.0f}"

@@ -13,7 +13,7 @@ import pytest
 
 import riskad
 from riskad import InputError
-from riskad.app.describe import describe_table
+from riskad.app.describe import describe_fit, describe_table
 from riskad.app.model_files import load, read_header, save
 from riskad.app.report.documents import make_card, render_page
 from riskad.app.score import score_table
@@ -136,6 +136,31 @@ def test_a_fit_to_windows_finds_later_incidents(fit: riskad.app.fit.Fit) -> None
     assert "stretch" in fit.report.evidence
     assert "a day" in fit.report.alarms[0]
     assert fit.report.top[0].id.startswith("2024-0")
+
+
+def test_a_fit_lists_the_highest_window_of_each_alarm() -> None:
+    # No label near the first 4 incidents: their alarms are of many unlabelled windows each.
+    table = label(make_points(n=2_400)).with_row_index("n")
+    table = table.with_columns(
+        pl.when(pl.col("n") < 1_500).then(pl.lit("")).otherwise(pl.col("label")).alias("label")
+    )
+    found = riskad.fit_table(table.drop("n"), **LABELS, **CUT, model="shallow")
+    flagged = found.ranked.filter("is_anomaly").sort("t")
+    assert flagged.height > 2 * len(found.report.top) > 4
+    ends = np.sort([datetime.fromisoformat(suspect.id) for suspect in found.report.top])
+    assert (np.diff(ends) >= timedelta(hours=4)).all()
+    for suspect in found.report.top:  # the highest of those that overlap it
+        at = datetime.fromisoformat(suspect.id)
+        near = flagged.filter((pl.col("t") - at).abs() < timedelta(hours=4))
+        assert near["anomaly_score"].max() == suspect.anomaly_score
+    # Each with its own reasons.
+    rows = [suspect.row - 1 for suspect in found.report.top]
+    windows = riskad.windows(table.drop("n", "label"), **CUT)[rows]
+    shown = describe_fit(found).top
+    assert shown[0].reasons
+    for i, suspect in enumerate(shown):
+        for reason in suspect.reasons:
+            assert windows[reason.column][i] == pytest.approx(reason.value)
 
 
 def test_pictures_show_alarms_where_they_are(fit: riskad.app.fit.Fit) -> None:

@@ -227,6 +227,17 @@ class WindowTable(FrameTable):
         windows = f"{pluralize(self.n_rows, 'window')} of {show_span(cut.window)}"
         return f"{windows}, one every {show_span(cut.step)}, from {n}: {self.counts}"
 
+    def peaks(self, ranked: pl.DataFrame) -> pl.DataFrame:
+        """Return of ranked windows, which are numbered, the highest one of each alarm."""
+        flagged = ranked.filter("is_anomaly")
+        rows = flagged.to_series(0).to_numpy() - 1
+        # Windows that overlap are one alarm, also if they do so through a marked incident.
+        alarmed = np.union1d(rows, np.flatnonzero(self.codes == ANOMALY))
+        new = np.diff(self.windows.place[alarmed], prepend=-np.inf) >= self.windows.panes.width
+        event = np.cumsum(new)[np.searchsorted(alarmed, rows)]
+        highest = np.sort(np.unique(event, return_index=True)[1])
+        return flagged[highest] if len(highest) else ranked
+
     def alarms(self, scores: Floats, threshold: float) -> Alarms:
         """Return the alarms of the model in these rows."""
         of_point = self.windows.over_points(scores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,54 @@ def test_spans_without_a_row_are_said() -> None:
     assert marked["label"].drop_nulls().len() == 5
     with pytest.raises(InputError, match="in 1 of 1 span;"):
         riskad.mark_spans(points, spans[1:], time="t")
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_spans_and_rows_in_different_zones_are_compared_by_one_clock(typed: bool) -> None:
+    hours = pl.Series([f"2025-10-25T{hour:02d}:00:00Z" for hour in range(24)])
+    if typed:
+        hours = hours.str.to_datetime().dt.convert_time_zone("Asia/Tokyo")
+    points = pl.DataFrame({"t": hours, "x": np.arange(24.0)})
+    # 10:00 and 12:00 UTC; `from` alone has two offsets.
+    spans = {
+        "from": ["2025-10-25T12:00:00+02:00", "2025-12-01T00:00:00+01:00"],
+        "to": ["2025-10-25T14:00:00+02:00", "2025-12-01T01:00:00+02:00"],
+    }
+    for height in (1, 2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", riskad.tables.notes.ReadingNote)
+            marked = riskad.mark_spans(points, pl.DataFrame(spans)[:height], time="t")
+        assert marked.filter(pl.col("label") == "anomaly")["x"].to_list() == [10.0, 11.0, 12.0]
+
+
+def test_spans_without_a_group_are_of_all_and_blank_labels_stay_blank() -> None:
+    points = pl.DataFrame({"t": [0, 60, 120] * 2, "g": ["a"] * 3 + ["b"] * 3})
+    spans = pl.DataFrame({"from": [60, 120], "to": [60, 120], "label": ["bad", None]})
+    with pytest.warns(riskad.tables.notes.ReadingNote, match=r"no column 'g'.*all groups"):
+        marked = riskad.mark_spans(points, spans, time="t", group="g")
+    assert marked["label"].to_list() == [None, "bad", None] * 2
+
+
+def test_a_span_that_ends_before_it_begins_is_said() -> None:
+    points = make_points(n=100).drop("incident")
+    spans = pl.DataFrame({"from": ["2024-01-01 03:00"], "to": ["2024-01-01 02:00"]})
+    with pytest.raises(InputError, match="from 2024-01-01 03:00 to 2024-01-01 02:00, before it"):
+        riskad.mark_spans(points, spans, time="t")
+
+
+@pytest.mark.parametrize("marked", ["nothing", "one incident"])
+def test_few_labels_that_time_does_not_order_are_enough_for_windows(marked: str) -> None:
+    points = make_points(n=900).drop("incident")
+    words = np.full(900, "", dtype=object)
+    options: dict[str, Any] = {"model": "outliers"}
+    if marked == "one incident":
+        words[320:336] = "bad"
+        options = {"model": "shallow", "settings": {"risk": "nu", "lam": "cv"}}
+        options |= {"label": "label", "anomaly": "bad"}
+        points = points.with_columns(pl.Series("label", words.tolist()))
+    found = riskad.fit_table(points, **CUT, **options)
+    assert found.report.top
+    assert found.report.auc is None
 
 
 def windows_of(n: int, window: str = "4h") -> Windows:

@@ -243,7 +243,8 @@ def fit_table(
     progress("Finding out which columns matter")
     worst = ranked
     if in_windows:  # those at the top first, whose reasons are shown
-        worst = pl.concat([top, ranked]).unique(ranked.columns[0], keep="first", maintain_order=True)
+        both, row = pl.concat([top, ranked]), ranked.columns[0]
+        worst = both.unique(row, keep="first", maintain_order=True)
     effects, effects_of, reasons = explain_fit(model, sample, worst, spec.top, start)
     report = replace(report, effects=effects, effects_of=effects_of)
     return Fit(model, report, ranked, reasons, evidence.held_out if labelled.in_memory else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 import riskad
 from riskad import InputError
-from riskad.app.describe import describe_table
+from riskad.app.describe import describe_fit, describe_table
 from riskad.app.model_files import load, read_header, save
 from riskad.app.report.documents import make_card, render_page
 from riskad.app.score import score_table
@@ -63,6 +64,54 @@ def test_spans_without_a_row_are_said() -> None:
     assert marked["label"].drop_nulls().len() == 5
     with pytest.raises(InputError, match="in 1 of 1 span;"):
         riskad.mark_spans(points, spans[1:], time="t")
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_spans_and_rows_in_different_zones_are_compared_by_one_clock(typed: bool) -> None:
+    hours = pl.Series([f"2025-10-25T{hour:02d}:00:00Z" for hour in range(24)])
+    if typed:
+        hours = hours.str.to_datetime().dt.convert_time_zone("Asia/Tokyo")
+    points = pl.DataFrame({"t": hours, "x": np.arange(24.0)})
+    # 10:00 and 12:00 UTC; `from` alone has two offsets.
+    spans = {
+        "from": ["2025-10-25T12:00:00+02:00", "2025-12-01T00:00:00+01:00"],
+        "to": ["2025-10-25T14:00:00+02:00", "2025-12-01T01:00:00+02:00"],
+    }
+    for height in (1, 2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", riskad.tables.notes.ReadingNote)
+            marked = riskad.mark_spans(points, pl.DataFrame(spans)[:height], time="t")
+        assert marked.filter(pl.col("label") == "anomaly")["x"].to_list() == [10.0, 11.0, 12.0]
+
+
+def test_spans_without_a_group_are_of_all_and_blank_labels_stay_blank() -> None:
+    points = pl.DataFrame({"t": [0, 60, 120] * 2, "g": ["a"] * 3 + ["b"] * 3})
+    spans = pl.DataFrame({"from": [60, 120], "to": [60, 120], "label": ["bad", None]})
+    with pytest.warns(riskad.tables.notes.ReadingNote, match=r"no column 'g'.*all groups"):
+        marked = riskad.mark_spans(points, spans, time="t", group="g")
+    assert marked["label"].to_list() == [None, "bad", None] * 2
+
+
+def test_a_span_that_ends_before_it_begins_is_said() -> None:
+    points = make_points(n=100).drop("incident")
+    spans = pl.DataFrame({"from": ["2024-01-01 03:00"], "to": ["2024-01-01 02:00"]})
+    with pytest.raises(InputError, match="from 2024-01-01 03:00 to 2024-01-01 02:00, before it"):
+        riskad.mark_spans(points, spans, time="t")
+
+
+@pytest.mark.parametrize("marked", ["nothing", "one incident"])
+def test_few_labels_that_time_does_not_order_are_enough_for_windows(marked: str) -> None:
+    points = make_points(n=900).drop("incident")
+    words = np.full(900, "", dtype=object)
+    options: dict[str, Any] = {"model": "outliers"}
+    if marked == "one incident":
+        words[320:336] = "bad"
+        options = {"model": "shallow", "settings": {"risk": "nu", "lam": "cv"}}
+        options |= {"label": "label", "anomaly": "bad"}
+        points = points.with_columns(pl.Series("label", words.tolist()))
+    found = riskad.fit_table(points, **CUT, **options)
+    assert found.report.top
+    assert found.report.auc is None
 
 
 def windows_of(n: int, window: str = "4h") -> Windows:
@@ -136,6 +185,31 @@ def test_a_fit_to_windows_finds_later_incidents(fit: riskad.app.fit.Fit) -> None
     assert "stretch" in fit.report.evidence
     assert "a day" in fit.report.alarms[0]
     assert fit.report.top[0].id.startswith("2024-0")
+
+
+def test_a_fit_lists_the_highest_window_of_each_alarm() -> None:
+    # No label near the first 4 incidents: their alarms are of many unlabelled windows each.
+    table = label(make_points(n=2_400)).with_row_index("n")
+    table = table.with_columns(
+        pl.when(pl.col("n") < 1_500).then(pl.lit("")).otherwise(pl.col("label")).alias("label")
+    )
+    found = riskad.fit_table(table.drop("n"), **LABELS, **CUT, model="shallow")
+    flagged = found.ranked.filter("is_anomaly").sort("t")
+    assert flagged.height > 2 * len(found.report.top) > 4
+    ends = np.sort([datetime.fromisoformat(suspect.id) for suspect in found.report.top])
+    assert (np.diff(ends) >= timedelta(hours=4)).all()
+    for suspect in found.report.top:  # the highest of those that overlap it
+        at = datetime.fromisoformat(suspect.id)
+        near = flagged.filter((pl.col("t") - at).abs() < timedelta(hours=4))
+        assert near["anomaly_score"].max() == suspect.anomaly_score
+    # Each with its own reasons.
+    rows = [suspect.row - 1 for suspect in found.report.top]
+    windows = riskad.windows(table.drop("n", "label"), **CUT)[rows]
+    shown = describe_fit(found).top
+    assert shown[0].reasons
+    for i, suspect in enumerate(shown):
+        for reason in suspect.reasons:
+            assert windows[reason.column][i] == pytest.approx(reason.value)
 
 
 def test_pictures_show_alarms_where_they_are(fit: riskad.app.fit.Fit) -> None:

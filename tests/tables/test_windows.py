@@ -250,3 +250,9 @@ def test_errors_of_forecasts_by_their_formula(points: pl.DataFrame) -> None:
         assert window["x: largest forecast error"] == pytest.approx(error[held].max())
         whole = window["all columns: largest forecast error"]
         assert whole >= window["x: largest forecast error"] / (usual * scale) - 1e-9
+
+
+def test_a_table_of_constants_says_why_nothing_is_left() -> None:
+    frame = pl.DataFrame({"t": [0, 60, 120], "valve": [5.0] * 3, "note": [None] * 3})
+    with pytest.raises(InputError, match=r"(?s)'valve': left out: every row holds 5.*'note': left"):
+        riskad.windows(frame, time="t", window="2m", step="1m")

@@ -76,7 +76,8 @@ _NO_LABELS = (
 class Fit:
     """A fitted pipeline, the report, and the unlabelled rows, the most suspicious first.
 
-    `reasons` are for the first of these rows: as many as requested, if time allowed.
+    `reasons` are for `report.top`, the first of these rows, if time allowed; of time series these
+    are the highest windows of alarms.
     `held_out` are anomaly scores of labelled rows by fits that have not seen them, NaN for other
     rows; None if the rows are in files.
     """
@@ -201,6 +202,7 @@ def fit_table(
         progress("Finding thresholds by segment")
         segments = _set_segments(detector, spec.threshold_by, labelled, rows, scores, evidence)
     flagged, ranked = _rank(labelled, model, rule, spec.top, scores, novelty, earlier)
+    top = (labelled.peaks(ranked) if isinstance(labelled, WindowTable) else ranked).head(spec.top)
     # `riskad drift` compares with this summary; linear models have made theirs in `fit`.
     if not hasattr(detector, "unlabelled_"):
         remember_unlabelled(detector, rows.features, rows.codes)
@@ -227,7 +229,7 @@ def fit_table(
         warnings=list_warnings(
             model, sample, counts, [*notes, *preparation_notes, *fit_notes], evidence
         ),
-        top=suspects_of(ranked.head(spec.top), spec.row_names),
+        top=suspects_of(top, spec.row_names),
     ).of_model(model)
     if earlier:
         left_out = f"left out {', '.join(earlier)}: results of an earlier run"
@@ -239,7 +241,11 @@ def fit_table(
     on_fit(model, report)
 
     progress("Finding out which columns matter")
-    effects, effects_of, reasons = explain_fit(model, sample, ranked, spec.top, start)
+    worst = ranked
+    if in_windows:  # those at the top first, whose reasons are shown
+        both, row = pl.concat([top, ranked]), ranked.columns[0]
+        worst = both.unique(row, keep="first", maintain_order=True)
+    effects, effects_of, reasons = explain_fit(model, sample, worst, spec.top, start)
     report = replace(report, effects=effects, effects_of=effects_of)
     return Fit(model, report, ranked, reasons, evidence.held_out if labelled.in_memory else None)
 

@@ -90,8 +90,8 @@ class TrainingRows:
 
 def _order_by_time(
     time: str, preparer: TablePreparer, sample: TrainingSample
-) -> tuple[pl.Series, NDArray[np.intp]]:
-    """The column of dates, and the period of each row."""
+) -> tuple[pl.Series, NDArray[np.intp] | None]:
+    """The column of dates, and the period of each row; none of windows that labels do not order."""
     moments, stretches = sample.moments, sample.stretches
     if moments is None:  # windows bring theirs
         check_columns([time], list(preparer.columns_))
@@ -110,6 +110,8 @@ def _order_by_time(
         np.minimum.at(first, stretches, periods)
         periods = first[stretches]
     if not periods.any():
+        if stretches is not None:  # time cuts the windows: it cannot be left out
+            return moments, None
         raise InputError(
             f"time={time!r} does not order the labelled rows: all have the same date, or none. "
             "Label rows of several dates, or leave time out."
@@ -174,7 +176,7 @@ def describe_hold_out(detector: Detector, rows: TrainingRows, group: str | None,
     """Describe which fits scored the held-out rows."""
     fits: str = detector._evidence_in_words
     together = f"rows of one {group!r} were held out together, and intervals count each as one"
-    if rows.time is not None and auc is not None:
+    if rows.periods is not None and auc is not None:
         fits = f"scored by a fit to rows that are earlier by {rows.time!r}"
         together = f"the interval counts each {group!r} as one"
     return fits if group is None else f"{fits}; {together}"

@@ -27,7 +27,7 @@ from riskad.tables.cells import as_polars, check_columns, to_text
 from riskad.tables.labelled import FrameTable, LabelledTable, TrainingSample
 from riskad.tables.notes import catch_kinds, note, pluralize
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.windows import Windower, Windows, read_seconds, show_span
+from riskad.tables.windows import Windower, Windows, read_seconds, show_span, zone_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -152,23 +152,28 @@ def mark_spans(
     [None, 'anomaly', None]
     """
     frame, spans = as_polars(frame), as_polars(spans)
-    check_columns(["from", "to", *([] if group is None else [group])], spans.columns)
+    check_columns(["from", "to"], spans.columns)
     check_columns([time, *([] if group is None else [group])], frame.columns)
-    seconds = read_seconds(frame[time])
-    first, last = read_seconds(spans["from"]), read_seconds(spans["to"])
+    zone = zone_of(spans["from"])
+    zone = "UTC" if zone and zone_of(frame[time]) else zone  # so that both are by one clock
+    seconds = read_seconds(frame[time], zone)
+    first, last = read_seconds(spans["from"], zone), read_seconds(spans["to"], zone)
     last = np.where(np.isnan(last), first, last)
     words = np.full(frame.height, None, dtype=object)
     if label in frame.columns:
         words[:] = to_text(frame[label]).to_list()
-    names = None if group is None else to_text(frame[group]).to_numpy()
+    names = None if group not in spans.columns else to_text(frame[group]).to_numpy()
+    if group is not None and names is None:
+        note(f"Spans have no column {group!r}: each is about the rows of all groups.")
+    given = to_text(spans[label]) if label in spans.columns else ["anomaly"] * spans.height
     empty = []
     for i, (a, b) in enumerate(zip(first, last, strict=True)):
-        rows = (seconds >= a) & (seconds <= b)
+        rows, to = (seconds >= a) & (seconds <= b), spans["to"][i]
         if names is not None:
             rows &= names == str(spans[group][i])
         if not rows.any():
-            empty.append(str(spans["from"][i]))
-        words[rows] = str(spans[label][i]) if label in spans.columns else "anomaly"
+            empty.append(f"{spans['from'][i]}{f' to {to}, before it' if b < a else ''}")
+        words[rows] = given[i]
     if empty:
         text = (
             f"No row of the table is in {len(empty):,} of {pluralize(spans.height, 'span')}; the "
@@ -226,6 +231,17 @@ class WindowTable(FrameTable):
         cut, n = self.windows.windower, pluralize(len(self.windows.points.rows), "row")
         windows = f"{pluralize(self.n_rows, 'window')} of {show_span(cut.window)}"
         return f"{windows}, one every {show_span(cut.step)}, from {n}: {self.counts}"
+
+    def peaks(self, ranked: pl.DataFrame) -> pl.DataFrame:
+        """Return of ranked windows, which are numbered, the highest one of each alarm."""
+        flagged = ranked.filter("is_anomaly")
+        rows = flagged.to_series(0).to_numpy() - 1
+        # Windows that overlap are one alarm, also if they do so through a marked incident.
+        alarmed = np.union1d(rows, np.flatnonzero(self.codes == ANOMALY))
+        new = np.diff(self.windows.place[alarmed], prepend=-np.inf) >= self.windows.panes.width
+        event = np.cumsum(new)[np.searchsorted(alarmed, rows)]
+        highest = np.sort(np.unique(event, return_index=True)[1])
+        return flagged[highest] if len(highest) else ranked
 
     def alarms(self, scores: Floats, threshold: float) -> Alarms:
         """Return the alarms of the model in these rows."""

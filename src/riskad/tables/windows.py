@@ -100,11 +100,11 @@ def parse_span(text: str | float, name: str) -> float:
 def show_span(seconds: float) -> str:
     """Return a length of time in its largest unit.
 
-    >>> show_span(5400), show_span(172_800)
-    ('1.5h', '2d')
+    >>> show_span(5400), show_span(172_800), show_span(2_000_000_000)
+    ('1.5h', '2d', '3,310w')
     """
     unit = next((unit for unit in "wdhm" if seconds >= _UNITS[unit]), "s")
-    return f"{seconds / _UNITS[unit]:.3g}{unit}"
+    return f"{float(f'{seconds / _UNITS[unit]:.3g}'):,g}{unit}"
 
 
 @dataclass(frozen=True)
@@ -376,7 +376,9 @@ class Windower:
                 counts = counts.sort("count", "level", descending=[True, False])
                 levels[column.name] = counts["level"].to_list()[:_MOST_LEVELS]
         if not numbers and not levels:
-            raise InputError("There is no column of numbers or categories to make windows of.")
+            words = (f"  {n!r}: {c.describe()}" for n, c in reader.columns_.items() if n != time)
+            lines = ["There is no column of numbers or categories to make windows of.", *words]
+            raise InputError("\n".join(lines))
         nothing = np.empty(0, dtype=np.int64)
         windower = cls(
             time=time,
@@ -745,11 +747,19 @@ def _main_frequency(panes: Panes, place: Integers, mean: Floats) -> tuple[Floats
     return cycles, rhythm
 
 
-def read_seconds(column: pl.Series) -> Floats:
-    """Seconds since 1970 of a column as it was written, NaN if blank."""
+def zone_of(column: pl.Series) -> str:
+    """The zone by whose clock moments are written, if they say so."""
+    return getattr(Look.of(column, 1).reader().format, "zone", "")
+
+
+def read_seconds(column: pl.Series, zone: str = "") -> Floats:
+    """Seconds since 1970 of a column as it was written, NaN if blank; `zone` replaces its own."""
     if column.null_count() == len(column):
         return np.full(len(column), np.nan)
-    return _as_seconds(Look.of(column, 1).reader().read(column))
+    reader = Look.of(column, 1).reader()
+    if zone and getattr(reader.format, "zone", ""):
+        reader = replace(reader, format=replace(reader.format, zone=zone))
+    return _as_seconds(reader.read(column))
 
 
 def _as_seconds(column: pl.Series) -> Floats:

@@ -451,8 +451,8 @@ def report_series(frame: pl.DataFrame, target: Path) -> None:
         "the method on the same series. *VUS-PR* has borders of up to one window. In tables of "
         "*event-wise F1*, alarms less than a window apart are one, an alarm finds one incident at "
         "most half a window away, and the threshold is the highest with as many alarms as there "
-        "are incidents. Methods without them have older cells: the last three, which see no "
-        "windows, and those of CatBoost that had windows without forecast errors. "
+        "are incidents. Methods without them have older cells: matrix profile and TimeSeriesOD, "
+        "which see no windows, and CatBoost on made series with unlabelled windows as normal. "
         "`python -m experiments run series`.",
     ]
     for title, part in parts.items():

@@ -43,6 +43,11 @@ def make(name, loss, a, y, weight=None, prior=0.7):
     return risk, Objective(risk, totals)
 
 
+def value_of(objective, f, y, weight=None):
+    """plain + max(0, guarded), the sums of blocks joined."""
+    return objective.join(s.value(f, y, weight) + s.constant for s in objective.sums)
+
+
 def differences(function, f, step):
     """Central differences of function(f) along each score."""
     moves = step * np.eye(len(f))
@@ -67,7 +72,8 @@ def test_value_is_that_of_the_risk(name, a, loss):
         f, y, weight = draw(seed)
         for w in (None, weight):
             risk, objective = make(name, loss, a, y, w)
-            assert_allclose(objective.value(f, y, w), risk.value(f, y, w), rtol=1e-12, atol=1e-12)
+            found = value_of(objective, f, y, w)
+            assert_allclose(found, risk.value(f, y, w), rtol=1e-12, atol=1e-12)
 
 
 @every_loss
@@ -77,11 +83,12 @@ def test_gradient_and_curvature_are_differences_of_value(name, a, loss, weighted
     f, y, weight = draw(11)
     weight = weight if weighted else None
     _, objective = make(name, loss, a, y, weight)
-    slope = differences(lambda f: objective.value(f, y, weight), f, 1e-5)
-    assert_allclose(objective.gradient(f, y, weight), slope, atol=1e-9)
-    assert np.abs(slope).max() > 1e-3
-    bend = differences(lambda f: objective.gradient(f, y, weight), f, 1e-5)
-    assert_allclose(np.diag(objective.curvature(f, y, weight)), bend, atol=1e-9)
+    for part in objective.sums:
+        slope = differences(lambda f, part=part: part.value(f, y, weight), f, 1e-5)
+        assert_allclose(part.gradient(f, y, weight), slope, atol=1e-9)
+        bend = differences(lambda f, part=part: part.gradient(f, y, weight), f, 1e-5)
+        assert_allclose(np.diag(part.curvature(f, y, weight)), bend, atol=1e-9)
+    assert np.abs(objective.plain.gradient(f, y, weight)).max() > 1e-3
 
 
 @every_loss
@@ -102,7 +109,7 @@ def test_blocks_of_rows_add_up_whatever_kinds_they_hold(name, a, loss):
 
 @each("loss", ["hinge", "logistic", "sigmoid"])
 @each(("name", "a"), GUARDED)
-def test_a_guard_that_holds_adds_no_gradient(name, a, loss):
+def test_a_guard_that_holds_adds_nothing(name, a, loss):
     y = draw(7)[1]
     side = -1 if name == "nnpu" else 1
     # Labelled rows of the bracket on its wrong side, the unlabelled rows on its right one.
@@ -111,10 +118,8 @@ def test_a_guard_that_holds_adds_no_gradient(name, a, loss):
     plain = {term.name for term in risk.terms() if not term.guarded}
     kept = sum(part for name, part in risk.parts(f, y).items() if name in plain)
     assert sum(risk.parts(f, y).values()) < kept
-    assert_allclose(objective.value(f, y), kept, rtol=1e-12)
-    assert_array_equal(objective.gradient(f, y), objective.plain.gradient(f, y))
-    assert_array_equal(objective.curvature(f, y), objective.plain.curvature(f, y))
-    assert_array_equal(objective.gradient(f, y)[y == 0], 0)
+    assert_allclose(value_of(objective, f, y), kept, rtol=1e-12)
+    assert_array_equal(objective.plain.gradient(f, y)[y == 0], 0)
 
 
 @every_loss
@@ -161,7 +166,7 @@ def test_sums_are_exact_for_large_scores(name, a, loss, large):
     for table in objective.sums:
         terms = np.abs(table.A[y]) * value(f) + np.abs(table.B[y]) * value(-f)
         size += float((terms + np.abs(table.L[y] * f)).sum())
-    assert abs(objective.value(f, y) - exact_value(risk, f, y)) <= 1e-14 * size
+    assert abs(value_of(objective, f, y) - exact_value(risk, f, y)) <= 1e-14 * size
 
 
 @every_loss

@@ -35,7 +35,7 @@ from riskad.core.checks import InputError, check_in_interval
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, LabelCounts
 from riskad.core.losses import Loss, get_loss
 from riskad.core.risks import KIND_NAMES, Risk
-from riskad.core.score_classes import LinearClass, ScoreClass
+from riskad.core.score_classes import LinearClass, MeasuredClass
 
 __all__ = [
     "Bias",
@@ -187,13 +187,8 @@ def bias(risk: Risk, counts: LabelCounts, C_g: float, *, rho: float | None = Non
     # The loss falls up to t = 1 and is largest at an end; beyond, squared loss rises again.
     ends = risk.loss.value(np.array([-C_g, C_g, min(C_g, 1.0)]))
     C_l, lowest = float(ends.max()), float(ends.min())
-    rho = (
-        lowest
-        if rho is None
-        else check_in_interval(
-            "rho", rho, 0, C_l, "It is a lower bound on a mean loss.", closed=True
-        )
-    )
+    remedy = "It is a lower bound on a mean loss."
+    rho = check_in_interval("rho", lowest if rho is None else rho, 0, C_l, remedy, closed=True)
     guarded = [term for term in risk.terms() if term.guarded and term.weight != 0]
     if not risk.guarded or not guarded:  # linear in the sums over rows: the mean is the risk itself
         return Bias(0.0, C_l, rho)
@@ -253,7 +248,7 @@ def deviation(
 def estimation_error(
     risk: Risk,
     counts: LabelCounts,
-    scores: ScoreClass,
+    scores: LinearClass | MeasuredClass,
     *,
     delta: float = 0.05,
     rho: float | None = None,
@@ -276,8 +271,8 @@ def estimation_error(
     ----------
     risk, counts, rho
         As in `bias`.
-    scores : ScoreClass
-        `LinearClass` or `MeasuredClass`.
+    scores : LinearClass or MeasuredClass
+        The class of scores, from `riskad.core.score_classes`.
     delta : float, default=0.05
         Probability with which the bound may fail.
 
@@ -362,16 +357,9 @@ def excess_risk(
 class FittedBounds:
     """The bounds of a fitted model, and their inputs."""
 
-    risk: str
-    loss: str
-    a: float
-    prior: float
     counts: LabelCounts
-    weight_norm: float
     C_w: float
     C_x: float
-    delta: float
-    zero_risk: float  # l(0), the risk of the score 0 for every row: a useful bound is smaller
     error: EstimationError
     excess: ExcessRisk
 
@@ -399,20 +387,7 @@ def fitted_bounds(
     k = math.ceil(math.log2(max(weight_norm, 2.0**-20)))
     scores = LinearClass(2.0**k, row_norm)
     error = estimation_error(risk, counts, scores, delta=delta / (4 * (1 + k**2)))
-    return FittedBounds(
-        risk=risk.name,
-        loss=risk.loss.name,
-        a=risk.a,
-        prior=risk.prior,
-        counts=counts,
-        weight_norm=weight_norm,
-        C_w=scores.C_w,
-        C_x=scores.C_x,
-        delta=delta,
-        zero_risk=float(risk.loss.value(np.array(0.0))),
-        error=error,
-        excess=excess_risk(error, risk.loss),
-    )
+    return FittedBounds(counts, scores.C_w, scores.C_x, error, excess_risk(error, risk.loss))
 
 
 def _checked_delta(delta: float) -> float:

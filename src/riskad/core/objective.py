@@ -176,7 +176,7 @@ class Objective:
     >>> from riskad.core.risks import get_risk
     >>> f, y = np.array([2.0, -1.0, 0.5, 1.5]), np.array([1, -1, 0, 0])
     >>> objective = Objective(get_risk("rad", "logistic"), totals=np.array([2, 1, 1]))
-    >>> round(objective.value(f, y), 4)
+    >>> round(objective.join(s.value(f, y) + s.constant for s in objective.sums), 4)
     0.1615
     """
 
@@ -216,24 +216,6 @@ class Objective:
         plain, *guarded = sums
         # Blocks of rows are summed before this: the maximum of a sum is no sum of maxima.
         return plain + sum(max(0.0, value) for value in guarded)
-
-    def value(self, f: Array, y: Array, weight: Array = None) -> float:
-        """The risk of the scores `f`."""
-        return self.join(s.value(f, y, weight) + s.constant for s in self.sums)
-
-    def gradient(self, f: Array, y: Array, weight: Array = None) -> np.ndarray:
-        """Its derivative with respect to each score; a guard at or below 0 adds nothing."""
-        return np.sum([s.gradient(f, y, weight) for s in self._active(f, y, weight)], axis=0)
-
-    def curvature(self, f: Array, y: Array, weight: Array = None) -> np.ndarray:
-        """Its second derivative with respect to each score, with the guard fixed."""
-        return np.sum([s.curvature(f, y, weight) for s in self._active(f, y, weight)], axis=0)
-
-    def _active(self, f: Array, y: Array, weight: Array) -> list[RowSum]:
-        """The plain sum, and the guarded one if it is positive."""
-        # The sum decides for all rows at once whether the guard is active.
-        guarded = [s for s in self.sums[1:] if s.value(f, y, weight) + s.constant > 0]
-        return [self.plain, *guarded]
 
 
 def merge(sums: Iterable[RowSum]) -> list[RowSum]:

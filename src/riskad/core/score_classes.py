@@ -5,25 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from riskad.core.checks import InputError, check_in_interval
 from riskad.core.risks import KIND_NAMES
 
-__all__ = ["LinearClass", "MeasuredClass", "Rademacher", "ScoreClass", "measure_rademacher"]
-
-
-class ScoreClass(Protocol):
-    """A class G of scores: how large they are, and how well they fit random signs."""
-
-    @property
-    def C_g(self) -> float:
-        """Bound on |g(x)|."""
-
-    def complexity(self, kind: int, n: int) -> float:
-        """Rademacher complexity for `n` rows of a kind."""
+__all__ = ["LinearClass", "MeasuredClass", "Rademacher", "measure_rademacher"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +31,11 @@ class LinearClass:
 
     @property
     def C_g(self) -> float:
-        """C_w C_x, by Cauchy and Schwarz."""
+        """Bound on |g(x)|: C_w C_x, by Cauchy and Schwarz."""
         return self.C_w * self.C_x
 
     def complexity(self, kind: int, n: int) -> float:
-        r"""C_w C_x / sqrt(n), for rows of every kind.
+        r"""Rademacher complexity for `n` rows of a kind: C_w C_x / sqrt(n), whatever the kind.
 
         sup_w <w, sum_i s_i phi_i> / n = C_w ||sum_i s_i phi_i|| / n, and the mean of that norm over
         random signs s is at most the root of the mean square, sqrt(sum_i ||phi_i||^2).

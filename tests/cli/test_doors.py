@@ -23,7 +23,6 @@ import riskad
 from riskad import InputError, parse_labels
 from riskad.app.anomaly_rate import check_labels
 from riskad.app.bounds import bounds_of
-from riskad.core.label_parsing import from_deepsad, from_pyod
 from riskad.core.labels import check_codes, read_codes
 from riskad.decisions.drift import remember_unlabelled
 from riskad.detectors.features import LearnedFeatures
@@ -70,7 +69,7 @@ def frame_of(X, names="abc"):
 
 # --- 0 and 1 alone ------------------------------------------------------------------------
 
-READINGS = r"(?s)holds only 0 .* and 1 .*parse_labels\(y, normal=1, unlabelled=0\).*from_pyod\(y\)"
+READINGS = r"(?s)holds only 0 .* and 1 .*\(y, normal=1, unlabelled=0\).*\(y, anomaly=1, normal=0\)"
 
 
 @pytest.mark.slow
@@ -84,11 +83,11 @@ def test_normals_and_unlabelled_rows_alone_can_be_said(name):
 
 def test_auto_ranks_the_right_way_up_by_either_call():
     X, y = make_rows()
-    truth = np.r_[np.zeros(100), np.ones(20)].astype(int)
-    model = riskad.AutoRAD(budget=1000).fit(X, from_pyod(truth))
-    assert auc_with_interval(from_pyod(truth), model.anomaly_score(X)).value > 0.9
+    truth = parse_labels(np.r_[np.zeros(100), np.ones(20)], anomaly=1, normal=0)
+    model = riskad.AutoRAD(budget=1000).fit(X, truth)
+    assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.9
     model.fit(X, parse_labels(np.maximum(y, 0), normal=1, unlabelled=0))
-    assert auc_with_interval(from_pyod(truth), model.anomaly_score(X)).value > 0.7
+    assert auc_with_interval(truth, model.anomaly_score(X)).value > 0.7
 
 
 @each("name", ["shallow", "forest", "deep"])
@@ -173,7 +172,7 @@ def test_a_fold_without_anomalies_is_no_news():
     X, y = make_rows()
     y[-7:] = 0  # one anomaly is left
     riskad.calibrate(riskad.ForestRAD(n_estimators=5).fit(X, y), X, y)
-    said = from_deepsad(y)
+    said = read_codes(y)
     scores = cross_val_score(
         riskad.PretrainedRAD(), X, said, cv=KFold(3), scoring=lambda model, X, y: 0.0
     )
@@ -235,7 +234,7 @@ def containers(X, y, tmp_path, whole=np.int16):
         "label polars frame": pl.DataFrame({"y": y}),
         "label tensor": torch.from_numpy(y),
         "label dask": da.from_array(y),
-        "label codes": from_deepsad(y),
+        "label codes": read_codes(y),
     }
     made |= {key: (lambda each=each: (X, each), X) for key, each in labels.items()}
     return made | {

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.loops import each
 
-from riskad.core import label_parsing
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_labels
 from riskad.core.labels import (
@@ -201,34 +200,17 @@ def test_any_column_is_translated_or_refused_with_reason(rows):
             parse_labels(rows, normal="ok")
 
 
-CONVENTIONS = [
-    (label_parsing.from_pyod, [1, 0, None], [-1, 1, 0], -1),
-    (label_parsing.from_pyod, [True, False], [-1, 1], -1),
-    (label_parsing.from_deepod, pl.Series([1, 0]), [-1, 0], -1),
-    (label_parsing.from_deepsad, [1, -1, 0], [1, -1, 0], 2),
-    (label_parsing.from_anomatools, [1, -1, 0], [-1, 1, 0], 2),
-    (lambda y: label_parsing.from_pulearn(y, positive="normal"), [1, 0, -1], [1, 0, 0], 2),
-    (lambda y: label_parsing.from_pulearn(y, positive="anomaly"), [True, False], [-1, 0], 2),
-    (lambda y: label_parsing.from_sklearn(y, normal=0, anomaly=1), [0, 1, -1], [1, -1, 0], 2),
-]
-
-
-@each(("adapter", "y", "expected", "stranger"), CONVENTIONS)
-def test_conventions_of_other_libraries(adapter, y, expected, stranger):
-    assert_codes(adapter(y), expected)
-    as_floats = np.array([np.nan if v is None else v for v in y], dtype=float)
-    assert_codes(adapter(as_floats), expected)
-    with pytest.raises(InputError, match=rf"{stranger} \(1 row\).*(parse_labels|others=)"):
-        adapter([0, 1, 0, stranger])
-
-
-def test_the_convention_is_named_and_the_positive_class_must_be_said():
-    with pytest.raises(InputError, match="In PyOD, anomaly is 1 or True; normal is 0 or False"):
-        label_parsing.from_pyod([0, 1, 2])
-    with pytest.raises(InputError, match=r"positive='anomalous' is not known.*'anomaly'"):
-        label_parsing.from_pulearn([1, 0], positive="anomalous")
-    with pytest.raises(InputError, match="-1 is given both as anomaly and as unlabelled"):
-        label_parsing.from_sklearn([1, -1], normal=1, anomaly=-1)
+def test_conventions_of_other_libraries():
+    """As the table in docs/reference/labels.md spells them."""
+    for y, meaning, expected in (
+        ([1, 0, None], {"anomaly": 1, "normal": 0}, [-1, 1, 0]),  # PyOD
+        ([True, False], {"anomaly": True, "normal": False}, [-1, 1]),
+        (pl.Series([1, 0]), {"anomaly": 1, "unlabelled": 0}, [-1, 0]),  # DeepOD, ADBench
+        ([1, -1, 0], {"anomaly": 1, "normal": -1, "unlabelled": 0}, [-1, 1, 0]),  # anomatools
+        ([0, 1, -1], {"normal": 0, "anomaly": 1, "unlabelled": -1}, [1, -1, 0]),  # scikit-learn
+        ([1, 0, -1], {"normal": 1, "unlabelled": [0, -1]}, [1, 0, 0]),  # pulearn
+    ):
+        assert_codes(parse_labels(y, **meaning), expected)
 
 
 def test_codes_pass_in_any_container():
@@ -248,8 +230,12 @@ def test_codes_pass_in_any_container():
 
 NO_CODES = [
     (["ok", "fraud"], "'fraud' (1 row)", "parse_labels(y, normal=..., anomaly=...)"),
-    ([True, False], "True (1 row)", "riskad.core.label_parsing.from_pyod(y)"),
-    ([True, None], "True (1 row), missing (1 row)", "riskad.core.label_parsing.from_deepod(y)"),
+    ([True, False], "True (1 row)", "parse_labels(y, anomaly=True, normal=False)"),
+    (
+        [True, None],
+        "True (1 row), missing (1 row)",
+        "parse_labels(y, anomaly=True, unlabelled=False)",
+    ),
     ([1.0, np.nan], "missing (1 row)", "riskad.parse_labels(y, normal=1)"),
     ([1, -1, None], "missing (1 row)", "riskad.parse_labels(y, normal=1, anomaly=-1)"),
     (["1", "-1", "0"], "0 (1 row)", "parse_labels(y, normal=1, anomaly=-1, unlabelled=0)"),
@@ -283,8 +269,8 @@ def test_numbers_pass_exactly_if_they_are_codes(y):
 def test_zeros_and_ones_have_three_readings_and_counts_read_as_a_sentence():
     hint = ambiguity_hint(np.array([0, 1, 1], dtype=np.int16))
     assert "0 (1 row) and 1 (2 rows)" in hint
-    for call in ("parse_labels(y, normal=1, unlabelled=0)", "from_deepod(y)", "from_pyod(y)"):
-        assert call in hint
+    for meaning in ("normal=1, unlabelled=0", "anomaly=1, unlabelled=0", "anomaly=1, normal=0"):
+        assert f"riskad.parse_labels(y, {meaning})" in hint
     for codes in ([0, 1, -1], [1, -1], [0, -1], [1, 1], [0], []):
         y = np.array(codes, dtype=np.int16)
         assert ambiguity_hint(y) == ""

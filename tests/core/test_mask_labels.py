@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_labels():
 
 def test_truth_fractions_and_seeds_that_are_none_are_refused():
     for truth, *parts in (
-        ([0, 1, 1, 0], "0 for 2 of 4 rows", "riskad.core.label_parsing.from_pyod(truth)"),
+        ([0, 1, 1, 0], "0 for 2 of 4 rows", "riskad.parse_labels(truth, normal=0, anomaly=1)"),
         ([1, -1, 0], "0 for 1 of 3 rows", "leave these rows out"),
         (["ok", "fraud"], "'ok' (1 row)", "parse_labels"),
         ([1, -1, np.nan], "The truth cannot be used"),

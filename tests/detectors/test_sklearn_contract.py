@@ -37,8 +37,11 @@ WITHOUT_MEANING = {
     "three classes": (np.arange(60) % 3, rf"0 \(20 rows\), 1 \(20 rows\), 2 \(20 rows\)\. {SAY}"),
     "words": (np.array(["a", "b"] * 30), rf"'a' \(30 rows\), 'b' \(30 rows\)\. {SAY}"),
     "numbers": (ROWS[:, 0], rf"only \+1 \(normal\), -1 \(anomaly\) and 0 .*{SAY}"),
-    "zeros and ones": (np.arange(60) % 2, r"several things\. Say which(?s:.*)from_pyod\(y\)"),
-    "truth values": (np.arange(60) < 9, r"If True is anomaly .*from_pyod\(y\)"),
+    "zeros and ones": (
+        np.arange(60) % 2,
+        r"several things\. Say which(?s:.*)=1, normal=0\)",
+    ),
+    "truth values": (np.arange(60) < 9, r"If True is anomaly .*anomaly=True, normal=False\)"),
     "none": (None, "requires y to be passed.*one label for each row: [+]1 normal, -1 anomaly"),
 }
 

@@ -1,13 +1,11 @@
-"""Translation of labels, in any spelling or another library's convention, into label codes.
+"""Translation of labels in any spelling into label codes.
 
-`parse_labels` translates a column whose values the user names; the `from_*` functions translate the
-conventions of other libraries. The top of `riskad.core.labels` explains how two values
-compare, in `y` and in the given spellings.
+The top of `riskad.core.labels` explains how two values compare, in `y` and in the given spellings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,16 +27,7 @@ from riskad.core.labels import (
     show_label,
 )
 
-__all__ = [
-    "from_anomatools",
-    "from_deepod",
-    "from_deepsad",
-    "from_pulearn",
-    "from_pyod",
-    "from_sklearn",
-    "parse_distinct",
-    "parse_labels",
-]
+__all__ = ["parse_distinct", "parse_labels"]
 
 _CODES = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
 Counts: TypeAlias = Mapping[str | None, int]
@@ -73,21 +62,6 @@ def _meanings(spellings: Mapping[str, list[str]]) -> dict[str | None, int]:
                 )
     # Missing stays unlabelled even if the user lists nothing for it.
     return {None: UNLABELLED} | {text: _CODES[kind] for text, kind in kind_of.items()}
-
-
-def _check_texts(counts: Counts, meaning: Mapping[str | None, int], name: str, remedy: str) -> None:
-    """Fail if a value has no stated meaning."""
-    unknown = {text: count for text, count in counts.items() if text not in meaning}
-    if not unknown:
-        return
-    guesses = "".join(
-        f" By {show_label(text)}, did you mean {show_label(nearest)}?"
-        for text in list(unknown)[:MAX_SHOWN]
-        if text and (nearest := nearest_spelling(text, meaning))
-    )
-    raise InputError(
-        f"{name} holds values of unknown meaning: {show_counts(unknown)}.{guesses} {remedy}"
-    )
 
 
 def parse_labels(
@@ -137,7 +111,12 @@ seen: 'ok' (1 row), 'fruad' (1 row). Give the value as it is written there, or l
 no row is labelled so.
     """
     spellings = {"normal": normal, "anomaly": anomaly, "unlabelled": unlabelled}
-    return _translate(y, name, lambda counts: _read_meanings(counts, spellings, others, name))
+    # Few labels are distinct: each is looked up once, whatever the number of rows.
+    distinct, places = factorise(as_label_column(y, name))
+    counts = np.bincount(places, minlength=len(distinct)).tolist()
+    meaning = _read_meanings(add_counts(distinct, counts), spellings, others, name)
+    codes = [meaning.get(comparable_text(value), UNLABELLED) for value in distinct]
+    return np.array(codes, dtype=np.int16)[places]
 
 
 def parse_distinct(
@@ -173,16 +152,6 @@ def parse_distinct(
     return codes
 
 
-def _translate(y: Any, name: str, meanings: Callable[[Counts], dict[str | None, int]]) -> Codes:
-    """The code of each row, by the meanings of the texts that occur, unlabelled if none."""
-    # Few labels are distinct: each is looked up once, whatever the number of rows.
-    distinct, places = factorise(as_label_column(y, name))
-    counts = np.bincount(places, minlength=len(distinct)).tolist()
-    meaning = meanings(add_counts(distinct, counts))
-    codes = [meaning.get(comparable_text(value), UNLABELLED) for value in distinct]
-    return np.array(codes, dtype=np.int16)[places]
-
-
 def _read_meanings(
     counts: Counts, values: Mapping[str, object], others: str, name: str
 ) -> dict[str | None, int]:
@@ -208,87 +177,16 @@ def _read_meanings(
                 f"Values seen: {show_counts(counts)}. "
                 "Give the value as it is written there, or leave it out if no row is labelled so."
             )
-    if not lenient:
-        remedy = (
-            "Say what each means with normal=..., anomaly=... or unlabelled=...; or, with "
+    unknown = {text: count for text, count in counts.items() if text not in meaning}
+    if unknown and not lenient:
+        guesses = "".join(
+            f" By {show_label(text)}, did you mean {show_label(nearest)}?"
+            for text in list(unknown)[:MAX_SHOWN]
+            if text and (nearest := nearest_spelling(text, meaning))
+        )
+        raise InputError(
+            f"{name} holds values of unknown meaning: {show_counts(unknown)}.{guesses} Say what "
+            "each means with normal=..., anomaly=... or unlabelled=...; or, with "
             'others="unlabelled", that every other value is unlabelled.'
         )
-        _check_texts(counts, meaning, name, remedy)
     return meaning
-
-
-def _from_convention(y: Any, library: str, **spellings: list[str]) -> Codes:
-    """Translate by a fixed convention, in which a kind of label may be absent."""
-    listed = "; ".join(f"{kind} is {' or '.join(texts)}" for kind, texts in spellings.items())
-    remedy = (
-        f"In {library}, {listed}. For other values use riskad.parse_labels(y, normal=..., "
-        "anomaly=...)."
-    )
-
-    def meanings(counts: Counts) -> dict[str | None, int]:
-        meaning = _meanings(spellings)
-        _check_texts(counts, meaning, "y", remedy)
-        return meaning
-
-    return _translate(y, "y", meanings)
-
-
-def from_pyod(y: Any) -> Codes:
-    """Translate PyOD's labels (XGBOD, DevNet): 1 or True is anomaly, 0 or False is normal.
-
-    >>> from_pyod([0, 0, 1])
-    array([ 1,  1, -1], dtype=int16)
-    """
-    # A truth value never equals a number here, so that both spellings are listed.
-    return _from_convention(y, "PyOD", anomaly=["1", "True"], normal=["0", "False"])
-
-
-def from_deepod(y: Any) -> Codes:
-    """Translate the labels of DeepOD and ADBench: 1 or True is anomaly, 0 or False unlabelled.
-
-    >>> from_deepod([0, 0, 1])
-    array([ 0,  0, -1], dtype=int16)
-    """
-    return _from_convention(y, "DeepOD", anomaly=["1", "True"], unlabelled=["0", "False"])
-
-
-def from_sklearn(y: Any, *, normal: object = None, anomaly: object = None) -> Codes:
-    """Translate labels of `sklearn.semi_supervised`: -1 is unlabelled, you name the classes.
-
-    >>> from_sklearn([0, 1, -1, -1], normal=0, anomaly=1)
-    array([ 1, -1,  0,  0], dtype=int16)
-    """
-    return parse_labels(y, normal=normal, anomaly=anomaly, unlabelled=-1)
-
-
-def from_deepsad(y: Any) -> Codes:
-    """Check Deep SAD's labels, which are our own: 1 normal, -1 anomaly, 0 unlabelled.
-
-    >>> from_deepsad([1, -1, 0])
-    array([ 1, -1,  0], dtype=int16)
-    """
-    return read_codes(y)
-
-
-def from_anomatools(y: Any) -> Codes:
-    """Translate the labels of anomatools: 1 is anomaly, -1 is normal, 0 is unlabelled.
-
-    >>> from_anomatools([1, -1, 0])
-    array([-1,  1,  0], dtype=int16)
-    """
-    return _from_convention(y, "anomatools", anomaly=["1"], normal=["-1"], unlabelled=["0"])
-
-
-def from_pulearn(y: Any, *, positive: str) -> Codes:
-    """Translate the labels of pulearn: 1 or True is a labelled positive; 0, -1, False unlabelled.
-
-    State in `positive` whether a positive is a normal row or an anomaly: this depends on the task.
-
-    >>> from_pulearn([1, 0, -1], positive="anomaly")
-    array([-1,  0,  0], dtype=int16)
-    >>> from_pulearn([True, False], positive="normal")
-    array([1, 0], dtype=int16)
-    """
-    kind = check_choice("positive", positive, ("normal", "anomaly"))
-    spellings = {kind: ["1", "True"], "unlabelled": ["0", "-1", "False"]}
-    return _from_convention(y, "pulearn", **spellings)

@@ -63,8 +63,8 @@ def check_codes(y: Any) -> Codes:
 
     Accepts only the numbers +1 (normal), -1 (anomaly) and 0 (unlabelled), as integers or floats;
     text, truth values and missing values are refused. A `y` of only 0 and 1, which other libraries
-    read differently, is also refused, unless it is of type int16, as the results of `parse_labels`
-    and the `from_*` functions are. An int16 array is not copied.
+    read differently, is also refused, unless it is of type int16, as what `parse_labels` returns.
+    An int16 array is not copied.
 
     >>> check_codes([1.0, -1.0, 0.0])
     array([ 1, -1,  0], dtype=int16)
@@ -164,9 +164,10 @@ def _remedy(texts: set[str | None]) -> str:
         return "No row is labelled: label some rows as normal or as anomaly."
     if present <= {"True", "False"}:
         return (
-            "If True is anomaly and False is normal: riskad.core.label_parsing.from_pyod(y); if "
-            "False is unlabelled: riskad.core.label_parsing.from_deepod(y); if True is normal: "
-            "riskad.parse_labels(y, normal=True, anomaly=False)."
+            "If True is anomaly and False is normal: riskad.parse_labels(y, anomaly=True, "
+            "normal=False); if False is unlabelled: riskad.parse_labels(y, anomaly=True, "
+            "unlabelled=False); if True is normal: riskad.parse_labels(y, normal=True, "
+            "anomaly=False)."
         )
     if present <= {"1", "-1", "0"}:
         argument_of = {"1": "normal=1", "-1": "anomaly=-1", "0": "unlabelled=0"}
@@ -202,14 +203,15 @@ def ambiguity_hint(codes: Codes | LabelCounts) -> str:
     if counts.anomaly or not counts.normal or not counts.unlabelled:
         return ""
     zeros, ones = show_counts({"0": counts.unlabelled}), show_counts({"1": counts.normal})
-    here = "riskad.core.label_parsing"
     return (
         f"y holds only {zeros} and {ones}, which can mean several things. Say which, with one of "
         "these in place of y:\n"
         "  1 normal, 0 unlabelled:                     "
         "riskad.parse_labels(y, normal=1, unlabelled=0)\n"
-        f"  1 anomaly, 0 normal (PyOD):                 {here}.from_pyod(y)\n"
-        f"  1 anomaly, 0 unlabelled (DeepOD, ADBench):  {here}.from_deepod(y)"
+        "  1 anomaly, 0 normal (PyOD):                 "
+        "riskad.parse_labels(y, anomaly=1, normal=0)\n"
+        "  1 anomaly, 0 unlabelled (DeepOD, ADBench):  "
+        "riskad.parse_labels(y, anomaly=1, unlabelled=0)"
     )
 
 

@@ -96,8 +96,8 @@ def _check_truth(truth: Any) -> Codes:
         raise InputError(
             "truth must be +1 (normal) or -1 (anomaly) for every row, got 0 for "
             f"{counts.unlabelled:,} of {len(codes):,} rows. If 0 means normal and 1 anomaly: "
-            "riskad.core.label_parsing.from_pyod(truth); if 0 means unlabelled, leave these rows "
-            "out."
+            "riskad.parse_labels(truth, normal=0, anomaly=1); if 0 means unlabelled, leave these "
+            "rows out."
         )
     if not counts.normal or not counts.anomaly:
         raise InputError(

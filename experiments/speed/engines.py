@@ -89,11 +89,11 @@ def begun(name: str, workers: int = 2) -> Iterator[Any]:
         yield engine
         return
     if name == "spark":
-        from riskad.rows.spark import spark_engine
+        from riskad.rows.cluster import open_engine
 
         path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # of the executors
-        with spark_engine(f"local[{workers},4]") as engine:
+        with open_engine("spark", f"local[{workers},4]") as engine:
             list(engine.map(_import, range(2 * workers)))
             yield engine
         return
@@ -138,14 +138,13 @@ def _with_peak(function: Callable[..., Any], item: Any, number: int) -> Any:
 
 def score_with(name: str, n: int, workers: int, out: str) -> dict[str, Any]:
     """Score files by an engine, and return what it took. Runs in its own process."""
-    from riskad.app import batch_scoring
+    from riskad.app.batch_scoring import score_files
 
-    batch_scoring._ROWS_OF_A_TASK = group_rows = min(_GROUP_ROWS, n // 8)
-    model, paths = riskad.load(student()), wide_files(n, group_rows)
+    model, paths = riskad.load(student()), wide_files(n, min(_GROUP_ROWS, n // 8))
     with begun(name, workers) as engine:
         measured = Measured(engine)
         start, before = time.perf_counter(), processor_seconds()
-        report = batch_scoring.score_files(model, paths, Path(out), measured, quick=True)
+        report = score_files(model, paths, Path(out), measured, quick=True)
         seconds, processor = time.perf_counter() - start, processor_seconds() - before
     return {
         "seconds": seconds,
@@ -312,14 +311,14 @@ def _undisturbed(job: str) -> Any:
 
 def _do(job: str, engine: Any, out: Path) -> Any:
     """Do a job, and return what must not change."""
-    from riskad.app import batch_scoring
+    from riskad.app.batch_scoring import score_files
     from riskad.rows.parquet import ParquetRows
 
-    batch_scoring._ROWS_OF_A_TASK, paths = 10_000, wide_files(80_000, 10_000)
+    paths = wide_files(80_000, 10_000)
     if job == "fit":
         rows = ParquetRows(paths, label="label", engine=engine)
         return riskad.ShallowRAD(lam=0.01, tol=1e-9).fit(rows).coef_
-    batch_scoring.score_files(riskad.load(student()), paths, out, engine, quick=True)
+    score_files(riskad.load(student()), paths, out, engine, quick=True)
     scored = pl.concat(map(pl.read_parquet, sorted(out.glob("*.parquet"))))
     shutil.rmtree(out)
     return scored.select("x00", "anomaly_score").to_numpy()

@@ -82,7 +82,7 @@ def test_mistakes_are_found_before_any_work(model, new, options, change, message
 
 
 def test_a_table_in_memory_is_refused(model, new):
-    with pytest.raises(riskad.InputError, match=r"Dask dataframe, got DataFrame.*score_table"):
+    with pytest.raises(riskad.InputError, match=r"of Spark or Dask, got DataFrame.*score_table"):
         riskad.dask.score(as_pandas(new), model)
 
 

@@ -66,7 +66,7 @@ def succeed(*arguments):
 
 
 def put(frame, address, tmp_path):
-    """Write a table into a store by way of this machine."""
+    """Write a table into a store by way of this machine; in Parquet by groups of 60 rows."""
     file = tmp_path / address.rpartition("/")[2]
     frame.write_csv(file) if file.suffix == ".csv" else frame.write_parquet(file, row_group_size=60)
     remote.put_file(file, remote.Path(address))
@@ -151,8 +151,7 @@ def test_an_engine_writes_a_folder_with_all_rows_once(bucket, model, new, table,
     assert "--since, --by: not with --engine dask" in fail(*command, *options, code=2)
 
 
-def test_tasks_follow_row_groups_and_suspects_are_numbered_over_all(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_scoring, "_ROWS_OF_A_TASK", 100)
+def test_tasks_are_row_groups_and_suspects_are_numbered_over_all(model, tmp_path):
     new = make_cards(500, seed=2).drop("label")
     new[:310].write_parquet(tmp_path / "0.parquet", row_group_size=60)
     new[310:].write_parquet(tmp_path / "1.parquet", row_group_size=60)
@@ -160,7 +159,7 @@ def test_tasks_follow_row_groups_and_suspects_are_numbered_over_all(model, tmp_p
     options = {"id": "card", "top": 5}
     report = batch_scoring.score_files(load(model), paths, tmp_path / "out", Threads(2), **options)
     whole = riskad.score_table(load(model), new, **options)[1]
-    assert len(list((tmp_path / "out").glob("part-*.parquet"))) == 5
+    assert len(list((tmp_path / "out").glob("part-*.parquet"))) == 10
     assert (report.rows, report.flagged) == (whole.rows, whole.flagged)
     top, expected = ([(each.row, each.id) for each in one.top] for one in (report, whole))
     assert top == expected
@@ -193,8 +192,7 @@ class Dies(Threads):
         raise KeyboardInterrupt
 
 
-def test_half_of_an_output_is_not_taken_for_all(bucket, model, new, tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_scoring, "_ROWS_OF_A_TASK", 60)
+def test_half_of_an_output_is_not_taken_for_all(bucket, model, new, tmp_path):
     put(new, f"{bucket}/new.parquet", tmp_path)
     paths, out = riskad.tables.paths.find_tables([f"{bucket}/new.parquet"]), f"{bucket}/scored"
     score = partial(batch_scoring.score_files, load(model), paths, remote.Path(out))
@@ -265,11 +263,10 @@ def test_a_folder_that_is_read_is_not_written_whatever_its_files_are_called(mode
 
 
 @pytest.mark.slow
-def test_workers_that_are_killed_lose_no_row_and_write_none_twice(model, tmp_path, monkeypatch):
+def test_workers_that_are_killed_lose_no_row_and_write_none_twice(model, tmp_path):
     distributed = pytest.importorskip("distributed")
     from riskad.rows.cluster import DaskEngine
 
-    monkeypatch.setattr(batch_scoring, "_ROWS_OF_A_TASK", 50)
     new = make_cards(2000, seed=5).drop("label")
     new.write_parquet(tmp_path / "new.parquet", row_group_size=50)
     out = tmp_path / "out"

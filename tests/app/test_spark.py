@@ -36,8 +36,8 @@ pytestmark = pytest.mark.filterwarnings("default")  # of Spark itself
 
 from pyspark.sql import SparkSession
 
+from riskad.rows.cluster import SparkEngine, SparkRows
 from riskad.rows.engine import ClusterError
-from riskad.rows.spark import SparkEngine, SparkRows
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_partitions_without_rows(model, frame):
 def test_mistakes_are_found_before_any_work(model, frame):
     with pytest.raises(riskad.InputError, match="depends on the scores of all rows"):
         riskad.spark.score(frame, model, threshold="top:5")
-    with pytest.raises(riskad.InputError, match="a dataframe of Spark, got DataFrame"):
+    with pytest.raises(riskad.InputError, match="a dataframe of Spark or Dask, got DataFrame"):
         riskad.spark.score(frame.toPandas(), model)
     with pytest.raises(riskad.InputError, match="amount"):
         riskad.spark.score(frame.drop("amount"), model)

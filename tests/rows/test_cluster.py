@@ -19,7 +19,7 @@ distributed = pytest.importorskip("distributed")
 from support import wait_for
 from support.rows import make_table
 
-from riskad.rows.cluster import dask_engine
+from riskad.rows.cluster import open_engine
 from riskad.rows.engine import ClusterError
 
 SETTINGS = [
@@ -105,7 +105,7 @@ def test_a_lost_scheduler_is_a_clear_error(tmp_path):
 @pytest.mark.slow
 def test_an_address_where_nobody_answers():
     nobody = r"no Dask scheduler answers at 'tcp://127.0.0.1:9'"
-    with pytest.raises(ClusterError, match=nobody), dask_engine("tcp://127.0.0.1:9"):
+    with pytest.raises(ClusterError, match=nobody), open_engine("dask", "tcp://127.0.0.1:9"):
         pass
 
 

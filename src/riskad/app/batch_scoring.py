@@ -3,10 +3,11 @@
 A worker gets the model as the bytes of its file, which contain no pickle, and each of its processes
 loads them once. A row has the same score in any batch: nothing is computed from several rows.
 
-`score_files` scores Parquet files, each some row groups at a time, into a folder of files. What a
-task writes appears under its own name when it is complete, so that a task that is run again, after
-its worker was killed, replaces what is there by the same. The folder is complete when it holds
-`_SUCCESS`; before, riskad refuses to read it.
+`score_frame` scores dataframes of Spark and Dask, which stay there; `score_files` scores Parquet
+files, a row group at a time, into a folder of files. What a task writes appears under its own name
+when it is complete, so that a task that is run again, after its worker was killed, replaces what is
+there by the same. The folder is complete when it holds `_SUCCESS`; before, riskad refuses to read
+it.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ from riskad.core.checks import DataWarning, InputError
 from riskad.decisions.thresholds import Threshold
 from riskad.files.atomic import atomic_path
 from riskad.files.remote import address, is_file, is_folder, is_remote, list_files, remove_file
+from riskad.rows.cluster import is_spark, keep_memory
 from riskad.rows.engine import Engine, one_blas_thread
-from riskad.rows.parquet_files import COMPLETE, UNFINISHED, ParquetSchema, check_alike, read_schemas
+from riskad.rows.parquet_files import COMPLETE, UNFINISHED, check_alike, read_schemas
+from riskad.tables.cells import as_polars
 from riskad.tables.paths import hive_columns
 from riskad.tables.reading import parquet_batches
 from riskad.tables.writing import open_writer
@@ -66,8 +69,108 @@ QUICK_NOTE = (
 _ROWS_AT_ONCE = 1 << 16
 # A worker may score for two jobs at a time; more models are loaded again.
 _LOADED_MODELS = 2
-_ROWS_OF_A_TASK = 250_000  # that one file of results holds, or as many as a row group has
+# Of the columns that scoring adds, in Spark and in pandas.
+_ENGINE_TYPES = {
+    pl.Float64: ("double", "float64"),
+    pl.Boolean: ("boolean", "bool"),
+    pl.String: ("string", "str"),
+}
+_OLDEST = pl.CompatLevel.oldest()  # texts as Spark has them
 _PART = re.compile(r"part-\d{6}\.parquet")
+
+
+def score_frame(
+    frame: Any,
+    model: Pipeline,
+    *,
+    threshold: Threshold | str | None = None,
+    reasons: int = 0,
+    quick: bool | None = None,
+) -> Any:
+    """Add `anomaly_score`, `is_anomaly` and more to the rows of a dataframe of Spark or Dask.
+
+    It is `riskad.spark.score` and `riskad.dask.score`. The result is lazy, as everything in these
+    engines is. All columns, the index, partitions and the order of rows stay, and each row has the
+    score that `riskad.score_table` gives it, in whichever partition it is. Cells that cannot be
+    read count as blank, without a message: run `riskad.score_table` on a sample to see what has
+    changed since the fit.
+
+    Parameters
+    ----------
+    frame
+        A `pyspark.sql.DataFrame`, or a Dask dataframe, with the columns of the fit; others are
+        passed on. riskad must be installed on the executors or workers, too.
+    model
+        A model from `riskad.fit_table` or `riskad.load`.
+    threshold
+        Rule to decide by, instead of the model's own; none that depends on all rows, like "top:50".
+    reasons
+        How many columns `reason_1`, `reason_2`, ... explain in words why rows are flagged.
+    quick
+        Whether the trees of `riskad compress` or `fit --quick` score rows, without novelty. By
+        default they do if the model has them and the table more than 1,000,000 rows; a
+        `riskad.DataWarning` says so. Only then rows are counted here.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame or dask.dataframe.DataFrame
+        The same rows with `anomaly_score`, `is_anomaly`, `anomaly_probability` if the model is
+        calibrated, `novelty` if it has it, and reasons.
+    """
+    on_spark = is_spark(frame)
+    if not on_spark and not (hasattr(frame, "map_partitions") and hasattr(frame, "columns")):
+        raise InputError(
+            f"This takes a dataframe of Spark or Dask, got {type(frame).__name__}. Tables in "
+            "memory are for riskad.score_table; scores of a Dask array of numbers come from "
+            "model.score_samples."
+        )
+
+    def count_rows() -> int:
+        return frame.limit(MANY_ROWS + 1).count() if on_spark else len(frame)
+
+    scorer = BatchScorer.of(model, list(frame.columns), threshold, reasons, quick, count_rows)
+    if on_spark:
+        schema = type(frame.schema)(list(frame.schema.fields))  # a copy: `add` changes it
+        for name, kind in scorer.schema.items():
+            schema = schema.add(name, _ENGINE_TYPES[kind][0])
+        # A closure of more than 1 MB is broadcast: the model travels once to each executor.
+        return frame.mapInArrow(partial(_score_batches, scorer), schema)
+    from dask.delayed import delayed
+
+    meta = _beside(frame._meta, pl.DataFrame(schema=scorer.schema))
+    # As a task of the graph the model travels once to each worker, and again to a new one.
+    return frame.map_partitions(_score_partition, delayed(scorer), meta=meta)
+
+
+def _score_batches(scorer: BatchScorer, batches: Iterator[Any]) -> Iterator[Any]:
+    """Add the columns of scoring to record batches; all others stay as they came."""
+    from pyarrow import RecordBatch
+
+    for batch in batches:
+        read = batch.select(scorer.read_columns)
+        added = scorer.columns(pl.DataFrame(pl.from_arrow(read))).to_arrow(compat_level=_OLDEST)
+        columns = [column.combine_chunks() for column in added.columns]
+        names = [*batch.schema.names, *added.column_names]
+        yield RecordBatch.from_arrays([*batch.columns, *columns], names)
+
+
+def _score_partition(rows: Any, scorer: BatchScorer) -> Any:
+    """The rows of a partition, a pandas frame, with the columns of scoring."""
+    keep_memory()
+    read = rows[scorer.read_columns]
+    added = scorer.columns(as_polars(read)) if len(rows) else pl.DataFrame(schema=scorer.schema)
+    return _beside(rows, added)
+
+
+def _beside(rows: Any, added: pl.DataFrame) -> Any:
+    """The rows with more columns, whose types do not depend on what they hold."""
+    from pandas import array
+
+    types = {column.name: _ENGINE_TYPES[column.dtype.base_type()][1] for column in added}
+    return rows.assign(**{c.name: array(c.to_list(), dtype=types[c.name]) for c in added})
+
+
+# --- batches --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -87,10 +190,9 @@ class BatchScorer:
         cls,
         model: Pipeline,
         columns: Sequence[str],
-        *,
-        threshold: Threshold | str | None = None,
-        reasons: int = 0,
-        quick: bool | None = None,
+        threshold: Threshold | str | None,
+        reasons: int,
+        quick: bool | None,
         count_rows: Callable[[], int],
     ) -> BatchScorer:
         """Check, before any work, that a model can score a table with these columns.
@@ -199,16 +301,14 @@ def score_files(
     columns = list(schemas[0].types | hive_columns(paths[0]))
     check_alike(schemas, {name for schema in schemas for name in schema.types})
     with catch_notes() as notes:
-        scorer = BatchScorer.of(
-            model,
-            columns,
-            threshold=threshold,
-            reasons=reasons,
-            quick=quick,
-            count_rows=lambda: n_rows,
-        )
+        scorer = BatchScorer.of(model, columns, threshold, reasons, quick, lambda: n_rows)
     _begin(output, force, paths)
-    tasks = list(_tasks(schemas))
+    tasks = [
+        (schema.path, group)
+        for schema in schemas
+        for group, size in enumerate(schema.group_rows)
+        if size
+    ]
     id, worst, rows, flagged = id if id in columns else None, [], 0, 0
     for totals in engine.map(partial(_score_task, scorer, output, id, top), tasks):
         worst.append(totals.worst.with_columns(pl.nth(0).cast(pl.Int64) + rows))
@@ -267,30 +367,19 @@ def _mark(path: Path) -> None:
         part.touch()
 
 
-def _tasks(schemas: Sequence[ParquetSchema]) -> Iterator[tuple[Path, list[int]]]:
-    """Part files into row groups that follow each other."""
-    for schema in schemas:
-        groups, n_rows = list[int](), 0
-        for group, size in enumerate(schema.group_rows):
-            groups, n_rows = [*groups, group], n_rows + size
-            if n_rows >= _ROWS_OF_A_TASK or group == len(schema.group_rows) - 1:
-                if n_rows:
-                    yield schema.path, groups
-                groups, n_rows = [], 0
-
-
 def _score_task(
     scorer: BatchScorer,
     output: Path,
     id: str | None,
     top: int,
-    task: tuple[Path, list[int]],
+    task: tuple[Path, int],
     number: int,
 ) -> Totals:
-    """Score row groups on a worker, and write them to a file of their own."""
+    """Score a row group on a worker, and write it to a file of its own."""
+    path, group = task
     totals = Totals(id, top)
     with open_writer(output / f"part-{number:06}.parquet", force=True) as write:
-        for frame in parquet_batches(*task):
+        for frame in parquet_batches(path, [group]):
             columns = scorer.columns(frame)
             write(frame.hstack(columns))
             totals.add(frame, columns)

@@ -49,8 +49,8 @@ from riskad.decisions.thresholds import Threshold, parse_threshold
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
 from riskad.detectors.registry import DETECTORS, make_detector
+from riskad.rows.cluster import is_spark
 from riskad.rows.engine import Engine
-from riskad.rows.spark import is_spark
 from riskad.tables.cells import as_polars, free_name, is_frame, to_text
 from riskad.tables.labelled import FrameTable, LabelledTable, TrainingSample, open_table
 from riskad.tables.paths import find_tables

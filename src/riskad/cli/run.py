@@ -214,15 +214,14 @@ class Run:
                 raise click.UsageError("--scheduler is where a cluster is: add --engine.")
             yield None
             return
-        from riskad.rows.cluster import dask_engine
-        from riskad.rows.spark import spark_engine
+        from riskad.rows.cluster import open_engine
 
         if not all(path.suffix.lower() in (".parquet", ".pq") for path in self.paths):
             raise InputError(
                 f"--engine {name} works on Parquet files: write the table as Parquet, or leave "
                 "--engine out."
             )
-        with (dask_engine if name == "dask" else spark_engine)(scheduler) as engine:
+        with open_engine(name, scheduler) as engine:
             yield engine
 
     def id_column(self, id: str | None) -> str | None:

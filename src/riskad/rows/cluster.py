@@ -1,19 +1,11 @@
-"""Rows on a Dask cluster: they stay on the workers, and each step of a solver is one round.
+"""Rows on a cluster: partitions of a Spark dataframe, or of a Dask array or dataframe.
 
-In a round every worker sums over its own parts of the rows and sends back a few numbers, which are
-added in the order of the parts: the result does not depend on which worker did what, and equals
-that of one process. If a worker dies, its parts are lost; Dask makes them again on the others, from
-the files or the graph they came from, and the fit continues.
+They stay where they are. In each step of a solver every worker sums over its own partitions and
+sends back a few numbers, which are added in the order of the partitions: the result does not depend
+on which worker did what, and equals that of one process. If a worker dies, the engine makes its
+partitions again on the others, and the fit continues.
 
->>> import dask.array as da
->>> from riskad import ShallowRAD
->>> X = np.random.default_rng(0).normal(size=(1000, 2))
->>> X[:100] += 3
->>> y = np.zeros(1000, dtype=int)
->>> y[:20], y[-20:] = -1, 1
->>> lazy = ShallowRAD().fit(da.from_array(X, chunks=(250, 2)), y)
->>> bool(np.allclose(lazy.coef_, ShallowRAD().fit(X, y).coef_, rtol=1e-8))
-True
+An engine also works on items that are no partitions: row groups of files, which workers read.
 """
 
 from __future__ import annotations
@@ -21,8 +13,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,13 +27,229 @@ import numpy as np
 
 from riskad.core.checks import InputError, enumerate_names, required
 from riskad.core.labels import UNLABELLED, has_code_type, read_codes
-from riskad.rows.engine import ClusterError
+from riskad.rows.engine import ClusterError, Engine
+from riskad.rows.parquet import BatchReader, BatchRows
 from riskad.rows.partitions import PartitionedRows
-from riskad.rows.sources import RowBlocks
+from riskad.rows.sources import Block, RowBlocks
+
+__all__ = ["DaskEngine", "DaskRows", "SparkEngine", "SparkRows", "is_spark", "open_engine"]
 
 T = TypeVar("T")
-# M_TRIM_THRESHOLD: what may be free at the end of the heap; M_MMAP_THRESHOLD: arrays outside it.
-_KEPT_MEMORY = {-1: 1 << 26, -3: 1 << 25}
+_SOME_ROWS = 1_000  # in which the formats of cells show
+_MOST_REASON = 300  # characters
+
+
+@contextmanager
+def open_engine(name: str, address: str | None = None) -> Iterator[Engine]:
+    """The engine "spark" or "dask", whose master or scheduler has this address.
+
+    Without an address it is Spark as it is configured, or threads of Dask in this process: a local
+    cluster would open ports, and its scheduler runs whatever any user of the machine sends to it.
+    """
+    with (_spark if name == "spark" else _dask)(address) as engine:
+        yield engine
+
+
+# --- Spark ----------------------------------------------------------------------------------------
+
+
+def is_spark(table: object) -> bool:
+    """Whether a table is a dataframe of Spark."""
+    return hasattr(table, "mapInArrow")
+
+
+class SparkRows(BatchRows):
+    """The rows of a Spark dataframe, as a source for `fit`.
+
+    Every pass over the rows is a job, in which Spark makes the dataframe again unless it is cached:
+    cache what takes long to make, or is not the same each time.
+
+    Parameters
+    ----------
+    frame : pyspark.sql.DataFrame
+        Rows; riskad must be installed on the executors.
+    label, columns, weight, prepare :
+        As for `riskad.ParquetRows`.
+    counted : tuple, optional
+        What `count_rows` has returned, to spare a pass.
+    **meanings :
+        Meaning of the labels: normal, anomaly, unlabelled and others of `riskad.parse_labels`.
+    """
+
+    def __init__(
+        self,
+        frame: Any,
+        *,
+        label: str | None = None,
+        columns: Sequence[str] | None = None,
+        weight: str | None = None,
+        prepare: Callable[[Any], Any] | None = None,
+        counted: tuple[dict[int, int], dict[Any, int]] | None = None,
+        **meanings: Any,
+    ):
+        engine = SparkEngine(frame.sparkSession, frame)
+        with _spark_errors():
+            self.some = frame.limit(_SOME_ROWS).toArrow().combine_chunks()
+        types = dict(zip(self.some.schema.names, self.some.schema.types, strict=True))
+        reader = BatchReader.of(types, "the dataframe", columns, label, weight, prepare)
+        if not self.some.num_rows:
+            raise InputError("The dataframe has no rows.")
+        sizes, values = counted or count_rows(frame, label)
+        if label is not None:
+            reader = reader.with_labels(values, **meanings)
+        parts = [_SparkPart(number, n, reader) for number, n in sizes.items()]
+        self._read(reader, parts, engine)
+        self.feature_names = self.columns if prepare is None else None
+
+    def _some(self, parts: Sequence[Any]) -> Block:
+        (batch,) = self.some.to_batches()
+        reader: BatchReader = parts[0].reader
+        place = np.empty((batch.num_rows, len(reader.columns)), order="F")
+        return reader.block(batch, "the dataframe", place)
+
+
+def count_rows(frame: Any, label: str | None) -> tuple[dict[int, int], dict[Any, int]]:
+    """Rows of each partition that has some, and how often each value of a column occurs."""
+    from pyspark.sql.functions import lit, spark_partition_id
+
+    value = lit(0) if label is None else frame[label]
+    with _spark_errors():
+        groups = frame.groupBy(spark_partition_id().alias("number"), value.alias("value"))
+        counts = groups.count().toArrow()
+    sizes, values = Counter[int](), Counter[Any]()
+    columns = (column.to_pylist() for column in counts.columns)
+    for number, value, n_rows in zip(*columns, strict=True):
+        sizes[number] += n_rows
+        values[value] += n_rows
+    # In an order that does not depend on which executor was the first.
+    by_count = sorted(values.items(), key=lambda each: (-each[1], str(each[0])))
+    return dict(sorted(sizes.items())), dict(by_count)
+
+
+class SparkEngine:
+    """The executors of Spark, which work on partitions of a dataframe, or on any other items.
+
+    Without a dataframe each item is a task of its own.
+    """
+
+    def __init__(self, session: Any, frame: Any = None):
+        self.session, self.frame = session, frame
+
+    def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
+        if self.frame is None:
+            frame = self.session.range(0, len(items), 1, len(items))
+            tasks = dict(enumerate(enumerate(items)))
+        else:
+            frame = self.frame.select(items[0].reader.read_columns)
+            tasks = {part.number: (i, part) for i, part in enumerate(items)}
+        work = partial(_work_on_partition, function, tasks)
+        with _spark_errors():
+            results = dict(frame.mapInArrow(work, "place long, result binary").collect())
+        for i, part in enumerate(items):
+            if i not in results:
+                raise part.changed(0)
+            result = pickle.loads(results[i])  # of our own executors, which run our code anyway
+            if isinstance(result, InputError):
+                raise result
+            yield result
+
+
+def _work_on_partition(
+    function: Callable[[Any, int], Any],
+    tasks: Mapping[int, tuple[int, Any]],
+    batches: Iterator[Any],
+) -> Iterator[Any]:
+    from pyarrow import RecordBatch
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None  # on an executor there is one
+    place, item = tasks.get(context.partitionId(), (None, None))
+    if isinstance(item, _SparkPart):
+        item = replace(item, batches=batches)
+    else:
+        # A process that leaves its input unread is ended by Spark, and its imports are lost.
+        deque(batches, maxlen=0)
+    if place is None:
+        return
+    result: Any
+    try:
+        result = function(item, place)
+    except InputError as error:  # which Spark would wrap in a page of its own words
+        result = error
+    yield RecordBatch.from_pydict({"place": [place], "result": [pickle.dumps(result)]})
+
+
+@dataclass(frozen=True)
+class _SparkPart:
+    """A partition of a dataframe; on its executor it has its rows, as record batches."""
+
+    number: int
+    n_rows: int
+    reader: BatchReader
+    batches: Any = None
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, batch by batch, as Spark hands them over: 10,000 at a time by default."""
+        n_read, place = 0, np.empty((0, len(self.reader.columns)))
+        for batch in self.batches:
+            if batch.num_rows > len(place):
+                place = np.empty((batch.num_rows, place.shape[1]), order="F")
+            n_read += batch.num_rows
+            if batch.num_rows:
+                yield self.reader.block(batch, f"Partition {self.number}", place)
+        if n_read != self.n_rows:
+            raise self.changed(n_read)
+
+    def changed(self, n_read: int) -> InputError:
+        """What to say if the rows are not those that were counted."""
+        return InputError(
+            f"Partition {self.number} had {self.n_rows:,} rows when they were counted and "
+            f"{n_read:,} when they were read: the dataframe is not the same each time. Cache it, "
+            "or write it to Parquet and read that."
+        )
+
+
+@contextmanager
+def _spark(master: str | None) -> Iterator[SparkEngine]:
+    with required("Spark needs pyspark, and Java: pip install 'riskad[spark]'."):
+        from pyspark.sql import SparkSession
+    # Errors are raised here, and need not be logged.
+    settings: dict[str, Any] = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False}
+    settings |= {"spark.log.level": "FATAL"} | ({"spark.master": master} if master else {})
+    builder = SparkSession.builder.appName("riskad").config(map=settings)
+    if master is None or master.startswith("local"):
+        # Processes beside this one have its packages, and only they talk to it.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    there = SparkSession.getActiveSession()
+    with _spark_errors(f"start at {master!r}" if master else "start"):
+        session = builder.getOrCreate()
+    try:
+        yield SparkEngine(session)
+    finally:
+        if there is None:
+            with suppress(Exception):  # it may have died
+                session.stop()
+
+
+@contextmanager
+def _spark_errors(do: str = "finish the job") -> Iterator[None]:
+    """Turn failures of Spark, which are pages of two languages, into one sentence."""
+    try:
+        yield
+    except Exception as error:  # which are of many kinds: of Spark, of Java, of its connection
+        lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
+        # What the code of a worker raised comes last, what Spark itself raised second.
+        ours = "Python worker" in str(lines[:1])
+        reason = lines[-1] if ours else "".join(lines[1:2] or lines).removeprefix(": ")
+        raise ClusterError(
+            f"Spark could not {do}: {reason[:_MOST_REASON].rstrip('.')}. It needs Java, a master "
+            "that answers, and riskad on all executors. Nothing was completed."
+        ) from error
+
+
+# --- Dask -----------------------------------------------------------------------------------------
 
 
 class DaskRows(PartitionedRows):
@@ -48,27 +261,24 @@ class DaskRows(PartitionedRows):
     """
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
+        dask, distributed = _dask_modules()
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         self.array = _as_array(X)
         chunks = self.array.chunks[0]
-        delayed = _dask().delayed
-        made = [
-            delayed(_part, pure=True)(*pieces)
-            for pieces in zip(
-                self.array.to_delayed()[:, 0],
-                _beside(y, chunks, "y"),
-                _beside(sample_weight, chunks, "sample_weight"),
-                strict=True,
-            )
-        ]
+        pieces = (
+            self.array.to_delayed()[:, 0],
+            _in_chunks(y, chunks, "y"),
+            _in_chunks(sample_weight, chunks, "sample_weight"),
+        )
+        parts = [dask.delayed(_part, pure=True)(*each) for each in zip(*pieces, strict=True)]
         # The client that is in use when the rows are made, and not another one later.
         client = None
-        with suppress(ValueError, InputError):
-            client = _distributed().get_client()
-        engine = DaskEngine(client)
-        # Kept on the workers: each step of a solver would read the files again.
-        parts = made if client is None else client.compute(made)
-        super().__init__(parts, self.array.shape[1], engine=engine, n_rows=int(sum(chunks)))
+        with suppress(ValueError):  # there is none
+            client = distributed.get_client()
+            # Kept on the workers: each step of a solver would read the files again.
+            parts = client.persist(parts)
+        n_rows = int(sum(chunks))
+        super().__init__(parts, self.array.shape[1], engine=DaskEngine(client), n_rows=n_rows)
         self.feature_names = names
 
     def each(self, g: Callable[[Any], np.ndarray]) -> Any:
@@ -81,33 +291,27 @@ class DaskEngine:
 
     def __init__(self, client: Any = None):
         self.client = client
-        self.address = None if client is None else client.scheduler.address
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
+        dask, _ = _dask_modules()
+        # As a task of its own, the function travels once to each worker, and to a new one.
+        whole, call = dask.delayed(partial)(function), dask.delayed(_call)
+        calls = [call(whole, item, i) for i, item in enumerate(items)]
         if self.client is None:
-            call = _dask().delayed(function, pure=False)
-            yield from _dask().compute(*(call(item, i) for i, item in enumerate(items)))
+            yield from dask.compute(*calls, scheduler="threads")
             return
-        with _cluster_errors(self.address):
-            # As a task of its own, the function travels once to each worker, and to a new one.
-            whole = self.client.submit(_call, partial, function, pure=False)
-            functions, numbers = [whole] * len(items), range(len(items))
-            futures = self.client.map(_call, functions, items, numbers, pure=False)
-            yield from self.client.gather(futures)
+        with _dask_errors(self.client.scheduler.address):
+            yield from dask.compute(*calls, scheduler=self.client)
 
 
 @contextmanager
-def dask_engine(address: str | None = None) -> Iterator[DaskEngine]:
-    """The engine of the cluster whose scheduler has this address; by default threads of Dask.
-
-    The threads are those of this process. A local cluster would open ports, and its scheduler runs
-    whatever any user of the machine sends to it.
-    """
+def _dask(address: str | None) -> Iterator[DaskEngine]:
+    _, distributed = _dask_modules()
     if address is None:
         yield DaskEngine()
         return
     try:
-        client = _distributed().Client(address, timeout="10s")
+        client = distributed.Client(address, timeout="10s")
     except (OSError, ValueError) as error:  # a time-out is an OSError
         raise ClusterError(
             f"no Dask scheduler answers at {address!r} ({type(error).__name__}). Start one "
@@ -118,11 +322,9 @@ def dask_engine(address: str | None = None) -> Iterator[DaskEngine]:
 
 
 @contextmanager
-def _cluster_errors(address: str | None) -> Iterator[None]:
+def _dask_errors(address: str) -> Iterator[None]:
     """Turn failures of a cluster into one-sentence errors."""
-    distributed = _distributed()
-    from concurrent.futures import CancelledError
-
+    _, distributed = _dask_modules()
     try:
         yield
     except distributed.scheduler.KilledWorker as error:
@@ -137,6 +339,13 @@ def _cluster_errors(address: str | None) -> Iterator[None]:
         ) from error
 
 
+def _dask_modules() -> tuple[Any, Any]:
+    with required("A cluster needs Dask: pip install 'riskad[scale]'."):
+        import dask
+        import distributed
+    return dask, distributed
+
+
 def _part(X: Any, y: Any, weight: Any) -> RowBlocks:
     """A partition as rows in the memory of a worker."""
     X = np.ascontiguousarray(X)
@@ -148,9 +357,9 @@ def _part(X: Any, y: Any, weight: Any) -> RowBlocks:
     return RowBlocks(X, codes, weight)
 
 
-def _call(function: Callable[..., T], *arguments: Any) -> T:
+def _call(function: Callable[..., T], item: Any, number: int) -> T:
     keep_memory()
-    return function(*arguments)
+    return function(item, number)
 
 
 @functools.cache
@@ -164,8 +373,8 @@ def keep_memory() -> None:
     if os.environ.get("MALLOC_TRIM_THRESHOLD_") == "65536":
         with suppress(AttributeError, OSError, TypeError):  # without the C library of GNU
             library = ctypes.CDLL(None)
-            for parameter, size in _KEPT_MEMORY.items():
-                library.mallopt(parameter, size)
+            library.mallopt(-1, 1 << 26)  # M_TRIM_THRESHOLD: what may be free at the heap's end
+            library.mallopt(-3, 1 << 25)  # M_MMAP_THRESHOLD: larger arrays are outside of it
 
 
 def _apply(X: np.ndarray, g: Callable[[Any], np.ndarray]) -> np.ndarray:
@@ -192,36 +401,18 @@ def _as_array(X: Any) -> Any:
     return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
 
 
-def _beside(values: Any, chunks: tuple[int, ...], name: str) -> Sequence[Any]:
+def _in_chunks(values: Any, chunks: tuple[int, ...], name: str) -> Sequence[Any]:
     """Labels or weights in the partitions of the rows."""
     if values is None:
         return [None] * len(chunks)
     import dask.array as da
 
-    n_rows = sum(chunks)
     if hasattr(values, "to_dask_array"):
         values = values.to_dask_array(lengths=True)
     if not isinstance(values, da.Array):
-        values = np.asarray(values)
-        if len(values) == n_rows:
-            values = da.from_array(values, chunks=(chunks,))  # type: ignore[no-untyped-call]
-    elif np.isnan(values.shape[0]):
-        values = values.compute_chunk_sizes()  # type: ignore[no-untyped-call]
-    if values.shape != (n_rows,):
-        raise InputError(f"{name} must have one entry for each of the {n_rows:,} rows of X.")
+        values = da.from_array(np.asarray(values))  # type: ignore[no-untyped-call]
+    if np.isnan(values.shape).any():
+        values = values.compute_chunk_sizes()
+    if values.shape != (sum(chunks),):
+        raise InputError(f"{name} must have one entry for each of the {sum(chunks):,} rows of X.")
     return values.rechunk((chunks,)).to_delayed().ravel()
-
-
-def _dask() -> Any:
-    with required(_INSTALL):
-        import dask
-    return dask
-
-
-def _distributed() -> Any:
-    with required(_INSTALL):
-        import distributed
-    return distributed
-
-
-_INSTALL = "A cluster needs Dask: pip install 'riskad[scale]'."

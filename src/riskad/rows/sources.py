@@ -8,8 +8,8 @@ source             rows
 =================  ===============================================================================
 `RowBlocks`        in memory: arrays, CSR matrices, memory-mapped arrays, torch tensors on a device
 `PartitionedRows`  in parts, read again in each pass (`riskad.rows.partitions`): Parquet files
-                   (`riskad.rows.parquet`), or the partitions of a Dask collection
-                   (`riskad.rows.cluster`) or of a Spark dataframe (`riskad.rows.spark`)
+                   (`riskad.rows.parquet`), or the partitions of a Dask collection or of a Spark
+                   dataframe (`riskad.rows.cluster`)
 `MappedRows`       any of these behind a feature map, which is applied block by block
 =================  ===============================================================================
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from riskad.core.checks import InputError
 from riskad.core.label_parsing import parse_distinct, parse_labels
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, count_labels
+from riskad.rows.cluster import SparkRows, count_rows, is_spark
 from riskad.rows.engine import Engine
 from riskad.rows.parquet import ParquetRows, count_values
 from riskad.rows.parquet_files import find_parquet, parquet_columns
 from riskad.rows.partitions import Part
-from riskad.rows.spark import SparkRows, count_rows, is_spark
 from riskad.tables.cells import as_polars, check_columns, free_name, is_frame, to_text
 from riskad.tables.notes import pluralize
 from riskad.tables.preparation import TablePreparer

@@ -26,7 +26,7 @@ from riskad.deep.batches import BATCH_ORDER, BatchSampler, read_rows
 from riskad.deep.criteria import Losses, RiskCriterion, SADCriterion, mean_square
 from riskad.deep.deep_sad import centre_of
 from riskad.deep.nets import build_decoder, build_network, find_architecture
-from riskad.deep.trainer import Settings, choose_device
+from riskad.deep.trainer import CHECK_EVERY, Settings, choose_device
 
 VARYING = ("loss", "a", "prior", "random_state")  # parameters that may differ between detectors
 DRAWN_STEPS = 100  # whose rows are drawn at a time
@@ -208,7 +208,7 @@ class StackedTrainer:
                 losses.objective.sum().backward()
                 optimiser.step()
                 values.append(losses.value)
-                if (step + 1) % settings.check_every == 0 or step + 1 == settings.max_iter:
+                if (step + 1) % CHECK_EVERY == 0 or step + 1 == settings.max_iter:
                     curves.append(torch.stack(values).mean(0))
                     values.clear()
                     if callback is not None:

@@ -20,7 +20,7 @@ from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools
 from riskad.deep.criteria import SADCriterion, mean_square
 from riskad.deep.nets import build_decoder, build_network, find_architecture
 from riskad.deep.trainer import evaluate, train
-from riskad.detectors.base import RandomState
+from riskad.detectors.base import RandomState, check_whole
 from riskad.files.fields import COUNT, SHARE, Array, Number, State, require
 
 # Least distance of the centre's coordinates from 0, to which a network with all weights 0 maps
@@ -125,9 +125,7 @@ class DeepSAD(DeepDetector):
             )
         for name, high in (("eta", math.inf), ("eps", math.inf), ("prior", 1)):
             check_in_interval(name, getattr(self, name), 0, high)
-        steps = self.pretrain_iter
-        if not isinstance(steps, (int, np.integer)) or isinstance(steps, bool) or steps < 0:
-            raise InputError(f"pretrain_iter must be a whole number >= 0, got {steps!r}.")
+        check_whole("pretrain_iter", self.pretrain_iter, 0)
         if (codes == ANOMALY).all():
             raise InputError(
                 "DeepSAD needs normal or unlabelled rows to pull to its centre, and y has none "

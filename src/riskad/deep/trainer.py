@@ -1,7 +1,7 @@
 r"""The loop that trains a network.
 
-Early stopping uses rows held out of the *training* rows. Every `check_every` steps the network is
-measured on them; its best state is kept, and `patience` checks without improvement end training.
+Early stopping uses rows held out of the *training* rows. Every ten steps the network is measured on
+them; its best state is kept, and ten checks without improvement end training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from riskad.core.checks import InputError, check_in_interval
 from riskad.core.risks import Risk
 from riskad.deep.batches import BATCH_ORDER, BatchSampler, Pools, read_rows
 from riskad.deep.criteria import Losses, RiskCriterion
+from riskad.detectors.base import check_whole
 
+CHECK_EVERY, PATIENCE = 10, 10  # steps between checks, and checks without improvement
 # Rows that are evaluated at a time, and values in them: what fits in memory, by device.
 _ROWS_AT_ONCE = {"cpu": 2**12, "cuda": 2**16}
 _VALUES_AT_ONCE = {"cpu": 2**20, "cuda": 2**28}
@@ -32,16 +34,10 @@ class Settings:
     max_iter: int = 500
     learning_rate: float = 1e-3
     weight_decay: float = 5e-4
-    check_every: int = 10
-    patience: int = 10
 
     def __post_init__(self) -> None:
         check_in_interval("learning_rate", self.learning_rate, 0, math.inf)
-        check_in_interval("weight_decay", self.weight_decay, 0, math.inf, closed=True)
-        for name in ("max_iter", "check_every", "patience"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise InputError(f"{name} must be a whole number >= 1, got {value!r}.")
+        check_whole("max_iter", self.max_iter)
 
 
 def choose_device(device: str | torch.device) -> torch.device:
@@ -117,7 +113,7 @@ def train(
             optimiser.step()
             values.append(losses.value)
             step += 1
-            if step % settings.check_every != 0 and step != settings.max_iter:
+            if step % CHECK_EVERY != 0 and step != settings.max_iter:
                 continue
             curves["step"].append(step)
             # Losses leave the device only here: at each step the GPU would have to wait for it.
@@ -131,7 +127,7 @@ def train(
                 if held_out < best:  # never if it is NaN
                     best, best_step, best_state = held_out, step, deepcopy(network.state_dict())
             # Checks since the best one; without validation the last step is always the best.
-            if sum(each > best_step for each in curves["step"]) >= settings.patience:
+            if sum(each > best_step for each in curves["step"]) >= PATIENCE:
                 break
     if validation is not None:
         network.load_state_dict(best_state)

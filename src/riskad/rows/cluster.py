@@ -18,7 +18,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -39,15 +39,13 @@ _SOME_ROWS = 1_000  # in which the formats of cells show
 _MOST_REASON = 300  # characters
 
 
-@contextmanager
-def open_engine(name: str, address: str | None = None) -> Iterator[Engine]:
+def open_engine(name: str, address: str | None = None) -> AbstractContextManager[Engine]:
     """The engine "spark" or "dask", whose master or scheduler has this address.
 
     Without an address it is Spark as it is configured, or threads of Dask in this process: a local
     cluster would open ports, and its scheduler runs whatever any user of the machine sends to it.
     """
-    with (_spark if name == "spark" else _dask)(address) as engine:
-        yield engine
+    return (_spark if name == "spark" else _dask)(address)
 
 
 # --- Spark ----------------------------------------------------------------------------------------

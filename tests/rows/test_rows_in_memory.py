@@ -10,7 +10,7 @@ from scipy import sparse
 from support.loops import each
 from threadpoolctl import ThreadpoolController
 
-from riskad.rows import engine, sources
+from riskad.rows import sources
 from riskad.rows.engine import _release_blas, one_blas_thread
 from riskad.rows.sources import RowBlocks
 
@@ -190,24 +190,3 @@ def test_overlapping_calls_in_threads_leave_blas_as_it_was(two_blas_threads, fir
         leave[i].set()
         threads[i].join(PATIENCE)
         assert set(_blas_thread_counts()) == ({1} if i == first_out else {2})
-
-
-@pytest.mark.parametrize(
-    ("files", "cpus"),
-    [
-        ({"cpu.max": "150000 100000\n"}, 1.5),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({}, None),
-    ],
-    ids=["version 2", "no limit", "version 1", "version 1, no limit", "no container"],
-)
-def test_the_quota_of_a_container_limits_the_threads(tmp_path, monkeypatch, files, cpus):
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(engine, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    assert engine._container_cpus(tmp_path) == cpus
-    assert engine.usable_cpus() == (64 if cpus is None else np.ceil(cpus))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import math
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
@@ -19,7 +16,6 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 from riskad.core.checks import InputError
 
 T = TypeVar("T")
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class ClusterError(InputError):
@@ -35,25 +31,9 @@ class Engine(Protocol):
 
 def usable_cpus() -> int:
     """CPUs that this process may use, by its affinity and by the quota of its container."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    allowed = len(affinity(0)) if affinity else os.cpu_count() or 1
-    quota = _container_cpus(_CGROUPS)
-    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+    import joblib  # here, since programs that read no rows need not wait for it
 
-
-def _container_cpus(folder: Path) -> float | None:
-    """CPUs by the quota of a control group, version 2 or 1; None without a quota."""
-    # Version 2 has one file for both numbers; on version 1, or without containers, it is missing.
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            files = ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
-            quota, period = ((folder / name).read_text().strip() for name in files)
-        except OSError:
-            return None
-    limited = quota.isdecimal() and period.isdecimal() and int(period) > 0  # "max", "-1": no limit
-    return int(quota) / int(period) if limited else None
+    return int(joblib.cpu_count())
 
 
 class Threads:

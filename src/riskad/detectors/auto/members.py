@@ -19,7 +19,6 @@ import numpy as np
 
 from riskad.core.checks import InputError, MissingLibrary
 from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
-from riskad.core.losses import get_loss
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
 from riskad.detectors.auto.views import COMPARED, Member, with_labelled
 from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth, lightgbm_library
@@ -40,7 +39,6 @@ _MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001  # below the weight 1 of a labelled row: each may have a leaf of its own
 _FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
 _KNOWLEDGE_WORTH = 100  # labelled anomalies that halve the weight of the network
-_KERNEL_LOSS = "squared"
 # The first is the default, which wins unless another is clearly better; the others change lambda,
 # or a and prior.
 _KERNEL_CHOICES = [
@@ -148,7 +146,7 @@ def _forest(labels: LabelCounts, seed: int) -> ForestRAD:
 
 def _kernel(labels: LabelCounts, seed: int) -> ShallowRAD:
     # Squared loss: one linear system, and no steps that would have to converge.
-    kernel = ShallowRAD(_KERNEL_LOSS, risk=_risk(labels), scale=False, random_state=seed)
+    kernel = ShallowRAD("squared", risk=_risk(labels), scale=False, random_state=seed)
     settings = _KERNEL_CHOICES[0]._asdict()
     return kernel.set_params(intercept_scaling=_FREE_INTERCEPT, **settings)
 
@@ -160,7 +158,7 @@ def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
         rows = with_labelled(codes, COMPARED)
         # As in the fit, whose intercept is penalised like the weight of such a column.
         Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
-        best = choose_candidate(Z, codes[rows], get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
+        best = choose_candidate(Z, codes[rows], _KERNEL_CHOICES, seed)
     return best._asdict()
 
 

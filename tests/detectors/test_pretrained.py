@@ -153,7 +153,7 @@ def test_exponentials_of_large_logits_do_not_run_over(size):
         rng.normal(size=shape).astype(np.float32) for shape in ((20, 64), (2, 32, 50), (2, 50, 32))
     )
     longest = float(size * np.sqrt((keys**2).sum(axis=1)).max())
-    found = table_network._attend(asked, table_network._KeysValues(size * keys, values, longest))
+    found = table_network._attend(asked, table_network.KeysValues(size * keys, values, longest))
     for head, columns in enumerate((slice(32), slice(32, 64))):
         weights = softmax(asked[:, columns].astype(float) @ (size * keys[head]), axis=1)
         np.testing.assert_allclose(found[:, columns], weights @ values[head], rtol=1e-3, atol=1e-3)

@@ -229,7 +229,7 @@ class PretrainedRAD(Detector):
         """Cores work on blocks of rows: threads inside products of this size gain little."""
         read = _ContextMemory.of(self)
         if self.device is not None:
-            return -read.on(self.device).score(self._columns(X).astype(np.float32)).astype(float)
+            return -read.on(self.device).scores(self._columns(X).astype(np.float32)).astype(float)
 
         def score(start: int, _: int = 0) -> np.ndarray:
             block = X[start : start + _BLOCK]

@@ -160,12 +160,6 @@ class BoostedRAD(TreeDetector):
     n_iter_: Annotated[int, fields.COUNT]
     train_risk_: Annotated[np.ndarray, fields.Array("f", ("risks",))]
 
-    @classmethod
-    def _check_state(cls, state: fields.State) -> None:
-        super()._check_state(state)
-        counted = state["trees_"].cover is not None
-        fields.require(counted, "trees_: without the training rows of their leaves")
-
     def __init__(
         self,
         loss: str | Loss = "logistic",
@@ -480,8 +474,7 @@ class LabelledTrees(BaseEstimator):
         return self
 
     def _clone_for_fold(self) -> LabelledTrees:
-        most = self.max_iter or _LABELLED_FOLD_ITER
-        return clone(self).set_params(max_iter=min(most, _LABELLED_FOLD_ITER))
+        return clone(self).set_params(max_iter=_LABELLED_FOLD_ITER)
 
     def _kept_rows(self) -> int:
         return 0

@@ -209,8 +209,6 @@ class BoostedRAD(TreeDetector):
         if check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True) == 0:
             raise InputError("learning_rate must be greater than 0: trees of weight 0 do nothing.")
         check_in_interval("min_samples_leaf", self.min_samples_leaf, _MIN_LEAF, np.inf, closed=True)
-        meaning = "It is the share of normal rows, 1 minus the anomaly rate."
-        check_in_interval("prior", self.prior, 0, 1, meaning)
         return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
 
     def _parameters(self) -> dict[str, Any]:

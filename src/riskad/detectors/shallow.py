@@ -58,8 +58,8 @@ class ShallowRAD(LinearDetector):
     ----------
     loss : str or Loss, default="modified_huber"
         Margin loss l: a name of `riskad.core.losses.LOSSES`.
-    a : float in (0, 1), default=0.1
-        Weight of the unlabelled rows; in (-1, 1) for risk="pnu". Risks without a mixing weight
+    a : float in [0, 1], default=0.1
+        Weight of the unlabelled rows; in [-1, 1] for risk="pnu". Risks without a mixing weight
         ignore it.
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly

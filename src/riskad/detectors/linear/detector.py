@@ -88,11 +88,6 @@ class LinearDetector(RiskMinimizer, Detector):
 
     def _check_settings(self) -> Risk:
         """The bound risk; every parameter is checked before any work."""
-        check_choice("risk", self.risk, RISKS)
-        meaning = "It is the share of normal rows, 1 minus the anomaly rate."
-        check_in_interval("prior", self.prior, 0, 1, meaning)
-        if (a_range := RISKS[self.risk].a_range) is not None:
-            check_in_interval("a", self.a, *a_range, "It is the weight of the unlabelled rows.")
         check_in_interval("tol", self.tol, 0, 1)
         remedy = "The larger it is, the less the intercept is penalised; 0 means none."
         check_in_interval(

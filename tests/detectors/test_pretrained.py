@@ -93,9 +93,11 @@ def test_order_and_company_do_not_matter(fitted, rows):
 
 def test_many_columns_are_read_by_their_components():
     X, y, truth = make_contaminated_rows(300, READS_COLUMNS + 10, shift=1.0)
+    X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
     model = PretrainedRAD(unlabelled=100).fit(X, y)
     assert model.context_.shape[1] < READS_COLUMNS
-    assert auc(model, X, truth) > 0.95
+    assert np.isfinite(model.context_).all()
+    assert auc(model, X, truth) > 0.9
     dense = model.score_samples(X[:20])
     np.testing.assert_allclose(model.score_samples(sparse.csr_matrix(X[:20])), dense, atol=1e-4)
 
@@ -136,14 +138,6 @@ def test_levels_are_known_by_their_rows_whatever_their_numbers():
     X, some = np.column_stack([level, noise]), slice(400)
     model = PretrainedRAD(unlabelled=100).fit(X, y)
     assert auc(model, X[some], -odd[some].astype(int)) > 0.97
-
-
-def test_wide_tables_with_blanks_go_by_their_components():
-    X, y, truth = make_contaminated_rows(300, 110, shift=1.0)
-    X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
-    model = PretrainedRAD(unlabelled=100).fit(X, y)
-    assert np.isfinite(model.context_).all()
-    assert auc(model, X, truth) > 0.9
 
 
 @each("size", [0.3, 3, 30])

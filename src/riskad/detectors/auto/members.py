@@ -294,8 +294,7 @@ class Plan:
     decided: int  # unlabelled rows whose scores are used for decisions
     folds: int  # of five, that are held out
     fold_seconds: float  # for one of them
-    kinds: bool  # whether kinds of anomaly are held out, too
-    kind_seconds: float  # for all of them; 0 if they are not
+    kind_seconds: float  # for kinds of anomaly, which are held out, too; 0 if they are not
 
     def folds_at_once(self, threads: int) -> int:
         """Return how many folds this many threads hold out at a time."""
@@ -350,7 +349,7 @@ def _plan(
     folds = int(np.clip((budget - planned) // max(in_fold, 1e-9), 0, SPLITS))
     judges = [recipes[name] for name in JUDGES if name in members]
     in_kinds = MOST_KINDS * sum(_FOLD_SHARE * recipe.seconds(sizes) for recipe in judges)
-    kinds = folds > 1 and planned + folds * in_fold + in_kinds <= budget
+    time_for_kinds = folds > 1 and planned + folds * in_fold + in_kinds <= budget
     return Plan(
         feature_seconds=features,
         member_seconds=members,
@@ -358,8 +357,7 @@ def _plan(
         decided=decided,
         folds=folds,
         fold_seconds=in_fold,
-        kinds=kinds,
-        kind_seconds=in_kinds * kinds,
+        kind_seconds=in_kinds * time_for_kinds,
     )
 
 

@@ -109,8 +109,8 @@ def test_a_clear_gain_is_taken_and_a_small_one_is_not():
     rng = np.random.default_rng(0)
     scores = 0.8 + 0.02 * rng.standard_normal((10, 1)) + np.array([0.0, 0.05, 0.001])
     noise = 0.01 * rng.standard_normal((10, 3))
-    assert together.best_place(scores + noise, m=50, rounds=2) == 1
-    assert together.best_place((scores + noise)[:, [0, 2]], m=50, rounds=2) == 0
+    assert together.best_place(scores + noise, m=50) == 1
+    assert together.best_place((scores + noise)[:, [0, 2]], m=50) == 0
 
 
 def test_the_choice_follows_an_obvious_signal_and_the_labels():

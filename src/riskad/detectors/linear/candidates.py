@@ -67,14 +67,14 @@ def choose_candidate(
     groups = None if groups is None else as_groups(groups[enough], int(enough.sum()))
     folds[:, enough] = list(splitter.folds(y[enough], groups))
     aucs = _held_out_aucs(Z, y, candidates, folds)
-    return candidates[best_place(aucs, m, _REPEATS)]
+    return candidates[best_place(aucs, m)]
 
 
-def best_place(scores: np.ndarray, m: float, rounds: int) -> int:
+def best_place(scores: np.ndarray, m: float) -> int:
     """Position of the candidate to choose; `scores` has a row for each fold."""
     # Further rounds hold out the same rows again: they stabilise the mean but are no evidence.
     d = scores - scores[:, :1]
-    errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / rounds)
+    errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / _REPEATS)
     return int(np.argmax(m / (m + _HALF) * d.mean(axis=0) - errors))  # the first wins ties
 
 

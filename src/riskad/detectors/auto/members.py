@@ -22,6 +22,7 @@ from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
 from riskad.detectors.auto.views import COMPARED, Member, with_labelled
 from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth, lightgbm_library
+from riskad.detectors.features.union import NativeColumns
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.linear.candidates import Candidate, choose_candidate
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read
@@ -109,20 +110,22 @@ class Recipe:
             return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
         return self.weight
 
-    def parts_among(self, slices: Mapping[str, slice], native: int | None) -> tuple[str, ...]:
+    def parts_among(
+        self, slices: Mapping[str, slice], native: NativeColumns | None
+    ) -> tuple[str, ...]:
         """Return the parts that the member sees, of a view that has these."""
         if not self.pretrained:
             return self.parts
-        # It reads blanks and levels of categories directly, from `native` columns if there are any.
+        # It reads blanks and levels of categories directly, from native columns if there are any.
         columns = columns_for_network(slices, native)
         return tuple(columns if part == "columns" else part for part in self.parts)
 
 
-def columns_for_network(slices: Mapping[str, slice], native: int | None) -> str:
+def columns_for_network(slices: Mapping[str, slice], native: NativeColumns | None) -> str:
     """Return the part that the network reads beside outlier scores."""
-    n_columns = slices["columns"].stop - slices["columns"].start if native is None else native
-    n_outliers = slices["outliers"].stop - slices["outliers"].start
-    if n_columns + n_outliers > READS_COLUMNS:
+    widths = {part: span.stop - span.start for part, span in slices.items()}
+    n_columns = widths["columns"] if native is None else native.n_features_out_
+    if n_columns + widths["outliers"] > READS_COLUMNS:
         return "components"
     return "columns" if native is None else "native"
 

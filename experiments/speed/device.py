@@ -47,16 +47,16 @@ def compare(device: str, columns: int, rows: int) -> dict[str, float]:
         blocks = range(0, len(few), 256)
         return np.concatenate([network.score(few[i : i + 256], memory) for i in blocks])
 
-    moved.score(few)
-    ours, theirs = by_numpy(), moved.score(few)
-    slow, fast = least_seconds(by_numpy), least_seconds(lambda: moved.score(Z))
+    moved.scores(few)
+    ours, theirs = by_numpy(), moved.scores(few)
+    slow, fast = least_seconds(by_numpy), least_seconds(lambda: moved.scores(Z))
     return {
         "columns": columns,
         "rows_per_second_numpy": round(len(few) / slow),
         "rows_per_second_device": round(rows / fast),
         "times_as_fast": round(rows / fast * slow / len(few), 1),
         "largest_difference": float(f"{np.abs(ours - theirs).max():.2g}"),
-        "one_row_ms_device": round(1e3 * least_seconds(lambda: moved.score(Z[:1]), 20), 2),
+        "one_row_ms_device": round(1e3 * least_seconds(lambda: moved.scores(Z[:1]), 20), 2),
     }
 
 

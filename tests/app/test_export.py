@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from conftest import make_contaminated_rows
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
+from sklearn.kernel_approximation import SkewedChi2Sampler
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from support.loops import each
 
 import riskad
@@ -48,15 +48,8 @@ def assert_parity(model, proto, rows, given=None, tolerance=GRAPH_TOLERANCE):
 
 # --- linear and maps ---------------------------------------------------------------------
 
-MAPS = (
-    *(None, "rbf", "nystroem", "poly", Nystroem(n_components=30, random_state=0)),
-    RBFSampler(gamma=0.3, n_components=50, random_state=0),
-    PolynomialFeatures(degree=3),
-    PolynomialFeatures(degree=(2, 3), interaction_only=True, include_bias=False),
-)
 
-
-@each(("feature_map", "scale"), itertools.product(MAPS, [True, False]))
+@each(("feature_map", "scale"), itertools.product([None, "rbf", "nystroem", "poly"], [True, False]))
 def test_shallow(feature_map, scale):
     X, y, _ = make_contaminated_rows()
     model = riskad.ShallowRAD(feature_map=feature_map, scale=scale, lam="tight").fit(X, y)
@@ -298,10 +291,8 @@ def test_without_onnx_the_remedy_is_said(tmp_path, contaminated_rows, monkeypatc
 def test_what_cannot_be_exported_says_what_can(contaminated_rows):
     X, y, _ = contaminated_rows
     own_map = riskad.ShallowRAD(feature_map=SkewedChi2Sampler(skewedness=100), scale=False)
-    cosine = riskad.ShallowRAD(feature_map=Nystroem(kernel="cosine", n_components=5))
     for model in (
         own_map.fit(X, y),
-        cosine.fit(X, y),
         make_pipeline(StandardScaler(), riskad.ShallowRAD()).fit(X, y),
     ):
         with pytest.raises(InputError, match=r"cannot be exported.*(shallow|poly|ShallowRAD)"):

@@ -1,6 +1,5 @@
 """Boosted trees: the risk never rises; gaps, categories, files and the common checks."""
 
-import dataclasses
 import itertools
 import sys
 import time
@@ -26,7 +25,6 @@ from riskad.core.objective import Objective
 from riskad.core.risks import RISKS, get_risk
 from riskad.detectors import boosted
 from riskad.detectors.boosted import BoostedRAD, LabelledTrees
-from riskad.files.codec import build, state_of
 from riskad.rows.sources import RowBlocks
 
 QUICK = {"max_iter": 30}
@@ -309,15 +307,6 @@ def test_bad_rows_and_labels_are_refused(contaminated_rows):
     model = BoostedRAD(**QUICK).fit(X, y)
     with pytest.raises(InputError, match="row 0, column 3"):
         model.predict([[0, 0, 0, -np.inf]])
-
-
-def test_trees_that_are_not_of_the_model_are_refused(contaminated_rows):
-    X, y, _ = contaminated_rows
-    model, other = (BoostedRAD(**QUICK).fit(rows, y) for rows in (X, X[:, :3]))
-    uncounted = dataclasses.replace(model.trees_, cover=None)
-    for trees, message in ((other.trees_, "of other columns"), (uncounted, "training rows")):
-        with pytest.raises(InputError, match=message):
-            build(BoostedRAD, state_of(model) | {"trees_": trees})
 
 
 def test_lightgbm_is_needed_to_fit_and_not_to_score_or_explain(

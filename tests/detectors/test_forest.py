@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.contract import TranslatesWeighted
 from support.loops import each
+from support.trees import leaves_of
 
 import riskad
 from riskad.core.checks import InputError
@@ -100,7 +101,7 @@ def test_a_leaf_weighs_as_much_as_asked(contaminated_rows):
     weights = np.abs(class_weights(get_risk("rad"), np.array([(y == k).sum() for k in (0, 1, -1)])))
     w = weights[y]
     least = 5 * w[y != 0].mean()
-    for leaf in model.trees_.leaves(X).T:
+    for leaf in leaves_of(model.trees_, X).T:
         held = np.bincount(leaf, w)
         assert held[held > 0].min() >= least * (1 - 1e-9)
 

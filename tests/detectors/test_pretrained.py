@@ -93,9 +93,11 @@ def test_order_and_company_do_not_matter(fitted, rows):
 
 def test_many_columns_are_read_by_their_components():
     X, y, truth = make_contaminated_rows(300, READS_COLUMNS + 10, shift=1.0)
+    X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
     model = PretrainedRAD(unlabelled=100).fit(X, y)
     assert model.context_.shape[1] < READS_COLUMNS
-    assert auc(model, X, truth) > 0.95
+    assert np.isfinite(model.context_).all()
+    assert auc(model, X, truth) > 0.9
     dense = model.score_samples(X[:20])
     np.testing.assert_allclose(model.score_samples(sparse.csr_matrix(X[:20])), dense, atol=1e-4)
 
@@ -138,14 +140,6 @@ def test_levels_are_known_by_their_rows_whatever_their_numbers():
     assert auc(model, X[some], -odd[some].astype(int)) > 0.97
 
 
-def test_wide_tables_with_blanks_go_by_their_components():
-    X, y, truth = make_contaminated_rows(300, 110, shift=1.0)
-    X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
-    model = PretrainedRAD(unlabelled=100).fit(X, y)
-    assert np.isfinite(model.context_).all()
-    assert auc(model, X, truth) > 0.9
-
-
 @each("size", [0.3, 3, 30])
 def test_exponentials_of_large_logits_do_not_run_over(size):
     rng = np.random.default_rng(0)
@@ -153,7 +147,7 @@ def test_exponentials_of_large_logits_do_not_run_over(size):
         rng.normal(size=shape).astype(np.float32) for shape in ((20, 64), (2, 32, 50), (2, 50, 32))
     )
     longest = float(size * np.sqrt((keys**2).sum(axis=1)).max())
-    found = table_network._attend(asked, table_network._KeysValues(size * keys, values, longest))
+    found = table_network._attend(asked, table_network.KeysValues(size * keys, values, longest))
     for head, columns in enumerate((slice(32), slice(32, 64))):
         weights = softmax(asked[:, columns].astype(float) @ (size * keys[head]), axis=1)
         np.testing.assert_allclose(found[:, columns], weights @ values[head], rtol=1e-3, atol=1e-3)

@@ -320,8 +320,8 @@ def test_other_columns_at_scoring_time_show_the_difference(contaminated_rows):
     [
         ({"prior": 0.0}, "prior must be .* between 0 and 1, got 0.0.*anomaly rate"),
         ({"prior": 1.2}, "prior must be"),
-        ({"a": 0}, "a must be .* between 0 and 1"),
-        ({"a": 1.0}, "a must be"),
+        ({"a": -0.1}, "a must be .* between 0 and 1"),
+        ({"a": 1.1}, "a must be"),
         ({"risk": "pnu", "a": -1.5}, "between -1 and 1"),
         ({"loss": "hinges"}, "Did you mean 'hinge'"),
         ({"risk": "radd"}, "Did you mean 'rad'"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesClassifier
+from support.trees import leaves_of
 
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.tree_growth import grow
@@ -38,7 +39,7 @@ def test_leaves_hold_their_rows_and_means_and_gains_add_up(labelled):
     X, y, w = labelled
     options = {"max_features": 2, "min_weight_leaf": 2.5, "max_depth": 5}
     found = grow(X, y, w, all_rows(120, 30), **options, seed=0)
-    leaf = found.trees.leaves(X)
+    leaf = leaves_of(found.trees, X)
     n = np.bincount(leaf.ravel(), minlength=len(found.n_samples))
     W = np.bincount(leaf.ravel(), np.repeat(w, 30))
     S = np.bincount(leaf.ravel(), np.repeat(w * y, 30))

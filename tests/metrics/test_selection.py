@@ -11,7 +11,6 @@ from support.loops import each
 
 import riskad
 from riskad import InputError, PNUStratifiedKFold, RADSearchCV, ShallowRAD
-from riskad.core.losses import LOSSES
 from riskad.detectors.linear import candidates as together
 from riskad.metrics.ranking import auc_of_folds, auc_with_interval
 from riskad.metrics.search import RiskScorer, choose_place, evaluate_nested, labelled_auc
@@ -110,8 +109,8 @@ def test_a_clear_gain_is_taken_and_a_small_one_is_not():
     rng = np.random.default_rng(0)
     scores = 0.8 + 0.02 * rng.standard_normal((10, 1)) + np.array([0.0, 0.05, 0.001])
     noise = 0.01 * rng.standard_normal((10, 3))
-    assert together.best_place(scores + noise, m=50, rounds=2) == 1
-    assert together.best_place((scores + noise)[:, [0, 2]], m=50, rounds=2) == 0
+    assert together.best_place(scores + noise, m=50) == 1
+    assert together.best_place((scores + noise)[:, [0, 2]], m=50) == 0
 
 
 def test_the_choice_follows_an_obvious_signal_and_the_labels():
@@ -120,22 +119,21 @@ def test_the_choice_follows_an_obvious_signal_and_the_labels():
     X, y, _ = oblique()
     Z = np.column_stack([StandardScaler().fit_transform(X), np.ones(len(X))])
     for labels, is_first in ((y, False), (np.random.default_rng(0).permutation(y), True)):
-        chosen = together.choose_candidate(Z, labels, LOSSES["squared"], candidates, 0)
+        chosen = together.choose_candidate(Z, labels, candidates, 0)
         assert chosen == candidates[0] if is_first else chosen.lam < 1
 
 
-@pytest.mark.parametrize("loss", ["squared", "modified_huber", "logistic"])
-def test_problems_solved_together_are_what_each_is_alone(loss, monkeypatch):
+def test_problems_solved_together_are_what_each_is_alone(monkeypatch):
     monkeypatch.setattr(together, "_STEPS", 400)
     X, y, _ = make_contaminated_rows(n_rows=200)
     X = StandardScaler().fit_transform(X)
     folds = np.array(list(PNUStratifiedKFold(3).folds(y)))
     candidates = [together.Candidate(0.1, 0.8, 0.3), together.Candidate(0.4, 0.5, 0.05)]
     Z = np.column_stack([X, np.ones(len(X))])
-    found = together.solve_together(Z, y, LOSSES[loss], candidates, folds)
+    found = together.solve_together(Z, y, candidates, folds)
     for fold, thetas in zip(folds, found, strict=True):
         for (a, prior, lam), theta in zip(candidates, thetas, strict=True):
-            alone = ShallowRAD(loss, a=a, prior=prior, lam=lam, scale=False)
+            alone = ShallowRAD("squared", a=a, prior=prior, lam=lam, scale=False)
             alone.fit(X[~fold], y[~fold])
             assert_allclose(theta, [*alone.coef_, alone.intercept_], atol=2e-3)
 

@@ -88,7 +88,8 @@ class Risk(ABC):
 
     def __init__(self, loss: str | Loss = "modified_huber", a: float = 0.1, prior: float = 0.8):
         self.loss = get_loss(loss)
-        self.prior = check_in_interval("prior", prior, 0, 1)
+        meaning = "It is the share of normal rows, 1 minus the anomaly rate."
+        self.prior = check_in_interval("prior", prior, 0, 1, meaning)
         # A risk without a mixing weight ignores `a`, but nonsense is refused all the same.
         low, high = self.a_range or (-1.0, 1.0)
         self.a = check_in_interval("a", a, low, high, closed=True)

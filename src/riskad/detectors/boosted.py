@@ -160,12 +160,6 @@ class BoostedRAD(TreeDetector):
     n_iter_: Annotated[int, fields.COUNT]
     train_risk_: Annotated[np.ndarray, fields.Array("f", ("risks",))]
 
-    @classmethod
-    def _check_state(cls, state: fields.State) -> None:
-        super()._check_state(state)
-        counted = state["trees_"].cover is not None
-        fields.require(counted, "trees_: without the training rows of their leaves")
-
     def __init__(
         self,
         loss: str | Loss = "logistic",
@@ -215,8 +209,6 @@ class BoostedRAD(TreeDetector):
         if check_in_interval("learning_rate", self.learning_rate, 0, 1, closed=True) == 0:
             raise InputError("learning_rate must be greater than 0: trees of weight 0 do nothing.")
         check_in_interval("min_samples_leaf", self.min_samples_leaf, _MIN_LEAF, np.inf, closed=True)
-        meaning = "It is the share of normal rows, 1 minus the anomaly rate."
-        check_in_interval("prior", self.prior, 0, 1, meaning)
         return get_risk(self.risk, self.loss, a=self.a, prior=self.prior)
 
     def _parameters(self) -> dict[str, Any]:
@@ -480,8 +472,7 @@ class LabelledTrees(BaseEstimator):
         return self
 
     def _clone_for_fold(self) -> LabelledTrees:
-        most = self.max_iter or _LABELLED_FOLD_ITER
-        return clone(self).set_params(max_iter=min(most, _LABELLED_FOLD_ITER))
+        return clone(self).set_params(max_iter=_LABELLED_FOLD_ITER)
 
     def _kept_rows(self) -> int:
         return 0

@@ -15,7 +15,7 @@ from riskad.detectors.base import Detector, array_checks
 from riskad.detectors.description import DetectorTags, RiskMinimizer, check_kinds_present
 from riskad.detectors.tree_ensemble import Trees
 from riskad.files import fields
-from riskad.files.fields import Optional, Record, State, require
+from riskad.files.fields import Record, State, require
 from riskad.rows.encoding import AnomalyRateEncoder, OneHotImputer
 from riskad.rows.equal_rows import group_equal_rows
 from riskad.rows.sources import RowBlocks
@@ -27,9 +27,8 @@ ENCODER = Record(("OneHotImputer", "SingularVectors"), {"n_features_out_": "enco
 
 def _n_columns_seen(state: State) -> int:
     """The number of columns of a stored state, with those appended to the given ones."""
-    schema = state.get("schema_", TableSchema())
-    evidence = state.get("evidence_", AnomalyRateEncoder())
-    return int(state["n_features_in_"] + len(schema.part_columns) + len(evidence.places))
+    n_appended = len(state["schema_"].part_columns) + len(state["evidence_"].places)
+    return int(state["n_features_in_"] + n_appended)
 
 
 class FrameDetector(Detector):
@@ -43,14 +42,13 @@ class FrameDetector(Detector):
     _detector_tags: Any = DetectorTags(accepts_frames=True)
 
     schema_: Annotated[TableSchema, Record(("TableSchema",))]
-    evidence_: Annotated[AnomalyRateEncoder, Optional(Record(("AnomalyRateEncoder",)))]
+    evidence_: Annotated[AnomalyRateEncoder, Record(("AnomalyRateEncoder",))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
-        schema = state.get("schema_", TableSchema())
+        schema, evidence = state["schema_"], state["evidence_"]
         places, d = [*schema.levels, *schema.dates], state["n_features_in_"]
         require(all(place < d for place in places), "schema_: no such column")
-        evidence = state.get("evidence_", AnomalyRateEncoder())
         for place, values in zip(evidence.places, evidence.evidence, strict=True):
             levels = schema.levels.get(place)
             right = levels is not None and len(values) == len(levels) + 1
@@ -66,7 +64,7 @@ class FrameDetector(Detector):
     def _check_rows(self, X: Any, reset: bool) -> Any:
         """X as a float array or CSR matrix; texts of a frame as codes, dates as seconds."""
         X = as_table(X)
-        schema = TableSchema.learn(X) if reset else self._schema
+        schema = TableSchema.learn(X) if reset else self.schema_
         # After a fit to dates only a frame will do: a table does not say which columns are dates.
         if isinstance(X, Table) and not schema.dates:
             X = self._check_levels(X, schema, reset)
@@ -112,15 +110,8 @@ class FrameDetector(Detector):
     ) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Rows with the parts of their dates, codes and weights."""
         X, codes, weight = super()._check_training(X, y, sample_weight)
-        return self._schema.with_parts(X), codes, weight
-
-    @property
-    def _schema(self) -> TableSchema:
-        return getattr(self, "schema_", TableSchema())
-
-    @property
-    def _evidence(self) -> AnomalyRateEncoder:
-        return getattr(self, "evidence_", AnomalyRateEncoder())
+        self.evidence_ = AnomalyRateEncoder()  # none, unless the detector learns some
+        return self.schema_.with_parts(X), codes, weight
 
     def _learn_evidence(
         self,
@@ -140,11 +131,11 @@ class FrameDetector(Detector):
 
     def _append_evidence(self, X: Any) -> Any:
         """New, validated rows as trees see them."""
-        return self._evidence.transform(self._schema.with_parts(X))
+        return self.evidence_.transform(self.schema_.with_parts(X))
 
     def _by_column(self, values: np.ndarray) -> np.ndarray:
         """Values of columns; those of appended columns are added to their origin's."""
-        origins = [*self._schema.part_columns, *self._evidence.places]
+        origins = [*self.schema_.part_columns, *self.evidence_.places]
         # Appended columns come last: first the parts of dates, then the evidence.
         d = values.shape[-1] - len(origins)
         total = values[..., :d].copy()
@@ -154,7 +145,7 @@ class FrameDetector(Detector):
 
     def _graph_rows(self, graph: Any, rows: str) -> str:
         """The same in an ONNX graph."""
-        columns = [*self._schema.onnx_parts(graph, rows), *self._evidence.onnx_columns(graph, rows)]
+        columns = [*self.schema_.onnx_parts(graph, rows), *self.evidence_.onnx_columns(graph, rows)]
         return graph.node("Concat", rows, *columns, axis=1) if columns else rows
 
     def __sklearn_tags__(self) -> Any:

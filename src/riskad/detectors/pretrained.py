@@ -166,7 +166,7 @@ class PretrainedRAD(Detector):
                 f"them: {count_labels(codes)}. Label some rows with -1 (anomaly) or +1 (normal)."
             )
         Z = self._fit_columns(X, codes)
-        rng = np.random.default_rng(self.random_state or 0)
+        rng = np.random.default_rng(self._seed)
         # The order of kinds is part of what a seed draws.
         sizes = {**_MOST_LABELLED, UNLABELLED: self.unlabelled}
         kinds = ((np.flatnonzero(codes == kind), most) for kind, most in sizes.items())
@@ -210,8 +210,7 @@ class PretrainedRAD(Detector):
             # PCA takes no blanks: the mean, which is 0 now, replaces them.
             Z = np.nan_to_num(_signed_log(self.scale_.transform(X[:, self.kept_])))
             size = min(_COMPONENTS, len(X))
-            seed = self.random_state or 0
-            pca = PCA(size, svd_solver="randomized", random_state=seed).fit(Z)
+            pca = PCA(size, svd_solver="randomized", random_state=self._seed).fit(Z)
             # Whitened, so that components look like the columns of a table.
             spread = np.maximum(pca.explained_variance_**0.5, np.finfo(float).eps)
             self.components_ = PrincipalComponents(pca.mean_, pca.components_ / spread[:, None])
@@ -229,7 +228,7 @@ class PretrainedRAD(Detector):
         """Cores work on blocks of rows: threads inside products of this size gain little."""
         read = _ContextMemory.of(self)
         if self.device is not None:
-            return -read.on(self.device).score(self._columns(X).astype(np.float32)).astype(float)
+            return -read.on(self.device).scores(self._columns(X).astype(np.float32)).astype(float)
 
         def score(start: int, _: int = 0) -> np.ndarray:
             block = X[start : start + _BLOCK]

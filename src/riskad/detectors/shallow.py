@@ -58,8 +58,8 @@ class ShallowRAD(LinearDetector):
     ----------
     loss : str or Loss, default="modified_huber"
         Margin loss l: a name of `riskad.core.losses.LOSSES`.
-    a : float in (0, 1), default=0.1
-        Weight of the unlabelled rows; in (-1, 1) for risk="pnu". Risks without a mixing weight
+    a : float in [0, 1], default=0.1
+        Weight of the unlabelled rows; in [-1, 1] for risk="pnu". Risks without a mixing weight
         ignore it.
     prior : float in (0, 1), default=0.8
         pi_p^e, the assumed share of normal rows among the unlabelled rows. 1 - prior is the anomaly
@@ -213,25 +213,16 @@ class ShallowRAD(LinearDetector):
             objective = Objective(risk, rows.totals())
             problem = Problem(model, objective, lam, self.penalty, moments)
             solution = solve(problem, **settings._asdict())
-            coef, intercept = model.weights(solution.theta)  # in the units of X
-            if not coef.any():
+            weights, parts = model.weights(solution.theta), risk_parts(problem, solution)
+            offset = threshold_of(problem, solution.theta, self._seed)
+            self._store(solution, features, lam, weights, offset, parts)
+            if not self.coef_.any():
                 warnings.warn(
                     f"all weights are zero under lam={lam:.3g}, so every row has the same "
                     "score. Choose a smaller lam: 'tight', 'cv' or a number.",
                     DataWarning,
                     stacklevel=2,
                 )
-            penalty = problem.penalty_value(solution.theta)
-            self._store(
-                solution,
-                features,
-                lam=lam,
-                coef=coef,
-                intercept=intercept,
-                weight_norm=penalty**0.5 if self.penalty == "l2" else penalty,
-                offset=threshold_of(problem, solution.theta, self._seed),
-                parts=risk_parts(problem, solution),
-            )
             self.unlabelled_ = summarise_unlabelled(rows, self._scores, self._seed)
         return self
 

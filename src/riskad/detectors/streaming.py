@@ -301,17 +301,9 @@ class StreamingRAD(LinearDetector):
         theta = solution.theta
         sample = problem.summary.thin(lambda Z: problem.scores(theta, Z), risk.loss)
         self._summary, scores = sample, problem.scores(theta, sample.X)
-        coef, intercept = problem.weights(theta)
-        self._store(
-            solution,
-            features,
-            lam=float(lam),
-            coef=coef,
-            intercept=intercept,
-            weight_norm=float(np.linalg.norm(theta)),
-            offset=zero_one_threshold(risk, scores, sample.y, sample.sample_weights()),
-            parts=problem.risk_parts(theta),
-        )
+        offset = zero_one_threshold(risk, scores, sample.y, sample.sample_weights())
+        weights, parts = problem.weights(theta), problem.risk_parts(theta)
+        self._store(solution, features, float(lam), weights, offset, parts)
         if features.feature_map is None:
             rows = RowBlocks(sample.X, sample.y)
             self.unlabelled_ = summarise_unlabelled(rows, self._scores, self._seed)

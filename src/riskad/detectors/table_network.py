@@ -23,11 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from riskad.core.checks import InputError, enumerate_names
+from riskad.core.losses import namespace
 
 WEIGHTS = ("tables-3",)
 """Names of the weights that come with the package."""
@@ -44,23 +45,23 @@ _AT_ONCE = 1 << 17  # logits that fit the cache of a core
 class Memory(NamedTuple):
     """What the network keeps of the context."""
 
-    columns: _Columns  # what the values of a cell are compared with
-    cells: list[_KeysValues]  # for each layer of cells
-    rows: list[_KeysValues]  # for each layer of rows
+    columns: Columns  # what the values of a cell are compared with
+    cells: list[KeysValues]  # for each layer of cells
+    rows: list[KeysValues]  # for each layer of rows
 
     @property
     def bytes(self) -> int:
         return sum(one.keys.nbytes + one.values.nbytes for one in (*self.cells, *self.rows))
 
 
-class _KeysValues(NamedTuple):
+class KeysValues(NamedTuple):
     """Keys (heads, HEAD, rows) and values (heads, rows, HEAD) of the rows of the context.
 
-    Heads of the first column come first, then those of the second, and so on.
+    Heads of the first column come first, then those of the second, and so on. They may be tensors.
     """
 
-    keys: np.ndarray
-    values: np.ndarray
+    keys: Any
+    values: Any
     longest_key: np.ndarray  # the largest norm of a key of each head
 
 
@@ -70,9 +71,9 @@ class TableNetwork:
     def __init__(self, arrays: dict[str, np.ndarray]):
         self.arrays = arrays
         depth, row_depth = len(arrays["up"]), len(arrays["row_up"])
-        self.among = [_Attention.of(arrays, "norm_cells", "cells", i) for i in range(depth)]
-        self.layers = [_Layer.of(arrays, "", i) for i in range(depth)]
-        self.row_layers = [_Layer.of(arrays, "row_", i) for i in range(row_depth)]
+        self.among = [Attention.of(arrays, "norm_cells", "cells", i) for i in range(depth)]
+        self.layers = [Layer.of(arrays, "", i) for i in range(depth)]
+        self.row_layers = [Layer.of(arrays, "row_", i) for i in range(row_depth)]
 
     @classmethod
     @lru_cache(maxsize=len(WEIGHTS))
@@ -90,7 +91,7 @@ class TableNetwork:
 
     def read(self, Z: np.ndarray, states: np.ndarray) -> Memory:
         """Keys and values of the context, layer by layer; in the last only of label cells."""
-        columns = _Columns(Z, states)
+        columns = Columns(Z, states)
         context = [context for _, context in self._context(Z, states, columns)]
         depth = len(self.layers)
         return Memory(columns, context[:depth], context[depth:])
@@ -98,12 +99,12 @@ class TableNetwork:
     def context_cells(self, Z: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
         """Cells (rows, columns, width) of the context that each layer attends to, normed."""
         norms = [*self.arrays["norm_rows"], *self.arrays["row_norm_rows"]]
-        cells = (cells for cells, _ in self._context(Z, states, _Columns(Z, states)))
+        cells = (cells for cells, _ in self._context(Z, states, Columns(Z, states)))
         return [_normed(each, norm) for each, norm in zip(cells, norms, strict=True)]
 
     def _context(
-        self, Z: np.ndarray, states: np.ndarray, columns: _Columns
-    ) -> Iterator[tuple[np.ndarray, _KeysValues]]:
+        self, Z: np.ndarray, states: np.ndarray, columns: Columns
+    ) -> Iterator[tuple[np.ndarray, KeysValues]]:
         """The cells that each layer attends to, with their keys and values."""
         x = others = self._cells(Z, states, columns, of_context=True)
         for among, layer in zip(self.among, self.layers, strict=True):
@@ -117,32 +118,32 @@ class TableNetwork:
             yield row, context
             row = layer.change(row, context)
 
-    def score(self, Z: np.ndarray, memory: Memory) -> np.ndarray:
+    def score(self, Z: np.ndarray, memory: Memory) -> Any:
         x = others = self._cells(Z, np.zeros(len(Z), int), memory.columns)
         for among, layer, context in zip(self.among, self.layers, memory.cells, strict=True):
             others, x = x, among.attend_in_row(x, last=layer is self.layers[-1])
             x = layer.change(x, context)
-        scores = _affine(_normed(x[:, 0], self.arrays["norm"]), self.arrays["head"])
+        scores = affine(_normed(x[:, 0], self.arrays["norm"]), self.arrays["head"])
         row = self._rows(x, others)
         for layer, context in zip(self.row_layers, memory.rows, strict=True):
             row = layer.change(row, context)
         row = _normed(row[:, 0], self.arrays["row_norm"])
-        return np.asarray(scores + _affine(row, self.arrays["row_head"]))
+        return scores + affine(row, self.arrays["row_head"])
 
     def _cells(
-        self, Z: np.ndarray, states: np.ndarray, columns: _Columns, of_context: bool = False
+        self, Z: np.ndarray, states: np.ndarray, columns: Columns, of_context: bool = False
     ) -> np.ndarray:
         """Initial cells (rows, columns + 1, width); `of_context` marks rows of the context."""
-        cells = _affine(columns.cell_inputs(Z, states if of_context else None), self.arrays["cell"])
+        cells = affine(columns.cell_inputs(Z, states if of_context else None), self.arrays["cell"])
         return np.concatenate([cells, self.arrays["label"][states][:, None]], axis=1)
 
     def _rows(self, x: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Rows as single cells (rows, 1, width)."""
         means = others[:, :-1].mean(axis=1)
-        return _affine(np.hstack([x[:, 0], means]), self.arrays["row_in"])[:, None]
+        return affine(namespace(x).hstack([x[:, 0], means]), self.arrays["row_in"])[:, None]
 
 
-class _Attention(NamedTuple):
+class Attention(NamedTuple):
     """Weights of an attention, with the preceding norm folded in.
 
     With the scale s and the shift t of the norm before it, a product with W is
@@ -160,7 +161,7 @@ class _Attention(NamedTuple):
     out_shift: np.ndarray
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray], norm: str, name: str, layer: int) -> _Attention:
+    def of(cls, arrays: dict[str, np.ndarray], norm: str, name: str, layer: int) -> Attention:
         queries, keys, values, out = arrays[name][layer].astype(float)
         scale, shift = arrays[norm][layer].astype(float)
         # The usual scale of logits, folded into the weights once.
@@ -179,68 +180,68 @@ class _Attention(NamedTuple):
         n, count, width = x.shape
         first = count - 1 if last else 0
         z = _by_spread(x)
-        queries = _through(z[:, first:], self.query)
+        queries = through(z[:, first:], self.query)
         queries += self.query_shift
         # One product for keys and values: larger products are faster than more of them.
-        both = _through(z, self.key_value).reshape(n, count, 2, -1, HEAD)
-        weights = _by_head(queries) @ both[:, :, 0].transpose(0, 2, 3, 1)
+        both = through(z, self.key_value).reshape(n, count, 2, -1, HEAD)
+        weights = by_head(queries) @ both[:, :, 0].transpose(0, 2, 3, 1)
         weights -= weights.max(axis=-1, keepdims=True)
         np.exp(weights, out=weights)
         weights /= weights.sum(axis=-1, keepdims=True)
         # Written by head into its place: no second array, no transposition afterwards.
         attended = np.empty((n, count - first, width), np.float32)
-        np.matmul(weights, both[:, :, 1].swapaxes(1, 2), out=_by_head(attended))
+        np.matmul(weights, both[:, :, 1].swapaxes(1, 2), out=by_head(attended))
         return self.add_attended(x[:, first:], attended)
 
-    def add_attended(self, x: np.ndarray, attended: np.ndarray) -> np.ndarray:
-        after = _through(attended, self.out)
+    def add_attended(self, x: Any, attended: Any) -> Any:
+        after = through(attended, self.out)
         after += self.out_shift
         after += x
-        return np.asarray(after)
+        return after
 
 
-class _Layer(NamedTuple):
+class Layer(NamedTuple):
     """Cells attend to the context, and each then passes through a hidden layer on its own."""
 
-    rows: _Attention
+    rows: Attention
     up: np.ndarray
     up_shift: np.ndarray
     down: np.ndarray
     down_shift: np.ndarray
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray], prefix: str, layer: int) -> _Layer:
+    def of(cls, arrays: dict[str, np.ndarray], prefix: str, layer: int) -> Layer:
         scale, shift = arrays[f"{prefix}norm_alone"][layer].astype(float)
         up, up_shift, down, down_shift = (
             arrays[f"{prefix}{name}"][layer].astype(float)
             for name in ("up", "up_bias", "down", "down_bias")
         )
         parts = (_folded(scale, up), shift @ up + up_shift, down / 2, down_shift)  # _twice_gelu
-        attention = _Attention.of(arrays, f"{prefix}norm_rows", f"{prefix}rows", layer)
+        attention = Attention.of(arrays, f"{prefix}norm_rows", f"{prefix}rows", layer)
         return cls(attention, *(part.astype(np.float32) for part in parts))
 
-    def context(self, x: np.ndarray) -> _KeysValues:
+    def context(self, x: np.ndarray) -> KeysValues:
         """Keys and values of cells (rows, columns, width) of the context."""
-        both = _through(_by_spread(x), self.rows.key_value).reshape(*x.shape[:2], 2, -1)
-        keys, values = (_heads(np.ascontiguousarray(both[:, :, i])) for i in range(2))
+        both = through(_by_spread(x), self.rows.key_value).reshape(*x.shape[:2], 2, -1)
+        keys, values = (heads(np.ascontiguousarray(both[:, :, i])) for i in range(2))
         longest_key = np.sqrt(np.einsum("hrw,hrw->hr", keys, keys).max(axis=1))
         # Laid out as the product reads them: they are read for every block of rows that is scored.
         keys = np.ascontiguousarray(keys.swapaxes(1, 2))
-        return _KeysValues(keys, np.ascontiguousarray(values), longest_key)
+        return KeysValues(keys, np.ascontiguousarray(values), longest_key)
 
-    def change(self, x: np.ndarray, context: _KeysValues) -> np.ndarray:
-        queries = _through(_by_spread(x), self.rows.query)
+    def change(self, x: np.ndarray, context: KeysValues) -> np.ndarray:
+        queries = through(_by_spread(x), self.rows.query)
         queries += self.rows.query_shift
         x = self.rows.add_attended(x, _attend(queries, context))
-        hidden = _through(_by_spread(x), self.up)
+        hidden = through(_by_spread(x), self.up)
         hidden += self.up_shift
-        after = _through(_twice_gelu(hidden), self.down)
+        after = through(_twice_gelu(hidden), self.down)
         after += self.down_shift
         after += x
-        return np.asarray(after)
+        return after
 
 
-class _Columns:
+class Columns:
     """The sorted values of each column in the context, and how many rows have each label."""
 
     def __init__(self, Z: np.ndarray, states: np.ndarray):
@@ -288,30 +289,34 @@ def kind_indicators(states: np.ndarray) -> np.ndarray:
     return np.stack([np.ones_like(states), states == ANOMALY, states == NORMAL])
 
 
-def _affine(x: np.ndarray, weights_and_bias: np.ndarray) -> np.ndarray:
-    return _through(x, weights_and_bias[:-1]) + weights_and_bias[-1]
+# Of arrays and of tensors, as `riskad.detectors.table_network_torch` has them:
 
 
-def _through(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def affine(x: Any, weights_and_bias: Any) -> Any:
+    """The product x W + b, with b the last row of the weights."""
+    return through(x, weights_and_bias[:-1]) + weights_and_bias[-1]
+
+
+def through(x: Any, weights: Any) -> Any:
     """The product x W as one product; NumPy would compute one for each row of cells."""
     return (x.reshape(-1, x.shape[-1]) @ weights).reshape(*x.shape[:-1], *weights.shape[1:])
 
 
-def _by_head(x: np.ndarray) -> np.ndarray:
+def by_head(x: Any) -> Any:
     """(..., n, width) as (..., heads, n, width / heads)."""
     return x.reshape(*x.shape[:-1], -1, HEAD).swapaxes(-2, -3)
 
 
-def _heads(x: np.ndarray) -> np.ndarray:
+def heads(x: Any) -> Any:
     """(rows, columns, width) as (columns x heads, rows, HEAD)."""
     return x.reshape(len(x), -1, HEAD).swapaxes(0, 1)
 
 
-def _attend(queries: np.ndarray, context: _KeysValues) -> np.ndarray:
+def _attend(queries: np.ndarray, context: KeysValues) -> np.ndarray:
     """softmax(q k') v of queries (rows, columns, width), which are scaled already."""
     # As many heads at a time as have weights that fit the cache of a core.
     attended = np.empty(queries.shape, np.float32)
-    q, target = _heads(queries), _heads(attended)
+    q, target = heads(queries), heads(attended)
     # No logit exceeds the product of the norms (Cauchy and Schwarz): mostly no maximum is needed.
     largest = np.sqrt(np.einsum("hrw,hrw->hr", q, q).max(axis=1)) * context.longest_key
     n_context = context.keys.shape[-1]
@@ -351,10 +356,10 @@ def _equal_shares(width: int) -> np.ndarray:
     return np.full(width, 1 / width, np.float32)
 
 
-def _normed(x: np.ndarray, scale_and_shift: np.ndarray) -> np.ndarray:
+def _normed(x: Any, scale_and_shift: Any) -> Any:
     scale, shift = scale_and_shift
     z = x - x.mean(axis=-1, keepdims=True)
-    return np.asarray(z / np.sqrt((z * z).mean(axis=-1, keepdims=True) + EPSILON) * scale + shift)
+    return z / ((z * z).mean(axis=-1, keepdims=True) + EPSILON) ** 0.5 * scale + shift
 
 
 def _twice_gelu(x: np.ndarray) -> np.ndarray:

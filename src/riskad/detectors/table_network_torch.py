@@ -6,18 +6,32 @@ there, with the same folded weights. NumPy computes the inputs of cells.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from riskad.core.checks import InputError
-from riskad.detectors.table_network import EPSILON, HEAD, Memory, TableNetwork
+from riskad.detectors.table_network import (
+    EPSILON,
+    Attention,
+    Columns,
+    KeysValues,
+    Layer,
+    Memory,
+    TableNetwork,
+    affine,
+    by_head,
+    heads,
+    through,
+)
 
 _BLOCK_CELLS = 1 << 17  # cells scored at a time: enough for a large GPU
 
 
-class DeviceNetwork:
+class DeviceNetwork(TableNetwork):
     """A network and what it has read, on a device."""
 
     def __init__(self, network: TableNetwork, memory: Memory, device: str):
@@ -27,85 +41,60 @@ class DeviceNetwork:
             torch.empty(1, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"device={device!r} cannot be used: {error}") from None
-        self._columns = memory.columns
 
-        def put(array: np.ndarray) -> Tensor:
+        def put(array: np.ndarray) -> Any:
             return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
-        self._arrays = {name: put(array) for name, array in network.arrays.items()}
-        self._among = [[put(part) for part in each] for each in network.among]
-        layers = zip(
-            (*network.layers, *network.row_layers), (*memory.cells, *memory.rows), strict=True
-        )
-        put_layers = [
-            (
-                [put(part) for part in layer.rows],
-                [put(part) for part in layer[1:]],
-                (put(context.keys).transpose(1, 2).contiguous(), put(context.values)),
-            )
-            for layer, context in layers
-        ]
-        self._layers = put_layers[: len(network.layers)]
-        self._row_layers = put_layers[len(network.layers) :]
+        def put_layer(layer: Layer) -> Layer:
+            return _DeviceLayer(_DeviceAttention(*map(put, layer.rows)), *map(put, layer[1:]))
 
-    def score(self, Z: np.ndarray) -> np.ndarray:
+        def put_context(context: KeysValues) -> KeysValues:
+            keys = put(context.keys.swapaxes(1, 2))
+            return KeysValues(keys, put(context.values), context.longest_key)
+
+        self.arrays = {name: put(array) for name, array in network.arrays.items()}
+        self.among = [_DeviceAttention(*map(put, each)) for each in network.among]
+        self.layers = [put_layer(each) for each in network.layers]
+        self.row_layers = [put_layer(each) for each in network.row_layers]
+        cells, rows = ([put_context(each) for each in part] for part in memory[1:])
+        self.memory = Memory(memory.columns, cells, rows)
+
+    def scores(self, Z: np.ndarray) -> np.ndarray:
         step = max(1, _BLOCK_CELLS // (Z.shape[1] + 1))
+        blocks = (Z[start : start + step] for start in range(0, len(Z), step))
         with torch.inference_mode():
-            parts = [self._score(Z[start : start + step]) for start in range(0, len(Z), step)]
-            return np.concatenate([part.cpu().numpy() for part in parts])
+            return np.concatenate([self.score(Z, self.memory).cpu().numpy() for Z in blocks])
 
-    def _score(self, Z: np.ndarray) -> Tensor:
-        inputs = torch.from_numpy(self._columns.cell_inputs(Z, None)).to(self.device)
-        label = self._arrays["label"][0].expand(len(Z), 1, -1)
-        x = others = torch.cat([_affine(inputs, self._arrays["cell"]), label], dim=1)
-        for i, (among, layer) in enumerate(zip(self._among, self._layers, strict=True)):
-            others, x = x, _attend_in_row(x, among, last=i == len(self._layers) - 1)
-            x = _change(x, *layer)
-        scores = _affine(_normed(x[:, 0], self._arrays["norm"]), self._arrays["head"])
-        both = torch.hstack([x[:, 0], others[:, :-1].mean(dim=1)])
-        row = _affine(both, self._arrays["row_in"])[:, None]
-        for layer in self._row_layers:
-            row = _change(row, *layer)
-        row = _normed(row[:, 0], self._arrays["row_norm"])
-        return scores + _affine(row, self._arrays["row_head"])
+    def _cells(
+        self, Z: np.ndarray, states: np.ndarray, columns: Columns, of_context: bool = False
+    ) -> Any:
+        inputs = torch.from_numpy(columns.cell_inputs(Z, None)).to(self.device)
+        label = self.arrays["label"][0].expand(len(Z), 1, -1)
+        return torch.cat([affine(inputs, self.arrays["cell"]), label], dim=1)
 
 
-def _attend_in_row(x: Tensor, attention: list[Tensor], last: bool) -> Tensor:
-    query, query_shift, key_value, out, out_shift = attention
-    first = x.shape[1] - 1 if last else 0
-    z = _by_spread(x)
-    q = z[:, first:] @ query + query_shift
-    k, v = (z @ key_value).chunk(2, dim=-1)
-    q, k, v = (each.reshape(*each.shape[:2], -1, HEAD).transpose(1, 2) for each in (q, k, v))
-    # The scale 1 / sqrt(HEAD) is folded into the queries.
-    attended = scaled_dot_product_attention(q, k, v, scale=1.0).transpose(1, 2).flatten(2)
-    return x[:, first:] + attended @ out + out_shift
+class _DeviceAttention(Attention):
+    def attend_in_row(self, x: Any, last: bool) -> Any:
+        first = x.shape[1] - 1 if last else 0
+        z = _by_spread(x)
+        queries = through(z[:, first:], self.query) + self.query_shift
+        keys, values = through(z, self.key_value).chunk(2, dim=-1)
+        q, k, v = (by_head(each) for each in (queries, keys, values))
+        # The scale 1 / sqrt(HEAD) is folded into the queries.
+        attended = scaled_dot_product_attention(q, k, v, scale=1.0).swapaxes(1, 2).flatten(2)
+        return self.add_attended(x[:, first:], attended)
 
 
-def _change(
-    x: Tensor, attention: list[Tensor], alone: list[Tensor], context: tuple[Tensor, Tensor]
-) -> Tensor:
-    query, query_shift, _, out, out_shift = attention
-    up, up_shift, down, down_shift = alone
-    q = (_by_spread(x) @ query + query_shift).reshape(len(x), -1, HEAD).transpose(0, 1)
-    attended = scaled_dot_product_attention(q[None], context[0][None], context[1][None], scale=1.0)[
-        0
-    ]
-    x = x + attended.transpose(0, 1).reshape(x.shape) @ out + out_shift
-    hidden = gelu(_by_spread(x) @ up + up_shift, approximate="tanh")
-    # `down` is halved for the doubled GELU of NumPy.
-    return x + 2 * hidden @ down + down_shift
+class _DeviceLayer(Layer):
+    def change(self, x: Any, context: KeysValues) -> Any:
+        queries = heads(through(_by_spread(x), self.rows.query) + self.rows.query_shift)
+        keys, values = context.keys[None], context.values[None]
+        attended = scaled_dot_product_attention(queries[None], keys, values, scale=1.0)[0]
+        x = self.rows.add_attended(x, attended.swapaxes(0, 1).reshape(x.shape))
+        hidden = gelu(through(_by_spread(x), self.up) + self.up_shift, approximate="tanh")
+        # `down` is halved for the doubled GELU of NumPy.
+        return x + through(2 * hidden, self.down) + self.down_shift
 
 
 def _by_spread(x: Tensor) -> Tensor:
     return x / torch.sqrt(x.var(dim=-1, correction=0, keepdim=True) + EPSILON)
-
-
-def _normed(x: Tensor, scale_and_shift: Tensor) -> Tensor:
-    z = x - x.mean(dim=-1, keepdim=True)
-    spread = torch.sqrt((z * z).mean(dim=-1, keepdim=True) + EPSILON)
-    return z / spread * scale_and_shift[0] + scale_and_shift[1]
-
-
-def _affine(x: Tensor, weights_and_bias: Tensor) -> Tensor:
-    return x @ weights_and_bias[:-1] + weights_and_bias[-1]

@@ -102,19 +102,11 @@ class Trees:
     def mean(self, X: Any) -> np.ndarray:
         return self.predict(X) / self.n_trees
 
-    def leaves(self, X: Any) -> np.ndarray:
-        """Return the position of each row's leaf in each tree: (n_rows, n_trees)."""
-        position = np.cumsum(~self.splits) - 1
-        leaves = np.empty((X.shape[0], self.n_trees), dtype=np.int32)
-        for rows, trees, nodes in self._walk.leaf_nodes(X):
-            leaves[rows, trees] = position.take(nodes).T
-        return leaves
-
     def contributions(self, X: Any) -> tuple[np.ndarray, float] | None:
         r"""Return Shapley values phi, (n_rows, n_features), and the mean b over the training rows.
 
         They add up to the prediction: b + sum_j phi_ij = `predict(X)`_i. Instead of both, None for
-        trees so deep that their paths do not fit into memory.
+        trees without `cover`, or so deep that their paths do not fit into memory.
 
         If a column is not known, a row takes both branches of its splits, in the shares of the
         training rows (Lundberg et al., 2020). With S known, its share in a leaf of value v is
@@ -132,7 +124,7 @@ class Trees:
         are the sums over all leaves.
         """
         if self.cover is None:
-            raise ValueError("these trees do not know how many training rows are in their leaves")
+            return None
         share, depth = _shares_and_depths(self)
         phi = np.zeros((X.shape[0], self.n_features))
         base = float(self.value[depth == 0].sum())

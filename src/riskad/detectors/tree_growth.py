@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskad.core.checks import InputError
 from riskad.detectors.tree_ensemble import Trees
 
 _CONSTANT = np.float32(1e-7)  # columns that vary by no more are constant
@@ -214,19 +213,17 @@ class _Nodes:
 # --- trees that a library grew ------------------------------------------------------------
 
 
-def from_forest(forest: Any, values: np.ndarray | None = None) -> Trees:
+def from_forest(forest: Any, values: np.ndarray) -> Trees:
     """Return the trees of a fitted forest of scikit-learn, which compare in single precision.
 
-    `values` has one number for each node, tree after tree, of which those of leaves are kept; by
-    default, what a regressor predicts. Trees are read by their public attributes only.
+    `values` has one number for each node, tree after tree, of which those of leaves are kept. Trees
+    are read by their public attributes only.
     """
     trees = [estimator.tree_ for estimator in forest.estimators_]
     names = ("children_left", "children_right", "feature", "threshold", "missing_go_to_left")
     left, right, feature, threshold, missing_left = (
         np.concatenate([getattr(tree, name) for tree in trees]) for name in names
     )
-    if values is None:
-        values = np.concatenate([tree.value[:, 0, 0] for tree in trees])
     # scikit-learn numbers nodes depth first; here the levels lie side by side.
     order = _level_by_level(left, right, [tree.node_count for tree in trees])
     splits = left[order] != -1
@@ -243,18 +240,12 @@ def from_forest(forest: Any, values: np.ndarray | None = None) -> Trees:
 
 
 def from_hist_gradient_boosting(model: Any) -> Trees:
-    """Return the trees of scikit-learn's HistGradientBoostingRegressor, with their `cover`.
+    """Return the trees of scikit-learn's HistGradientBoostingRegressor over numbers.
 
-    Their sum is what the model predicts, before any link of its loss. scikit-learn has no public
-    access to these trees: they are read from `_predictors`.
+    scikit-learn has no public access to these trees: they are read from `_predictors`.
     """
     rounds = [predictors[0].nodes for predictors in model._predictors]
     nodes = np.concatenate(rounds)
-    if model.n_trees_per_iteration_ != 1 or nodes["is_categorical"].any():
-        raise InputError(
-            "Only gradient boosting of numbers with one tree a round can be taken over. Encode "
-            "categories as numbers first, and learn a single score."
-        )
     left, right = (
         np.where(nodes["is_leaf"], -1, nodes[side].astype(int)) for side in ("left", "right")
     )
@@ -274,7 +265,6 @@ def from_hist_gradient_boosting(model: Any) -> Trees:
         threshold=np.clip(inner["num_threshold"], -most, most),
         missing_left=inner["missing_go_to_left"].astype(bool),
         value=value[leaves],
-        cover=np.maximum(nodes["count"][leaves], 1).astype(float),
     )
 
 
@@ -304,10 +294,9 @@ def from_lightgbm(booster: Any) -> Trees:
     """Return the trees of a LightGBM Booster whose score is their sum, with their `cover`.
 
     Categories are whole numbers. A split by a set of them becomes a chain of splits by one each.
+    Zeros must not count as missing (`zero_as_missing`).
     """
     dump = booster.dump_model()
-    if dump["num_tree_per_iteration"] != 1 or dump["average_output"]:
-        raise InputError("Only trees that are added up to one score can be taken over.")
     # Where no split lowers a loss there may be no tree: a leaf of value 0.
     roots = [tree["tree_structure"] for tree in dump["tree_info"]] or [{"leaf_value": 0.0}]
     level = [_one_category_each(root) for root in roots]
@@ -320,8 +309,6 @@ def from_lightgbm(booster: Any) -> Trees:
     inner = [node for node in nodes if "split_feature" in node]
     leaves = [node for node in nodes if "split_feature" not in node]
     categorical = np.array([node["decision_type"] == "==" for node in inner], dtype=bool)
-    if any(node["missing_type"] == "Zero" for node in inner):
-        raise InputError("Trees that take zeros for missing (zero_as_missing) are not supported.")
     threshold = np.array([node["threshold"] for node in inner], dtype=float)
     # Without missing values in a column, LightGBM takes NaN for a zero.
     as_learned = np.array([node["missing_type"] == "NaN" for node in inner], dtype=bool)

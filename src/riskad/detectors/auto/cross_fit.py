@@ -120,7 +120,7 @@ class CrossFitter:
         folds = folds_to_hold_out(rows.codes, n_splits, self.seed, rows.groups)
         if len(folds) < 2:
             folds = []
-        elif plan.kinds and labels.normal and labels.anomaly:
+        elif plan.kind_seconds and labels.normal and labels.anomaly:
             kinds = self.unseen_kinds()
         clock.finish(plan.kind_seconds)
 

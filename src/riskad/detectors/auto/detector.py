@@ -167,15 +167,13 @@ class AutoRAD(FrameDetector):
         encoder, views, members = state["encoder_"], state["views_"], state["members_"]
         require(set(views) == set(VIEWS), "views_: not all")
         native = NativeColumns.of(encoder, views["plain"])
-        n_native = None if native is None else native.n_features_out_
         for name, member in members.items():
             recipe = MEMBERS[name]
             spans = views[recipe.view].slices_
             require(set(recipe.parts) <= set(spans), f"members_: {name!r} without its features")
-            parts = recipe.parts_among(spans, n_native)
             widths = {part: span.stop - span.start for part, span in spans.items()}
-            widths["native"] = n_native or 0
-            width = sum(widths.get(part, 0) for part in parts)
+            widths["native"] = 0 if native is None else native.n_features_out_
+            width = sum(widths.get(part, 0) for part in recipe.parts_among(spans, native))
             require(member.n_features_in_ == width, f"members_: {name!r} of other features")
         for name in ("scales_", "weights_"):
             require(set(state[name]) == set(members), f"{name}: of other members")
@@ -530,12 +528,11 @@ class AutoRAD(FrameDetector):
         if native is not None:
             columns = views["plain"]["columns"]
             views["plain"]["native"] = native.onnx_columns(graph, columns, table)
-        n_native = None if native is None else native.n_features_out_
         features: dict[tuple[str, ...], str] = {}
         scores = []
         for name, detector in self.members_.items():
             recipe = MEMBERS[name]
-            parts = recipe.parts_among(self.views_[recipe.view].slices_, n_native)
+            parts = recipe.parts_among(self.views_[recipe.view].slices_, native)
             key = (recipe.view, *parts)
             if key not in features:
                 features[key] = beside(graph, [views[recipe.view][part] for part in parts])

@@ -19,10 +19,10 @@ import numpy as np
 
 from riskad.core.checks import InputError, MissingLibrary
 from riskad.core.labels import UNLABELLED, LabelCounts, count_labels
-from riskad.core.losses import get_loss
 from riskad.detectors.auto.novelty import JUDGES, MOST_KINDS, NOVELTY, Novelty
 from riskad.detectors.auto.views import COMPARED, Member, with_labelled
 from riskad.detectors.boosted import BoostedRAD, LabelledTrees, labelled_growth, lightgbm_library
+from riskad.detectors.features.union import NativeColumns
 from riskad.detectors.forest import ForestRAD
 from riskad.detectors.linear.candidates import Candidate, choose_candidate
 from riskad.detectors.pretrained import READS_COLUMNS, PretrainedRAD, labelled_rows_read
@@ -40,7 +40,6 @@ _MOST_BOOSTED = 3_000  # unlabelled rows
 _ANY_LEAF = 0.001  # below the weight 1 of a labelled row: each may have a leaf of its own
 _FEWEST_TO_CLASSIFY, _ENOUGH_TO_CLASSIFY = 10, 50  # labelled anomalies
 _KNOWLEDGE_WORTH = 100  # labelled anomalies that halve the weight of the network
-_KERNEL_LOSS = "squared"
 # The first is the default, which wins unless another is clearly better; the others change lambda,
 # or a and prior.
 _KERNEL_CHOICES = [
@@ -111,20 +110,22 @@ class Recipe:
             return self.weight / (1 + n_anomaly / _KNOWLEDGE_WORTH)
         return self.weight
 
-    def parts_among(self, slices: Mapping[str, slice], native: int | None) -> tuple[str, ...]:
+    def parts_among(
+        self, slices: Mapping[str, slice], native: NativeColumns | None
+    ) -> tuple[str, ...]:
         """Return the parts that the member sees, of a view that has these."""
         if not self.pretrained:
             return self.parts
-        # It reads blanks and levels of categories directly, from `native` columns if there are any.
+        # It reads blanks and levels of categories directly, from native columns if there are any.
         columns = columns_for_network(slices, native)
         return tuple(columns if part == "columns" else part for part in self.parts)
 
 
-def columns_for_network(slices: Mapping[str, slice], native: int | None) -> str:
+def columns_for_network(slices: Mapping[str, slice], native: NativeColumns | None) -> str:
     """Return the part that the network reads beside outlier scores."""
-    n_columns = slices["columns"].stop - slices["columns"].start if native is None else native
-    n_outliers = slices["outliers"].stop - slices["outliers"].start
-    if n_columns + n_outliers > READS_COLUMNS:
+    widths = {part: span.stop - span.start for part, span in slices.items()}
+    n_columns = widths["columns"] if native is None else native.n_features_out_
+    if n_columns + widths["outliers"] > READS_COLUMNS:
         return "components"
     return "columns" if native is None else "native"
 
@@ -148,7 +149,7 @@ def _forest(labels: LabelCounts, seed: int) -> ForestRAD:
 
 def _kernel(labels: LabelCounts, seed: int) -> ShallowRAD:
     # Squared loss: one linear system, and no steps that would have to converge.
-    kernel = ShallowRAD(_KERNEL_LOSS, risk=_risk(labels), scale=False, random_state=seed)
+    kernel = ShallowRAD("squared", risk=_risk(labels), scale=False, random_state=seed)
     settings = _KERNEL_CHOICES[0]._asdict()
     return kernel.set_params(intercept_scaling=_FREE_INTERCEPT, **settings)
 
@@ -160,7 +161,7 @@ def _tune_kernel(F: np.ndarray, codes: np.ndarray, seed: int) -> dict[str, Any]:
         rows = with_labelled(codes, COMPARED)
         # As in the fit, whose intercept is penalised like the weight of such a column.
         Z = np.column_stack([F[rows], np.full(len(rows), _FREE_INTERCEPT)])
-        best = choose_candidate(Z, codes[rows], get_loss(_KERNEL_LOSS), _KERNEL_CHOICES, seed)
+        best = choose_candidate(Z, codes[rows], _KERNEL_CHOICES, seed)
     return best._asdict()
 
 
@@ -296,8 +297,7 @@ class Plan:
     decided: int  # unlabelled rows whose scores are used for decisions
     folds: int  # of five, that are held out
     fold_seconds: float  # for one of them
-    kinds: bool  # whether kinds of anomaly are held out, too
-    kind_seconds: float  # for all of them; 0 if they are not
+    kind_seconds: float  # for kinds of anomaly, which are held out, too; 0 if they are not
 
     def folds_at_once(self, threads: int) -> int:
         """Return how many folds this many threads hold out at a time."""
@@ -352,7 +352,7 @@ def _plan(
     folds = int(np.clip((budget - planned) // max(in_fold, 1e-9), 0, SPLITS))
     judges = [recipes[name] for name in JUDGES if name in members]
     in_kinds = MOST_KINDS * sum(_FOLD_SHARE * recipe.seconds(sizes) for recipe in judges)
-    kinds = folds > 1 and planned + folds * in_fold + in_kinds <= budget
+    time_for_kinds = folds > 1 and planned + folds * in_fold + in_kinds <= budget
     return Plan(
         feature_seconds=features,
         member_seconds=members,
@@ -360,8 +360,7 @@ def _plan(
         decided=decided,
         folds=folds,
         fold_seconds=in_fold,
-        kinds=kinds,
-        kind_seconds=in_kinds * kinds,
+        kind_seconds=in_kinds * time_for_kinds,
     )
 
 

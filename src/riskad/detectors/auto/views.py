@@ -157,7 +157,7 @@ class Views:
         return self._parts[view, part]
 
     def features_for(self, recipe: Recipe) -> np.ndarray:
-        native = self._native.n_features_out_ if recipe.pretrained and self._native else None
+        native = self._native if recipe.pretrained else None
         key = recipe.view, recipe.parts_among(self.learned[recipe.view].slices_, native)
         if key not in self._features:
             # Members share features: what two of them see is put side by side once.

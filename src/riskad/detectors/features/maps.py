@@ -16,17 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from riskad.core.checks import InputError
 from riskad.detectors.tree_ensemble import Trees
 from riskad.detectors.tree_growth import grow
-from riskad.files.fields import (
-    COUNT,
-    NAMES,
-    POSITIVE,
-    SIZE,
-    Array,
-    Optional,
-    Record,
-    State,
-    require,
-)
+from riskad.files import fields
+from riskad.files.fields import Array, State, require
 from riskad.rows.arrays import GraphNumbers
 from riskad.rows.table import check_numbers
 
@@ -46,9 +37,9 @@ _MOST_DEVIATIONS = 5.0  # standard deviations at which outlier scores are clippe
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base class of the maps: finite numbers in, numbers out."""
 
-    n_features_in_: Annotated[int, SIZE]
-    feature_names_in_: Annotated[Any, Optional(NAMES)]
-    n_features_out_: Annotated[int, COUNT]
+    n_features_in_: Annotated[int, fields.SIZE]
+    feature_names_in_: Annotated[Any, fields.Optional(fields.NAMES)]
+    n_features_out_: Annotated[int, fields.COUNT]
 
     @property
     def _n_features_out(self) -> int:
@@ -239,10 +230,12 @@ class OutlierScores:
     """
 
     rows: Annotated[np.ndarray, Array("f", ("rows", "columns"), nonempty=True)]
-    trees: Annotated[Trees, Record(("Trees",), {"n_features": "columns"})]
-    path_length: Annotated[float, POSITIVE]  # mean length of a path in a tree of random splits
+    trees: Annotated[Trees, fields.Record(("Trees",), {"n_features": "columns"})]
+    path_length: Annotated[
+        float, fields.POSITIVE
+    ]  # mean length of a path in a tree of random splits
     # Added to distances before the logarithm: copies of a row are at distance 0.
-    floor: Annotated[float, POSITIVE]
+    floor: Annotated[float, fields.POSITIVE]
     mean: Annotated[np.ndarray, Array("f", (2,))]
     scale: Annotated[np.ndarray, Array("f", (2,), low=np.nextafter(0, 1))]
 

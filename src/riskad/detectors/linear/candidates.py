@@ -1,14 +1,14 @@
 r"""Which a, prior and lambda rank held-out rows best: all candidates in all folds, solved together.
 
-Candidates c = (a, prior, lambda) differ only in the coefficients of one table
-(`riskad.core.objective`). With kappa the largest curvature of the loss and G_k the sum of z z^T
-over the rows of kind k, the objective of a candidate is below a parabola with
+Candidates c = (a, prior, lambda) with the squared loss differ only in the coefficients of one table
+(`riskad.core.objective`). With G_k the sum of z z^T over the rows of kind k in any fold, the
+objective of a candidate is below a parabola with
 
-    H_c = kappa sum_k (|A_c| + |B_c|)[k] G_k + 2 lambda_c I,
+    H_c = sum_k |A_c[k]| G_k + 2 lambda_c I,
 
-in every fold: all share three Gram matrices, each step theta - H_c^{-1} gradient goes down, and the
-first one, from zero, is the solution for a quadratic loss. A few steps with momentum are enough for
-the ranks of held-out rows; they cost two matrix products, whatever the number of candidates.
+in every fold: all share three Gram matrices, and each step theta - H_c^{-1} gradient goes down. A
+few steps with momentum are enough for the ranks of held-out rows; they cost two matrix products,
+whatever the number of candidates.
 
 Let d be the gains in held-out AUC of a candidate over the first one, fold by fold, and m the number
 of labelled anomalies. The candidate with the largest
@@ -22,13 +22,12 @@ small gains go to the first candidate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
 
 from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED
-from riskad.core.losses import Loss
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
 from riskad.metrics.folds import PNUStratifiedKFold, as_groups, count_independent
@@ -38,8 +37,6 @@ from riskad.rows.equal_rows import group_equal_rows
 _SPLITS, _REPEATS = 5, 2
 _HALF = 20  # labelled anomalies with which a gain counts half
 _STEPS = 10
-_WIDTH = 0.5  # over which kinks are rounded
-_MARGINS = np.linspace(-3, 3, 601)  # at which the largest curvature is searched
 
 
 class Candidate(NamedTuple):
@@ -51,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 def choose_candidate(
-    Z: np.ndarray, y: np.ndarray, loss: Loss, candidates: Sequence[Candidate], seed: int = 0
+    Z: np.ndarray, y: np.ndarray, candidates: Sequence[Candidate], seed: int = 0
 ) -> Candidate:
     """The candidate to fit; the first one unless the gain of another is clear.
 
@@ -69,24 +66,24 @@ def choose_candidate(
     enough = np.isin(y, [kind for kind in KINDS if counts[kind] >= n_splits])
     groups = None if groups is None else as_groups(groups[enough], int(enough.sum()))
     folds[:, enough] = list(splitter.folds(y[enough], groups))
-    aucs = _held_out_aucs(Z, y, loss, candidates, folds)
-    return candidates[best_place(aucs, m, _REPEATS)]
+    aucs = _held_out_aucs(Z, y, candidates, folds)
+    return candidates[best_place(aucs, m)]
 
 
-def best_place(scores: np.ndarray, m: float, rounds: int) -> int:
+def best_place(scores: np.ndarray, m: float) -> int:
     """Position of the candidate to choose; `scores` has a row for each fold."""
     # Further rounds hold out the same rows again: they stabilise the mean but are no evidence.
     d = scores - scores[:, :1]
-    errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / rounds)
+    errors = d.std(axis=0, ddof=1) / np.sqrt(len(d) / _REPEATS)
     return int(np.argmax(m / (m + _HALF) * d.mean(axis=0) - errors))  # the first wins ties
 
 
 def _held_out_aucs(
-    Z: np.ndarray, y: np.ndarray, loss: Loss, candidates: Sequence[Candidate], folds: np.ndarray
+    Z: np.ndarray, y: np.ndarray, candidates: Sequence[Candidate], folds: np.ndarray
 ) -> np.ndarray:
     """AUC of labelled rows, a row for each fold and a column for each candidate."""
     values = []
-    for thetas, held in zip(solve_together(Z, y, loss, candidates, folds), folds, strict=True):
+    for thetas, held in zip(solve_together(Z, y, candidates, folds), folds, strict=True):
         f, kinds = Z[held] @ thetas.T.astype(float), y[held]
         f, kinds = f[kinds != UNLABELLED], kinds[kinds != UNLABELLED]
         m, n = int((kinds == ANOMALY).sum()), int((kinds == NORMAL).sum())
@@ -96,17 +93,16 @@ def _held_out_aucs(
 
 
 def solve_together(
-    Z: np.ndarray, y: np.ndarray, loss: Loss, candidates: Sequence[Candidate], folds: np.ndarray
+    Z: np.ndarray, y: np.ndarray, candidates: Sequence[Candidate], folds: np.ndarray
 ) -> np.ndarray:
     """Weights theta (folds, candidates, parameters), each without the rows its fold holds out."""
-    rounded = loss.smoothed(_WIDTH)
-    kappa = float(np.abs(rounded.curvature(_MARGINS)).max())
-    # (3, candidates, 3): A, B and L of each, by label code, for means over the kinds.
+    # (2, candidates, 3): A and L of each, by label code, for means over the kinds; with the squared
+    # loss, B is part of L.
     sums = {}
     for a, prior, _ in candidates:
-        sums[a, prior] = Objective(get_risk("rad", loss, a=a, prior=prior), np.ones(3)).plain
+        sums[a, prior] = Objective(get_risk("rad", "squared", a=a, prior=prior), np.ones(3)).plain
     tables = np.array(
-        [[getattr(sums[candidate[:2]], name) for candidate in candidates] for name in "ABL"],
+        [[getattr(sums[candidate[:2]], name) for candidate in candidates] for name in "AL"],
         dtype=np.float32,
     )
     kinds = [_Kind.of(Z, y, code, folds) for code in KINDS if tables[:, :, code].any()]
@@ -114,8 +110,7 @@ def solve_together(
     p = Z.shape[1]
     H = 2.0 * lam[:, None, None] * np.eye(p)
     for kind in kinds:
-        bend = np.abs(tables[:2, :, kind.code]).sum(axis=0)
-        H += kappa * bend[:, None, None] * kind.gram()
+        H += np.abs(tables[0, :, kind.code])[:, None, None] * kind.gram()
     # Inverted in double precision, for all candidates at once; steps need fewer digits.
     inverse = np.linalg.inv(H).astype(np.float32)
 
@@ -125,7 +120,7 @@ def solve_together(
         point = theta + np.float32(step / (step + 3)) * (theta - previous)
         gradient = 2 * lam[:, None] * point
         for kind in kinds:
-            gradient += kind.gradient(rounded, tables, point)
+            gradient += kind.gradient(tables, point)
         down = inverse @ gradient.transpose(1, 2, 0)  # (candidates, parameters, folds)
         previous, theta = theta, point - down.transpose(2, 0, 1)
     return theta
@@ -150,15 +145,10 @@ class _Kind(NamedTuple):
         """Sum z z^T with the largest share of each row in any fold: a bound for every fold."""
         return (self.Z.T * self.share.max(axis=1)) @ self.Z
 
-    def gradient(self, loss: Any, tables: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    def gradient(self, tables: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """The kind's part of the risk's gradient, for theta (folds, candidates, parameters)."""
         F, C, p = theta.shape
-        A, B, L = tables[:, :, self.code]
+        A, L = tables[:, :, self.code]
         f = (self.Z @ theta.reshape(-1, p).T).reshape(-1, F, C)
-        r = loss.derivative(f)
-        r *= A
-        if B.any():
-            r -= B * loss.derivative(-f)
-        r += L
-        r *= self.share[:, :, None]
+        r = (A * (f - 1) + L) * self.share[:, :, None]
         return (r.reshape(len(r), -1).T @ self.Z).reshape(F, C, p)

@@ -26,12 +26,10 @@ from riskad.detectors.linear.feature_maps import (
     FITTED_MAP,
     UNFITTED_MAP,
     Features,
-    KernelLandmarks,
-    RandomWaves,
 )
 from riskad.files import fields
 from riskad.files.fields import State, require
-from riskad.rows.arrays import on_host_array, to_dense
+from riskad.rows.arrays import on_host_array
 from riskad.rows.sources import (
     RowBlocks,
     RowSource,
@@ -90,11 +88,6 @@ class LinearDetector(RiskMinimizer, Detector):
 
     def _check_settings(self) -> Risk:
         """The bound risk; every parameter is checked before any work."""
-        check_choice("risk", self.risk, RISKS)
-        meaning = "It is the share of normal rows, 1 minus the anomaly rate."
-        check_in_interval("prior", self.prior, 0, 1, meaning)
-        if (a_range := RISKS[self.risk].a_range) is not None:
-            check_in_interval("a", self.a, *a_range, "It is the weight of the unlabelled rows.")
         check_in_interval("tol", self.tol, 0, 1)
         remedy = "The larger it is, the less the intercept is penalised; 0 means none."
         check_in_interval(
@@ -160,24 +153,26 @@ class LinearDetector(RiskMinimizer, Detector):
         self,
         solution: Solution,
         features: Features,
-        *,
         lam: float,
-        coef: np.ndarray,
-        intercept: float,
-        weight_norm: float,
+        weights: tuple[np.ndarray, float],
         offset: float,
         parts: dict[str, float],
     ) -> None:
-        """Set the attributes of a solution, whose weights are in the units of X."""
+        """Set the attributes of a solution; `weights` are w and b in the units of X."""
         self.feature_map_ = features.feature_map
         self._mean, self._scale = features.mean, features.scale
         self.a_, self.prior_, self.lambda_ = float(self.a), float(self.prior), lam
-        self.coef_, self.intercept_ = coef, intercept
-        self.objective_, self.weight_norm_ = solution.value, weight_norm
+        self.coef_, self.intercept_ = weights
+        self.objective_ = solution.value
+        self.weight_norm_ = float(np.linalg.norm(solution.theta, 1 if self._penalty == "l1" else 2))
         self.solver_, self.n_iter_ = solution.solver, max(1, solution.n_iter)
         self.criterion_, self.optimality_ = solution.criterion, solution.optimality
         self.converged_ = bool(solution.converged)
         self.offset_, self.risk_parts_ = offset, parts
+
+    @property
+    def _penalty(self) -> str:
+        return getattr(self, "penalty", "l2")
 
     # --- descriptions ---------------------------------------------------------------------
 
@@ -205,7 +200,7 @@ class LinearDetector(RiskMinimizer, Detector):
         ending = "converged in" if self.converged_ else "did not converge in"
         return [
             settings_in_words(shape, self),
-            f"lambda = {self.lambda_:.4g} ({getattr(self, 'penalty', 'l2')}), {source}",
+            f"lambda = {self.lambda_:.4g} ({self._penalty}), {source}",
             f"{self.solver_} {ending} {steps} (optimality {self.optimality_:.1e})",
         ]
 
@@ -236,7 +231,12 @@ class LinearDetector(RiskMinimizer, Detector):
         X = rows
         if self.feature_map_ is not None:
             centred = X if sparse else graph.node("Sub", X, self._mean)
-            X = _mapped(graph, graph.node("Div", centred, self._scale), self.feature_map_)
+            if not hasattr(self.feature_map_, "onnx_rows"):
+                raise InputError(
+                    f"A feature map {self.feature_map_!r} cannot be exported; 'rbf', 'nystroem' "
+                    "and 'poly' can."
+                )
+            X = self.feature_map_.onnx_rows(graph, graph.node("Div", centred, self._scale))
         return graph.node("Add", graph.node("MatMul", X, self.coef_), np.array(self.intercept_))
 
     def _contributions(self, X: Any) -> tuple[Any, float] | None:
@@ -289,36 +289,3 @@ def summarise_unlabelled(
     if some.sample_weight is not None:
         some = some.take(np.flatnonzero(some.sample_weight > 0))
     return UnlabelledSummary.of(some.X, -score(some.X))
-
-
-# --- scores as nodes of an ONNX graph -------------------------------------------------------
-
-
-def _mapped(g: Any, Z: str, feature_map: Any) -> str:
-    """phi(z) of a named map, or of a transformer of scikit-learn that computes the same."""
-    kind = type(feature_map).__name__
-    if kind == "PolynomialFeatures":
-        # Products of columns: factor k of each feature, for k = 1 .. degree; 1 where it has fewer.
-        powers = feature_map.powers_
-        d, degree = powers.shape[1], max(int(powers.sum(axis=1).max()), 1)
-        factors = np.full((len(powers), degree), d)  # column d is the column of ones
-        for i, power in enumerate(powers):
-            columns = np.repeat(np.arange(d), power)
-            factors[i, : len(columns)] = columns
-        columns_and_one = g.node("Pad", Z, np.array([0, 0, 0, 1]), np.array(1.0))
-        product, *others = (g.node("Gather", columns_and_one, index, axis=1) for index in factors.T)
-        for other in others:
-            product = g.node("Mul", product, other)
-        return product
-    if kind == "RBFSampler":
-        feature_map = RandomWaves(feature_map.random_weights_, feature_map.random_offset_)
-    elif kind == "Nystroem" and feature_map.kernel == "rbf":
-        landmarks = to_dense(feature_map.components_)
-        gamma = 1 / landmarks.shape[1] if feature_map.gamma is None else feature_map.gamma
-        feature_map = KernelLandmarks(gamma, landmarks, feature_map.normalization_)
-    if not hasattr(feature_map, "onnx_rows"):
-        raise InputError(
-            f"A feature map {feature_map!r} cannot be exported; 'rbf', 'nystroem' with a Gaussian "
-            "kernel and 'poly' can."
-        )
-    return str(feature_map.onnx_rows(g, Z))

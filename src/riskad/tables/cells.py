@@ -172,6 +172,8 @@ class CellLook(ABC):
     """What cells look like as one kind of value; looks of parts of a column can be joined.
 
     Cells are counted by how they are written; None is for those that hold something else.
+    `format()` says how the column is written, None if too few cells fit, and `remarks()`, in
+    sentences, what was a guess.
     """
 
     tallies: dict[Any, Tally] = field(default_factory=dict)

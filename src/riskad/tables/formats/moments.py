@@ -344,7 +344,6 @@ class MomentFormat(CellFormat):
         return micro.cast(pl.Duration("us") if self.kind == "duration" else pl.Datetime("us"))
 
     def describe(self) -> str:
-        """How cells are written, in short words for people."""
         if self.pattern in _COUNTS:
             return f"dates as {_COUNTS[self.pattern]}"
         example = {"time": 65_640.0, "duration": 4_830.0}.get(self.kind, 1_743_099_240.0)
@@ -600,7 +599,6 @@ class MomentLook(CellLook):
         return frame.filter(~readable)
 
     def joined(self, other: Self) -> Self:
-        """Return what these rows and those of the other look look like together."""
         both = super().joined(other)
         tallies = both.tallies
         ways = sorted(filter(None, tallies), key=lambda each: (-tallies[each].n, tallies[each].row))
@@ -669,7 +667,6 @@ class MomentLook(CellLook):
         return {_offset_seconds(word) for word in self.words if not word.isdecimal()}
 
     def format(self) -> MomentFormat | None:
-        """How the column writes moments; None if fewer than half of its cells are moments."""
         if not self._good or self.n_good <= self.n_bad:
             return None
         (kind, pattern), zone = self._main[0], self.zone
@@ -682,7 +679,6 @@ class MomentLook(CellLook):
         return MomentFormat(kind, pattern, zone)
 
     def remarks(self) -> list[str]:
-        """Plain sentences on what was ambiguous, and how to have it otherwise."""
         moments = self.format()
         if moments is None or moments.pattern in _COUNTS:
             return []

@@ -119,7 +119,6 @@ def score(
     from riskad.tables.harmless import HarmlessRules
     from riskad.tables.reading import csv_format, read_batches
     from riskad.tables.targets import choose_target
-    from riskad.tables.workbooks import check_sheet_rows
     from riskad.tables.writing import open_writer
 
     options["id"] = id or run.spec.id
@@ -163,9 +162,6 @@ def score(
         if target is not None:
             report = score_into(model, batches, target, **options)
         else:
-            # Before any row is scored: a sheet cannot hold more.
-            if output.suffix.lower() == ".xlsx":
-                check_sheet_rows(batches, output.name)
             with open_writer(output, run.force, csv_format(run.places)) as write:
                 _, report = score_table(model, batches, write, **options)
         run.present(report, print_score, str(output))

@@ -16,7 +16,7 @@ from riskad.tables.cells import from_arrow
 from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
-# From the type that holds all others to the narrowest.
+# From the type that holds all others to the narrowest, and what polars calls them.
 _SQLITE_TYPES = {"text": pl.String, "blob": pl.Binary, "real": pl.Float64, "integer": pl.Int64}
 # Labelling and scoring may write to one file at the same time.
 _WAIT = 60.0  # seconds for another process that writes to the database
@@ -90,13 +90,7 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
         cursor = database.execute(f"SELECT * FROM {table}")
         yield pl.DataFrame(schema=schema)
         while rows := cursor.fetchmany(max(_BATCH_CELLS // len(schema), 1)):
-            series = []
-            for (name, dtype), cells in zip(schema.items(), zip(*rows, strict=True), strict=True):
-                values: Any = cells
-                if dtype == pl.String:
-                    values = [None if v is None else str(v) for v in cells]
-                series.append(pl.Series(name, values, dtype=dtype, strict=False))
-            yield pl.DataFrame(series)
+            yield pl.DataFrame(rows, schema=schema, orient="row", strict=False)
 
 
 @contextmanager

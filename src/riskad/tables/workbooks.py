@@ -10,7 +10,7 @@ import functools
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -178,16 +178,6 @@ def check_xlsxwriter() -> None:
         import xlsxwriter  # noqa: F401
 
 
-def check_sheet_rows(frames: Iterable[pl.DataFrame], name: str) -> None:
-    """Fail if there are more rows than a sheet holds."""
-    n_rows = 0
-    for frame in frames:
-        n_rows += frame.height
-        if n_rows > SHEET_ROWS:
-            limit = f"a sheet of Excel has {SHEET_ROWS + 1:,} with its header"
-            raise _too_large(name, "so many rows", limit)
-
-
 def _too_large(name: str, what: str, limit: str) -> InputError:
     return InputError(
         f"{name!r} cannot hold {what}: {limit}. Write to a name that ends in .csv or .parquet."
@@ -207,7 +197,9 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
 
     def keep(frame: pl.DataFrame) -> None:
         frames.append(frame)
-        check_sheet_rows(frames, name)
+        if sum(each.height for each in frames) > SHEET_ROWS:
+            limit = f"a sheet of Excel has {SHEET_ROWS + 1:,} with its header"
+            raise _too_large(name, "so many rows", limit)
 
     yield keep
     cells = pl.DataFrame([_as_cells(column) for column in pl.concat(frames)])

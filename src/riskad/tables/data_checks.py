@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
-from scipy.special import gammaln
-from scipy.stats import rankdata
+from scipy.special import comb
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
+from riskad.metrics.ranking import auc_value
 from riskad.rows.equal_rows import number_copies
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.notes import list_names, pluralize, show_number
@@ -133,9 +133,7 @@ def find_leaks(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> Iterator[Findi
     labelled = codes != UNLABELLED
     anomalous = codes[labelled] == ANOMALY
     m, n = int(anomalous.sum()), len(anomalous)
-    # By logarithms: n! itself overflows from 171 labelled rows on.
-    by_chance = float(2 * np.exp(gammaln(m + 1) + gammaln(n - m + 1) - gammaln(n + 1)))
-    if min(m, n - m) < _FEWEST or by_chance * parsed.width > 1e-3:
+    if min(m, n - m) < _FEWEST or parsed.width * 2 / comb(n, m) > 1e-3:
         return
     aucs = [(*_best_auc(column, anomalous), column.name) for column in parsed.filter(labelled)]
     (auc, how, name), *others = sorted(aucs, key=lambda each: each[0], reverse=True)
@@ -162,11 +160,10 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
         levels = counts.filter(alone).sort("rows", "level", descending=[True, False])["level"]
         values = texts.is_in(levels.implode()).fill_null(value=False).to_numpy()
         how = f"by what only anomalies have ({list_names([repr(level) for level in levels], 3)})"
-    m, n = int(anomalous.sum()), len(anomalous)
     aucs = []
     for each, source in ((values, how), (column.is_null().to_numpy(), "by its blanks alone")):
-        auc = (rankdata(each)[anomalous].sum() - m * (m + 1) / 2) / (m * (n - m))
-        aucs.append((float(max(auc, 1 - auc)), source))
+        auc = auc_value(each[anomalous], each[~anomalous])
+        aucs.append((max(auc, 1 - auc), source))
     return max(aucs, key=lambda each: each[0])
 
 

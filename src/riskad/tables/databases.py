@@ -55,17 +55,12 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def table_names(database: Any, duckdb: bool) -> list[str]:
-    """The tables and views of an open database."""
+def table_names(database: Any) -> list[str]:
+    """The tables and views of an open database; DuckDB has SQLite's list of them, too."""
     query = (
         "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     )
-    if duckdb:
-        query = (
-            "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
-            "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
-        )
     return [name for (name,) in database.execute(query).fetchall()]
 
 
@@ -97,7 +92,7 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
 def _open_table(place: Place) -> Iterator[tuple[Any, str]]:
     """The database, and the name, quoted, of the table that is named or the only one."""
     with open_database(place, read_only=True) as database:
-        tables = table_names(database, is_duckdb(place))
+        tables = table_names(database)
         if not tables:
             raise InputError(f"{place.name!r} holds no table.")
         table = place.part or (tables[0] if len(tables) == 1 else None)

@@ -192,7 +192,7 @@ class _Table(Target):
 
     def _there(self, database: Any) -> tuple[list[str], pl.Series]:
         """The columns of the table, and the ids of its rows; none if it is not there."""
-        if str(self._place.part).lower() not in map(str.lower, table_names(database, self._duckdb)):
+        if str(self._place.part).lower() not in map(str.lower, table_names(database)):
             return [], _NO_IDS
         if self._mode == "new":
             raise InputError(

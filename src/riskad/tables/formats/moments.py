@@ -405,24 +405,21 @@ def _checked_pattern(kind: str, text: str) -> str:
         return pattern
     used = "".join(sorted(_directives(pattern.replace("%B", "%b"))))
     clock, dated = re.sub("[^HIMSp]", "", used), re.sub("[^Ymby]", "", used)
-    problem = ""
-    if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
-        problem = "is not known"
-    elif unknown := set(_directives(pattern)) - set(_DIRECTIVES):
-        first = min(unknown, key=lambda one: pattern.index(f"%{one}"))
-        problem = f"has %{first}, which is not known"
-    elif len(set(used)) < len(used):
-        problem = "says the same thing twice"
-    elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):
-        problem = "has no whole clock"
-    elif kind == "date" and dated not in ("Ym", "Yb", "my", "by"):
-        problem = "has no year and month, or one of them twice"
-    elif kind == "time" and used != clock:
-        problem = "is not a time of day alone"
-    elif "%z" in pattern[:-2]:
-        problem = "has %z before its end"
-    if problem:
-        raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
+    known = kind != "duration" and used and len(pattern) <= _LONGEST_CELL and pattern.isprintable()
+    unknown = [one for one in _directives(pattern) if one not in _DIRECTIVES]
+    problems = {
+        "is not known": not known,
+        f"has %{''.join(unknown[:1])}, which is not known": bool(unknown),
+        "says the same thing twice": len(set(used)) < len(used),
+        "has no whole clock": clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"),
+        "has no year and month, or one of them twice": kind == "date"
+        and dated not in ("Ym", "Yb", "my", "by"),
+        "is not a time of day alone": kind == "time" and used != clock,
+        "has %z before its end": "%z" in pattern[:-2],
+    }
+    for problem, holds in problems.items():
+        if holds:
+            raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
     return pattern
 
 

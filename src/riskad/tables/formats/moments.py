@@ -179,17 +179,12 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
         # The longest names first: "mar" would leave "ch" of "march".
         numbers = [_MONTHS[name] for name in _LONGEST_FIRST]
         body = body.str.to_lowercase().str.replace_many(_LONGEST_FIRST, numbers, leftmost=True)
-    if "%M" not in target:
-        days = body.str.to_date(target, strict=False, cache=False)
-        seconds = days.to_physical().cast(pl.Float64) * DAY
-    else:
-        fractions = None
-        if "%S" in pattern and body.str.contains(_FRACTION).any():  # slow to parse for polars
-            fractions = ("0." + body.str.extract(_FRACTION, 2)).cast(pl.Float64).fill_null(0.0)
-            body = body.str.replace(_FRACTION, "$1")
-        moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
-        seconds = moments.to_physical().cast(pl.Float64) / 1e6
-        seconds = seconds if fractions is None else seconds + fractions
+    fractions = pl.Series([0.0])
+    if "%S" in pattern and body.str.contains(_FRACTION).any():  # slow to parse for polars
+        fractions = ("0." + body.str.extract(_FRACTION, 2)).cast(pl.Float64).fill_null(0.0)
+        body = body.str.replace(_FRACTION, "$1")
+    moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
+    seconds = moments.to_physical().cast(pl.Float64) / 1e6 + fractions
     return _within_years(seconds).alias(texts.name)
 
 

@@ -4,8 +4,8 @@
 a time ("bulk"), 50 new models under load, with broken files between them ("reloads"), and 20,000
 malformed requests; `riskad label` is killed 100 times while answers come ("label kills"). An empty
 request stands beside each row, the library beside each bulk, in turns, and processor time of the
-server, all of its threads together, beside the clock. `score-kills` kills `riskad score --since
-auto` at random moments (`results/scoring/README.md`).
+server, all of its threads together, beside the clock. `score-kills` kills `riskad score --add`
+at random moments (`results/scoring/README.md`).
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def run_serving(cell: Cell) -> dict[str, Any]:
         return flat(measure(Path(folder), model)) | {"load": round(os.getloadavg()[0], 1)}
 
 
-# --- riskad score --since auto ---------------------------------------------------------------
+# --- riskad score --add ----------------------------------------------------------------------
 
 
 def run_score_kills(cell: Cell, kills: int = 100, step: int = 500) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def run_score_kills(cell: Cell, kills: int = 100, step: int = 500) -> dict[str, 
         fit = riskad.fit_table(killing.make_events(300), labels, **options)
         riskad.save(fit.model, "model.riskad", report=fit.report)
         call = ["score", "model.riskad", "events.parquet", *killing.TARGETS[kind]]
-        call += ["--since", "auto"]
+        call.append("--add")
         events[:step].write_parquet("events.parquet")
         whole = least_seconds({"": lambda: commands.run(*call)}, 1)[""]
         while killed < kills:

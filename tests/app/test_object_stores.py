@@ -147,8 +147,8 @@ def test_an_engine_writes_a_folder_with_all_rows_once(bucket, model, new, table,
     assert "holds '_SUCCESS' already" in fail(*command)
     succeed(*command, "--force")
     assert_frame_equal(read(out), table, rel_tol=1e-9)
-    options = ("--since", "auto", "--by", "novelty")
-    assert "--since, --by: not with --engine dask" in fail(*command, *options, code=2)
+    options = ("--add", "--by", "novelty")
+    assert "--add, --by: not with --engine dask" in fail(*command, *options, code=2)
 
 
 def test_tasks_are_row_groups_and_suspects_are_numbered_over_all(model, tmp_path):

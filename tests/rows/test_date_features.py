@@ -13,21 +13,18 @@ from support.loops import each
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, ShallowRAD
 from riskad.core.checks import InputError
-from riskad.files.codec import build, from_tree, state_of, to_tree
+from riskad.files.codec import build, from_tree, to_tree
 from riskad.rows.date_features import (
     PERIODS,
-    GapToPrevious,
     MomentParts,
     civil_of_days,
     elapsed_pairs,
 )
 from riskad.rows.encoding import OneHotImputer
 from riskad.rows.table import Table
-from riskad.tables.kinds.derived import SincePrevious
 
 DAY = 86_400.0
 EPOCH = dt.datetime(1970, 1, 1)
-HASH_OF_A = 4681665781835383343
 ALL = ("hour", "weekday", "day of month", "month", "elapsed")
 
 
@@ -133,58 +130,6 @@ def test_pairs_need_dates_that_are_filled_and_a_difference_that_varies():
     }
     assert elapsed_pairs(dates) == [("sent", "paid"), ("copy", "paid")]
     assert elapsed_pairs({}) == []
-
-
-def slow_gaps(groups, seconds):
-    """Row by row: the time since the latest row that was earlier."""
-    found = []
-    for group, second in zip(groups, seconds, strict=True):
-        before = [
-            other
-            for name, other in zip(groups, seconds, strict=True)
-            if name == group and None not in (name, other, second) and other < second
-        ]
-        found.append(second - max(before) if before else math.nan)
-    return found
-
-
-def random_rows(n, seed):
-    rng = np.random.default_rng(seed)
-    groups = [None if each == 0 else f"g{each}" for each in rng.integers(0, 6, n)]
-    seconds = [None if each == 0 else float(each) for each in rng.integers(0, 40, n)]
-    return groups, seconds
-
-
-def test_gaps_are_those_of_a_slow_loop():
-    for seed in range(20):
-        groups, seconds = map(pl.Series, random_rows(60, seed))
-        found = GapToPrevious.learn(groups, seconds).gaps(groups, seconds)
-        np.testing.assert_array_equal(found, slow_gaps(groups, seconds))
-
-
-def test_no_more_moments_are_kept_than_fit(monkeypatch):
-    monkeypatch.setattr("riskad.rows.date_features.MOST_MOMENTS", 3)
-    kept = GapToPrevious.learn(pl.Series([f"g{i}" for i in range(10)]), pl.Series(np.arange(10.0)))
-    assert sorted(kept.seconds.tolist()) == [7.0, 8.0, 9.0]
-
-
-def test_hashes_are_fixed():
-    """A model that was saved long ago must know its groups."""
-    assert GapToPrevious.learn(pl.Series(["a"]), pl.Series([1.0])).groups.tolist() == [HASH_OF_A]
-
-
-def test_changed_arrays_are_refused():
-    stored = {"groups": np.array([1, 2], dtype=np.uint64), "seconds": np.array([1.0, 2.0])}
-    assert len(build(GapToPrevious, stored).groups) == 2
-    with pytest.raises(InputError):
-        build(SincePrevious, state_of(SincePrevious([0.0], "who", "when", stored)))
-    wrong = [("seconds", np.array(each)) for each in ([1.0], [1.0, np.nan], [1, 2])]
-    # polars does not join numbers of 8 with those of 64 bits.
-    wrong += [("groups", np.array([1, 2], dtype)) for dtype in (np.int64, np.uint8)]
-    wrong += [("groups", np.array(each, np.uint64)) for each in ([2, 1], [[1, 2]])]
-    for change in [{"more": 1}, *({name: value} for name, value in wrong)]:
-        with pytest.raises(InputError):
-            build(GapToPrevious, stored | change)
 
 
 def nightly(n=600, seed=0):

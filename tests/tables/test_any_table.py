@@ -178,25 +178,6 @@ def test_a_group_tells_what_is_odd_for_whom():
         fit.model.score_samples(unseen.drop("customer"))
 
 
-def test_a_row_before_of_the_same_group():
-    days = [1, 4, 2, 9, 9]
-    frame = pl.DataFrame(
-        {
-            "when": [f"2025-03-{day:02}" for day in days],
-            "who": ["a", "a", "b", "b", "c"],
-            "x": [1.5, 2.5, 3.0, 4.5, 7.0],
-        }
-    )
-    preparer = TablePreparer(group="who", kinds={"who": "category"})
-    parsed = preparer.fit_parse(frame)
-    name = "when since the row before of its who"
-    place = list(preparer.get_feature_names_out()).index(name)
-    trained = preparer.features(parsed, training=True)[:, place]
-    np.testing.assert_allclose(trained, [5, 3, 5, 7, 5])  # the median where there is none before
-    later = pl.DataFrame({"when": ["2025-03-06", "2025-03-10"], "who": ["a", "z"], "x": [1.0, 2.0]})
-    np.testing.assert_allclose(preparer.transform(later)[:, place], [2, 5])
-
-
 def test_a_blank_speaks_where_what_is_written_does_not():
     """A telephone number names a row, and frauds have none."""
     rng = np.random.default_rng(0)

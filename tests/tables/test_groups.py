@@ -1,7 +1,6 @@
 """Rows compared within their group."""
 
 import json
-from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -24,7 +23,6 @@ from riskad.tables.groups import (
 from riskad.tables.preparation import TablePreparer
 
 AMOUNT, SHOP = 0, 1
-ENDS = datetime(2025, 1, 1), datetime(2025, 1, 1) + timedelta(hours=400)
 
 
 def compare(rows, groups):
@@ -217,17 +215,19 @@ def test_counts_are_bounded(monkeypatch):
 
 def test_groups_may_be_of_any_plain_type():
     rows, customers = payments()
-    rows = rows.with_columns(paid=pl.datetime_range(*ENDS, "1h", closed="left", eager=True))
     codes = customers.str.slice(1)
     prepared = TablePreparer(group="customer").fit(rows.with_columns(codes))
-    names = [type(derived).__name__ for derived in prepared.derived_]
-    assert names == ["BesideGroup", "SincePrevious"]
     expected = prepared.transform(rows.with_columns(codes))
     for dtype in (pl.Int64, pl.Float64, pl.Categorical):
         typed = rows.with_columns(codes.cast(dtype))
         np.testing.assert_array_equal(prepared.transform(typed), expected)
         again = TablePreparer(group="customer").fit(typed)
         np.testing.assert_array_equal(again.transform(rows.with_columns(codes)), expected)
+
+
+def test_hashes_are_fixed():
+    """A model that was saved long ago must know its groups."""
+    assert hash_texts(pl.Series(["a", None])).to_list() == [4681665781835383343, None]
 
 
 def test_nothing_to_compare_is_said():
@@ -258,13 +258,8 @@ def test_a_stored_state_that_does_not_fit_is_refused():
     for stored, change, error in (
         (comparison, {"columns": ["amount"]}, "columns"),
         (comparison, {"columns": ["amount", "shop", "shop"]}, "columns"),
-        (comparison, {"groups": np.arange(3, dtype=np.uint64)}, "groups"),
-        (comparison, {"groups": np.arange(20, dtype=np.uint64)[::-1].copy()}, "rising"),
-        (comparison, {"dropped": -1}, "dropped"),
-        (share, {"counts": share.counts[1:]}, "counts"),
         (share, {"pairs": share.pairs + 10**6}, "pairs"),
         (share, {"rows": share.rows + 1}, "rows"),
-        (share, {"levels": share.levels[::-1].copy()}, "rising"),
     ):
         with pytest.raises(InputError, match=error):
             codec.build(type(stored), {**vars(stored), **change})

@@ -4,23 +4,20 @@ import errno
 import itertools
 import json
 import os
-import re
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
 from support.commands import invoke, run
 from support.killing import TARGETS, Commands, make_events, read_ids
-from support.loops import each
 
 import riskad
 from riskad.app.model_files import save
 from riskad.core.checks import InputError
 from riskad.tables.reading import read_table
-from riskad.tables.targets import Since, choose_target
+from riskad.tables.targets import choose_target
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +72,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_part(model, place, monkeypatch,
         fails_from(monkeypatch, pl.DataFrame, step, k, error)
     else:
         fails_from(monkeypatch, os, step, k)
-    into = ["-o", output, *(["--day", "paid", "--since", "auto"] if output == "out" else [])]
+    into = ["-o", output, *(["--day", "paid", "--add"] if output == "out" else [])]
     result = invoke("score", model, "new.csv", *into)
     assert not result.exit_code or "Error: " in result.output
     if result.exit_code:
@@ -97,16 +94,15 @@ def test_rows_are_written_once_and_only_new_ones_are_added(model, place, kind):
     first = score(model, "events.parquet", *TARGETS[kind])
     assert (first["rows"], first["skipped"]) == (200, 0)
     said = score(model, "events.parquet", *TARGETS[kind], code=1)
-    assert "--since auto" in said
+    assert "--add" in said
     events(260).write_parquet("events.parquet")
-    second = score(model, "events.parquet", *TARGETS[kind], "--since", "auto")
+    second = score(model, "events.parquet", *TARGETS[kind], "--add")
     assert (second["rows"], second["skipped"]) == (60, 200)
     assert all(200 <= int(suspect["id"]) < 260 for suspect in second["top"])
-    third = score(model, "events.parquet", *TARGETS[kind], "--since", "auto")
+    third = score(model, "events.parquet", *TARGETS[kind], "--add")
     assert (third["rows"], third["skipped"], third["top"]) == (0, 260, [])
     assert (
-        "260 rows left out"
-        in run("score", model, "events.parquet", *TARGETS[kind], "--since", "auto").output
+        "260 rows left out" in run("score", model, "events.parquet", *TARGETS[kind], "--add").output
     )
     assert read_ids(kind, place) == list(range(260))
 
@@ -124,7 +120,7 @@ def test_a_table_is_scored_into_the_database_that_it_is_in(model, place, kind):
             database.register("rows", events(80).to_arrow())
             database.execute("CREATE TABLE events AS SELECT * FROM rows")
     for added in (80, 0):
-        told = score(model, f"{file}::events", *TARGETS[kind], "--since", "auto")
+        told = score(model, f"{file}::events", *TARGETS[kind], "--add")
         assert told["rows"] == added
     assert read_ids(kind, place) == list(range(80))
 
@@ -141,52 +137,6 @@ def test_force_replaces_a_table_and_no_other(model, place, kind):
     assert read_table(f"{file}::other").height == 50
 
 
-# --- which rows ----------------------------------------------------------------------------
-
-
-DATES = pl.Series(["2026-11-16", "2026-11-17"]).str.to_date()
-TIMES = pl.Series(["2026-11-17T00:00", "2026-11-17T08:30"]).str.to_datetime()
-
-
-@each(
-    ("cells", "value", "kept"),
-    [
-        ([1, 2, 3], "2", 2),
-        ([1.5, None, 3.0], "1.5", 2),
-        (["9", "10", "11.5", ""], "10", 2),  # numbers, although a CSV has them as texts
-        (["2026-11-09", " 2026-11-10", "2026-11-11T08:00", "", None], "2026-11-10", 2),
-        (["2026-11-10T08:00", "2026-11-10 09:00"], "2026-11-10T08:30", 1),
-        (DATES, "2026-11-17", 1),
-        (TIMES, "2026-11-17 08:00", 1),
-        (TIMES, "2026-11-17", 2),
-        (["9", "11,5"], "10", "holds '11,5', which is not a number"),
-        (["17.11.2026"], "2026-11-10", "holds '17.11.2026', which is not a date"),
-        (["2026-11-17"], "20261110", "holds '2026-11-17', which is not a number"),
-        (DATES, "20261110", "holds '2026-11-16', which is not a number"),
-        ([True], "1", "holds 'true', which is not a number"),
-        (["2026-11-17"], "17.11.2026", "must be 'auto'"),
-        (["A1", "B1"], "B", "must be 'auto'"),
-        (["2026-10-31"], "2026-11", "must be 'auto'"),
-        (["2026-10-31"], "2026-13-40", "must be 'auto'"),
-        (["2026-10-31"], "", "must be 'auto'"),
-    ],
-)
-def test_rows_from_a_number_or_date_on(cells, value, kept):
-    frame = pl.DataFrame({"day": cells})
-    if isinstance(kept, int):
-        assert Since.read(f"day={value}").rows(frame).height == kept
-    else:
-        with pytest.raises(InputError, match=re.escape(kept)):
-            Since.read(f"day={value}").rows(frame)
-
-
-def test_only_folders_by_date_are_left_out():
-    paths = [Path(f"day={day}/rows.parquet") for day in ("2026-11-09", "2026-11-10")]
-    assert Since.read("day=2026-11-10 08:00").files(paths) == paths[1:]
-    for rule in ("auto", "paid=2026-11-10", "day=10"):
-        assert Since.read(rule).files(paths) == paths
-
-
 # --- mistakes ------------------------------------------------------------------------------
 
 
@@ -194,15 +144,13 @@ def test_mistakes_are_sentences_and_leave_nothing(model, place):
     events(30).write_parquet("events.parquet")
     data = "events.parquet"
     for options, said in (
-        (["-o", "out.csv", "--since", "auto"], "is a file, which is written whole"),
+        (["-o", "out.csv", "--add"], "is a file, which is written whole"),
         (["-o", "out.sqlite"], "out.sqlite::scored"),
         (["-o", "out.csv", "--day", "paid"], "looks like a file"),
         (["-o", "out", "--day", "pade"], "Did you mean 'paid'?"),
         (["-o", "out", "--day", "amount"], "is not a date such as 2026-11-17"),
-        (["-o", "out.sqlite::scored", "--since", "yesterday"], "must be 'auto'"),
-        (["-o", "out.sqlite::scored", "--since", "day=2026-13-40"], "must be 'auto'"),
-        (["-o", "out.sqlite::scored", "--since", "auto", "--id", "nobody"], "no column 'nobody'"),
-        (["-o", "out.sqlite::scored", "--since", "auto", "--id", "paid"], "names several rows"),
+        (["-o", "out.sqlite::scored", "--add", "--id", "nobody"], "no column 'nobody'"),
+        (["-o", "out.sqlite::scored", "--add", "--id", "paid"], "names several rows"),
         (["-o", "out.csv", "--id", "paymnt"], "Did you mean 'payment'?"),
         (["-o", "nowhere/out.sqlite::scored"], "there is no folder"),
     ):
@@ -218,13 +166,13 @@ def test_a_file_that_is_no_database_is_a_sentence(model, place):
     events(30).write_parquet("events.parquet")
     for name in ("out.sqlite", "out.duckdb"):
         (place / name).write_text("not a database, but something that somebody needs")
-        said = score(model, "events.parquet", "-o", f"{name}::scored", "--since", "auto", code=1)
+        said = score(model, "events.parquet", "-o", f"{name}::scored", "--add", code=1)
         assert "could not be read as" in said
         assert (place / name).read_text().startswith("not a database")
 
 
 def test_two_runs_do_not_mix_in_a_folder(place):
-    first, second = (choose_target("out", "paid", id="payment", since=True) for _ in range(2))
+    first, second = (choose_target("out", "paid", id="payment", add=True) for _ in range(2))
     with first.writing(), pytest.raises(InputError, match="Another run"), second.writing():
         pass
 
@@ -248,7 +196,7 @@ STEPS = {
 @pytest.mark.parametrize("kind", STEPS)
 def test_killed_before_each_step_of_writing(model, place, kind, commands):
     """Those of a folder are its files, one for each of three days."""
-    call = ["score", model, "events.parquet", *TARGETS[kind], "--since", "auto"]
+    call = ["score", model, "events.parquet", *TARGETS[kind], "--add"]
     events(100).write_parquet("events.parquet")
     for round_, step in enumerate(STEPS[kind]):
         events(100 + 50 * round_).write_parquet("events.parquet")

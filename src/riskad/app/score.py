@@ -42,7 +42,7 @@ from riskad.tables.harmless import (
 )
 from riskad.tables.notes import NotAsInTraining, catch_kinds
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.targets import NewRows, Since, Target
+from riskad.tables.targets import NewRows, Target
 
 Progress: TypeAlias = Callable[[str], object]
 """A function that is called with each step."""
@@ -508,28 +508,27 @@ def score_into(
     model: Pipeline,
     batches: Iterable[pl.DataFrame],
     target: Target,
-    since: Since | None = None,
     *,
     source: str = "table",
     **options: Any,
 ) -> ScoreReport:
     """Score the rows of a table, and add them to a target in one step.
 
-    With `since`, rows that are in the target already, or too old, are left out; there may be none.
-    `options` are those of `score_table`.
+    A target that `adds` rows takes those that are not there already; there may be none. `options`
+    are those of `score_table`.
     """
-    rows = batches if since is None else NewRows(batches, since, target)
+    rows = NewRows(batches, target)
     with target.writing():
         try:
             _, report = score_table(model, rows, target.add, source=source, **options)
         except NoRows:
-            if since is None:
+            if not target.adds:
                 raise
             decision = decide(steps_of(model)[1])
             report = ScoreReport(
                 source, 0, options.get("id"), decision.threshold, 0, [], rule=decision.rule
             )
-    return replace(report, skipped=rows.skipped) if isinstance(rows, NewRows) else report
+    return replace(report, skipped=rows.skipped)
 
 
 @dataclass

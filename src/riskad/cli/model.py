@@ -58,11 +58,8 @@ _id = params.spec_options("id", shown_default="that of the fit")
     help="Let the trees of `riskad compress` or `fit --quick` score rows; without novelty.  "
     "[default: no; with --engine for more than 1,000,000 rows]",
 )
-@params.option(
-    "--since",
-    metavar="auto|COLUMN=VALUE",
-    help="Add only rows that OUTPUT lacks, each once, identified by --id. With a column and a "
-    "value (day=2026-11-17), consider only rows from that value on.",
+@click.option(
+    "--add", is_flag=True, help="Add the rows that OUTPUT lacks, each once, identified by --id."
 )
 @params.option(
     "--day",
@@ -73,7 +70,7 @@ _id = params.spec_options("id", shown_default="that of the fit")
 def score(
     run: Run,
     output: Path,
-    since: str | None,
+    add: bool,
     day: str | None,
     id: str | None,
     quick: bool | None,
@@ -98,7 +95,7 @@ def score(
     separator, encoding and decimal mark are kept.
 
     In a database table or a folder by day, a run adds all of its rows or none, even if it is
-    killed. With --since a second run adds what is missing; it is not an error if nothing is
+    killed. With --add a second run adds what is missing; it is not an error if nothing is
     missing.
 
     \b
@@ -111,8 +108,8 @@ def score(
       riskad score cards.riskad new.csv -o scored.csv --harmless rules.toml
       riskad score cards.riskad 'new/*.parquet' -o scored.parquet
       riskad score cards.riskad cards.sqlite::payments -o scored.csv
-      riskad score cards.riskad cards.duckdb::payments -o cards.duckdb::scored --since auto
-      riskad score cards.riskad payments/ -o scored/ --day paid_at --since paid_at=2026-11-10
+      riskad score cards.riskad cards.duckdb::payments -o cards.duckdb::scored --add
+      riskad score cards.riskad payments/ -o scored/ --day paid_at --add
       riskad score cards.riskad s3://bucket/new/ -o s3://bucket/scored --engine spark
       cat new.csv | riskad score cards.riskad - -o - > scored.csv
     """  # noqa: D301
@@ -121,13 +118,12 @@ def score(
     from riskad.tables.cells import check_columns
     from riskad.tables.harmless import HarmlessRules
     from riskad.tables.reading import csv_format, read_batches
-    from riskad.tables.targets import Since, choose_target
-    from riskad.tables.workbooks import check_sheet_rows
+    from riskad.tables.targets import choose_target
     from riskad.tables.writing import open_writer
 
     options["id"] = id or run.spec.id
     if engine != "threads":
-        others = {"since": since, "day": day, "fdr": options.pop("fdr"), "harmless": harmless}
+        others = {"add": add or None, "day": day, "fdr": options.pop("fdr"), "harmless": harmless}
         left = [f"--{name}" for name, value in others.items() if value is not None]
         if options.pop("by") != "score":
             left.append("--by")
@@ -144,20 +140,16 @@ def score(
         return
     # Read before any row: a mistake in the rules must not cost a run.
     options["harmless"] = None if harmless is None else HarmlessRules.read(harmless)
-    after = None if since is None else Since.read(since)
     target = None
-    if not is_pipe(output):
-        target = choose_target(output, day, id=options["id"], since=bool(after), force=run.force)
+    if add or not is_pipe(output):
+        target = choose_target(output, day, id=options["id"], add=add, force=run.force)
     # A target checks and names its files itself: databases and folders are not replaced as a whole.
     with run.start(scoring=True, scored=output if target is None else None):
         run.written["scored"] = str(output)
-        if after is not None:
-            # A report needs the columns of one file at least.
-            run.paths = after.files(run.paths) or run.paths[:1]  # of which no row is new enough
         batches = read_batches(run.places)
         if id is not None:
             check_columns([id], next(iter(batches)).columns)
-        if after is None:  # else only reading tells how many rows are new
+        if not add:  # else only reading tells how many rows are new
             run.progress.count_rows = batches.about_rows
         if not quick:
             run.progress.hint = partial(_quick_hint, run)
@@ -168,11 +160,8 @@ def score(
 
             model = quick_model(model)
         if target is not None:
-            report = score_into(model, batches, target, after, **options)
+            report = score_into(model, batches, target, **options)
         else:
-            # Before any row is scored: a sheet cannot hold more.
-            if output.suffix.lower() == ".xlsx":
-                check_sheet_rows(batches, output.name)
             with open_writer(output, run.force, csv_format(run.places)) as write:
                 _, report = score_table(model, batches, write, **options)
         run.present(report, print_score, str(output))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import combinations
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -26,7 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import check_choice
-from riskad.files.fields import Array, State, Text, require
+from riskad.files.fields import State, Text, require
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -45,7 +44,6 @@ _PARTS = {
 }
 _ROUNDS = 2  # of a recurring part, to distinguish it from elapsed time
 _MOST_PAIRS = 10  # of k dates there are k (k - 1) / 2 pairs, most of them noise
-MOST_MOMENTS = 200_000  # 16 bytes each in a model file
 
 
 def _floats(seconds: pl.Series | Floats) -> Floats:
@@ -200,72 +198,3 @@ def _both(first: Floats, second: Floats) -> tuple[Floats, Floats]:
     filled = ~np.isnan(first) & ~np.isnan(second)
     # Most tables have all dates: no copies are made then.
     return (first, second) if filled.all() else (first[filled], second[filled])
-
-
-# --- from one row to the next of its group --------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GapToPrevious:
-    """Seconds since the last earlier training row of the same group.
-
-    They do not depend on the other rows that are given: so a training row has the same gap when it
-    is scored, and rows of a table in parts have those of the whole. Without an earlier row, or if
-    group or moment is blank, it is NaN. It stores the moments of the last 200,000 training rows,
-    with 64 bits of a hash of their groups' names.
-
-    >>> who, when = pl.Series(["a", "b", "a"]), pl.Series([10.0, 20.0, 70.0])
-    >>> previous = GapToPrevious.learn(who, when)
-    >>> previous.gaps(who, when).tolist()
-    [nan, nan, 60.0]
-    >>> previous.gaps(pl.Series(["a", "c"]), pl.Series([75.0, 80.0])).tolist()
-    [5.0, nan]
-    """
-
-    groups: Annotated[
-        NDArray[np.uint64], Array("u", ("kept",), rising=True, most=MOST_MOMENTS, itemsizes=(8,))
-    ]
-    seconds: Annotated[Floats, Array("f", ("kept",), itemsizes=(8,))]
-
-    @classmethod
-    def learn(cls, groups: pl.Series, seconds: pl.Series | Floats) -> Self:
-        """Store the moments of training rows, in any order."""
-        # Several rows of one moment give the same gaps.
-        rows = _by_group(groups, seconds).select("group", "second").unique()
-        # The latest rows: for a new row the last one of its group counts.
-        rows = rows.top_k(MOST_MOMENTS, by=["second", "group"]).sort("group", "second")
-        return cls(rows["group"].to_numpy(), rows["second"].to_numpy())
-
-    def gaps(self, groups: pl.Series, seconds: pl.Series | Floats) -> Floats:
-        """The gap of each row, in their order."""
-        earlier = pl.DataFrame({"group": self.groups, "before": self.seconds}).sort("before")
-        rows = _by_group(groups, seconds).sort("second")
-        rows = rows.join_asof(
-            earlier,
-            left_on="second",
-            right_on="before",
-            by="group",
-            strategy="backward",
-            allow_exact_matches=False,
-            check_sortedness=False,
-        )
-        gaps = np.full(len(groups), np.nan)
-        gaps[rows["row"].to_numpy()] = (rows["second"] - rows["before"]).to_numpy()
-        return gaps
-
-
-def _by_group(groups: pl.Series, seconds: pl.Series | Floats) -> pl.DataFrame:
-    """Rows with a group and a moment: the hash of the group, the moment, the row's position."""
-    rows = pl.DataFrame({"group": hash_texts(groups), "second": _floats(seconds)})
-    present = pl.col("group").is_not_null() & pl.col("second").is_finite()
-    return rows.with_row_index("row").filter(present)
-
-
-def hash_texts(column: pl.Series) -> pl.Series:
-    """64 bits of a hash of each text, the same in all versions and on all machines."""
-    texts = column.cast(pl.String).alias("text")
-    distinct = texts.drop_nulls().unique()
-    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in distinct)
-    hashes = pl.Series("hash", np.frombuffer(digests, ">u8").astype(np.uint64))
-    by_text = pl.DataFrame([distinct, hashes])
-    return texts.to_frame().join(by_text, on="text", how="left", maintain_order="left")["hash"]

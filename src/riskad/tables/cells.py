@@ -65,12 +65,11 @@ def is_flat(column: pl.Series) -> bool:
 
 # Inside a number: a space, one that does not break the line, and the thin ones of typesetters.
 SPACES = " \u00a0\u2007\u2009\u200a\u202f"
-# Around a cell also what cannot be seen at all: a byte order mark, spaces without width.
-_AROUND = SPACES + "\t\n\r\v\f\u1680\u2002\u2003\u2004\u2005\u2006\u2008\u3000\u200b\u2060\ufeff"
-# What polars strips: Unicode's white space, which is less than what Python strips.
-_WHITE = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
+# Around a cell all white space of Unicode, and what cannot be seen at all: a byte order mark,
+# spaces without width.
+_AROUND = SPACES + (
+    "\t\n\v\f\r\x85\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2028\u2029\u205f\u3000"
+    "\u200b\u2060\ufeff"
 )
 # Among numbers, dates or yes and no these say that there is none. Among words they may be words:
 # NA is Namibia, None a maiden name, and "unknown" tells something about a customer.
@@ -89,14 +88,10 @@ def as_text(column: pl.Series) -> pl.Series:
     if column.dtype == pl.String and len(column) <= FEW_ROWS:
         few = column.to_list()
         for place, text in enumerate(few):
-            few[place] = (text or "").strip(_WHITE) or None
+            few[place] = (text or "").strip(_AROUND) or None
         return pl.Series(column.name, few, dtype=pl.String)
     if not column.dtype.is_float():
-        texts = to_text(column)
-        stripped = texts.str.strip_chars()
-        if (stripped == texts).all() and (texts != "").all():  # the same texts take no more memory
-            return texts
-        return stripped.set(stripped == "", None)
+        return strip_spaces(to_text(column))
     column = column.fill_nan(None)
     shown = column.cast(pl.String)
     whole = column.set(column % 1 != 0, None).cast(pl.Int64, strict=False)
@@ -126,8 +121,9 @@ def filled(column: pl.Series) -> pl.Series:
 def strip_spaces(texts: pl.Series) -> pl.Series:
     """Take spaces from around texts; a text that was nothing else, blank among words, is null."""
     stripped = texts.str.strip_chars(_AROUND)
-    empty = stripped == ""
-    return stripped.set(empty, None) if empty.any() else stripped
+    if (stripped == texts).all() and (texts != "").all():  # the same texts take no more memory
+        return texts
+    return stripped.set(stripped == "", None)
 
 
 def are_blank(stripped: pl.Series) -> pl.Series:
@@ -172,6 +168,8 @@ class CellLook(ABC):
     """What cells look like as one kind of value; looks of parts of a column can be joined.
 
     Cells are counted by how they are written; None is for those that hold something else.
+    `format()` says how the column is written, None if too few cells fit, and `remarks()`, in
+    sentences, what was a guess.
     """
 
     tallies: dict[Any, Tally] = field(default_factory=dict)

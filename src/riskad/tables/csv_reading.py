@@ -12,9 +12,8 @@ import csv
 import itertools
 import re
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,8 +25,7 @@ from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.tables.notes import ReadingNote, note
 from riskad.tables.paths import Place, empty_file_error, ending_by_magic, first_line, read_blocks
 
-_BATCH_BYTES = 1 << 23  # a part of a file; with those read ahead, some tens of MB in memory
-_PARSED_AHEAD = 2  # parts; polars hardly splits one of them among threads
+_BATCH_BYTES = 1 << 23  # a part of a file
 _LONGEST_RECORD = 1 << 28  # bytes; a quote that is never closed ends here rather than in memory
 _HEAD_BYTES, _HEAD_RECORDS = 1 << 16, 200  # by which separator and header are found
 
@@ -48,15 +46,8 @@ def csv_batches(place: Place) -> Iterator[pl.DataFrame]:
     head = next(parts, _NOTHING).data
     parser = _Parser(head, place)
     yield parser.parse(head[parser.start :], head.count(b"\n", 0, parser.start))
-    # The next parts are parsed while whoever asked for the rows works on these.
-    with ThreadPoolExecutor(_PARSED_AHEAD) as pool:
-        ahead: deque[Future[pl.DataFrame]] = deque()
-        for part in parts:
-            ahead.append(pool.submit(parser.parse, part.data, part.lines_before))
-            if len(ahead) > _PARSED_AHEAD:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+    for part in parts:
+        yield parser.parse(part.data, part.lines_before)
 
 
 def csv_format(places: Sequence[Place]) -> CsvFormat:

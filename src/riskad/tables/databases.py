@@ -16,7 +16,7 @@ from riskad.tables.cells import from_arrow
 from riskad.tables.paths import Place, first_line, is_duckdb
 
 _BATCH_CELLS = 1 << 19
-# From the type that holds all others to the narrowest.
+# From the type that holds all others to the narrowest, and what polars calls them.
 _SQLITE_TYPES = {"text": pl.String, "blob": pl.Binary, "real": pl.Float64, "integer": pl.Int64}
 # Labelling and scoring may write to one file at the same time.
 _WAIT = 60.0  # seconds for another process that writes to the database
@@ -55,17 +55,12 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def table_names(database: Any, duckdb: bool) -> list[str]:
-    """The tables and views of an open database."""
+def table_names(database: Any) -> list[str]:
+    """The tables and views of an open database; DuckDB has SQLite's list of them, too."""
     query = (
         "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     )
-    if duckdb:
-        query = (
-            "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
-            "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
-        )
     return [name for (name,) in database.execute(query).fetchall()]
 
 
@@ -90,20 +85,14 @@ def database_batches(place: Place) -> Iterator[pl.DataFrame]:
         cursor = database.execute(f"SELECT * FROM {table}")
         yield pl.DataFrame(schema=schema)
         while rows := cursor.fetchmany(max(_BATCH_CELLS // len(schema), 1)):
-            series = []
-            for (name, dtype), cells in zip(schema.items(), zip(*rows, strict=True), strict=True):
-                values: Any = cells
-                if dtype == pl.String:
-                    values = [None if v is None else str(v) for v in cells]
-                series.append(pl.Series(name, values, dtype=dtype, strict=False))
-            yield pl.DataFrame(series)
+            yield pl.DataFrame(rows, schema=schema, orient="row", strict=False)
 
 
 @contextmanager
 def _open_table(place: Place) -> Iterator[tuple[Any, str]]:
     """The database, and the name, quoted, of the table that is named or the only one."""
     with open_database(place, read_only=True) as database:
-        tables = table_names(database, is_duckdb(place))
+        tables = table_names(database)
         if not tables:
             raise InputError(f"{place.name!r} holds no table.")
         table = place.part or (tables[0] if len(tables) == 1 else None)

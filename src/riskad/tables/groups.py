@@ -27,6 +27,7 @@ anyone with a list of names can find out which of them occur.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -39,7 +40,6 @@ from scipy.stats import norm
 from riskad.core.checks import InputError
 from riskad.files import fields
 from riskad.files.fields import Array, ListOf, Record, State, require
-from riskad.rows.date_features import hash_texts
 from riskad.tables.notes import pluralize
 from riskad.tables.shifts import finite_or_nan
 
@@ -114,6 +114,16 @@ class GroupCounts:
             # Rows are sorted by their random keys, so that the first of each group are a sample.
             rows = rows.filter(pl.int_range(pl.len()).over(_GROUP) < most_each)
         return replace(self, rows=rows, dropped=self.dropped + dropped)
+
+
+def hash_texts(column: pl.Series) -> pl.Series:
+    """64 bits of a hash of each text, the same in all versions and on all machines."""
+    texts = column.cast(pl.String).alias("text")
+    distinct = texts.drop_nulls().unique()
+    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in distinct)
+    hashes = pl.Series("hash", np.frombuffer(digests, ">u8").astype(np.uint64))
+    by_text = pl.DataFrame([distinct, hashes])
+    return texts.to_frame().join(by_text, on="text", how="left", maintain_order="left")["hash"]
 
 
 def _positions(column: pl.Series, among: Hashes | Integers) -> Integers:

@@ -35,7 +35,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, quoted
-from riskad.files.atomic import atomic_path
+from riskad.files.atomic import atomic_path, check_input_file
 from riskad.tables.cells import check_columns
 from riskad.tables.preparation import TablePreparer
 
@@ -138,12 +138,8 @@ class HarmlessRules:
     @classmethod
     def read(cls, path: str | Path) -> HarmlessRules:
         """Read a file of rules."""
-        path = Path(path)
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
-        return cls._of(content, path.name)
+        path = check_input_file(path)
+        return cls._of(path.read_bytes(), path.name)
 
     @classmethod
     def _of(cls, content: bytes, source: str) -> HarmlessRules:

@@ -44,7 +44,7 @@ __all__ = ["TablePreparer"]
 
 _ROWS_FOR_THREADS = 1_000  # fewer are prepared before threads would have started
 _BLOCK_ROWS = 1 << 16
-_DERIVED = ("BesideGroup", "SincePrevious", "TimeBetween")
+_DERIVED = ("BesideGroup", "TimeBetween")
 _NOUNS = {"flag": "yes/no", "categories": "many-level category"}
 
 
@@ -79,8 +79,7 @@ class TablePreparer(TransformerMixin, BaseEstimator):
     group : str, optional
         A column that names the group of each row, such as a customer. The model does not learn from
         the column itself. But for each number and category a further number says how unusual it is
-        within its group (`riskad.tables.groups`), and if there is one column of dates, another says
-        how long ago the previous row of the group was.
+        within its group (`riskad.tables.groups`).
     max_levels : int
         Maximum number of yes/no columns for one category.
     encode : bool

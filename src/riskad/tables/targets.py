@@ -9,14 +9,11 @@ what is missing.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,12 +21,12 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from riskad.core.checks import InputError, describe_column_difference, enumerate_names, quoted
+from riskad.core.checks import InputError, describe_column_difference, enumerate_names
 from riskad.files.atomic import atomic_path, check_output_file, together
 from riskad.rows.parquet_files import ENDINGS, parquet_columns, parquet_errors, record_batches
 from riskad.tables.cells import check_columns, to_text
 from riskad.tables.databases import open_database, quote_name, table_names
-from riskad.tables.paths import DATABASES, Place, file_of, hive_columns, hive_folder, is_duckdb
+from riskad.tables.paths import DATABASES, Place, file_of, hive_folder, is_duckdb
 from riskad.tables.writing import Spool
 
 try:
@@ -46,16 +43,16 @@ def choose_target(
     day: str | None = None,
     *,
     id: str | None = None,
-    since: bool = False,
+    add: bool = False,
     force: bool = False,
 ) -> Target | None:
     """Return where rows are to be added, or None if a file is to be written.
 
     `scores.sqlite::scored` is a table of a database; with `day`, a column by whose day rows are
-    parted, it is a folder; anything else is a file. `id` is the column that names rows, `since`
-    adds rows to those there are, `force` replaces a table that is there.
+    parted, it is a folder; anything else is a file. `id` is the column that names rows, `add` adds
+    those that are not there yet, `force` replaces a table that is there.
     """
-    mode = "add" if since else "replace" if force else "new"
+    mode = "add" if add else "replace" if force else "new"
     file, table = file_of(path)
     ending = file.suffix.lower()
     # First, as a folder is no file whatever its name; an ending shows that a file was meant.
@@ -71,10 +68,10 @@ def choose_target(
                 f"{str(path)!r} is a database; say into which table to write: {file.name}::scored"
             )
         return _Table(Place(file, ending, table, f"{file.name}::{table}"), id, mode)
-    if since:
+    if add:
         raise InputError(
-            f"since='...' adds rows, and {str(path)!r} is a file, which is written whole. Write to "
-            "a table (scores.sqlite::scored, scores.duckdb::scored), or split a folder by a column "
+            f"add=True adds rows, and {str(path)!r} is a file, which is written whole. Write to a "
+            "table (scores.sqlite::scored, scores.duckdb::scored), or split a folder by a column "
             "of dates: day='COLUMN'."
         )
     return None
@@ -93,6 +90,7 @@ class Target(ABC):
                 "model has no such column. Say which it is: id='COLUMN'."
             )
         self._name, self._id, self._mode = name, str(id), mode
+        self.adds = mode == "add"
 
     @contextmanager
     def writing(self) -> Iterator[Target]:
@@ -102,7 +100,7 @@ class Target(ABC):
         with self._open(), ExitStack() as stack:
             self._spools = defaultdict[str, Spool](lambda: stack.enter_context(Spool()))
             yield self
-            if self._mode == "add":
+            if self.adds:
                 self._check_ids()
             self._append()
 
@@ -113,7 +111,7 @@ class Target(ABC):
 
     def lacking(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a frame that are not there yet."""
-        if self._mode != "add" or not frame.height:
+        if not self.adds or not frame.height:
             return frame
         check_columns([self._id], frame.columns)
         parts = []
@@ -194,17 +192,17 @@ class _Table(Target):
 
     def _there(self, database: Any) -> tuple[list[str], pl.Series]:
         """The columns of the table, and the ids of its rows; none if it is not there."""
-        if str(self._place.part).lower() not in map(str.lower, table_names(database, self._duckdb)):
+        if str(self._place.part).lower() not in map(str.lower, table_names(database)):
             return [], _NO_IDS
         if self._mode == "new":
             raise InputError(
                 f"{self._name!r} exists already and was left as it is. Add rows that it lacks by "
-                "since='auto', replace it with force=True, or name another table."
+                "add=True, replace it with force=True, or name another table."
             )
         # Asked of a query without rows: both databases describe it alike.
         rows = database.execute(f"SELECT * FROM {self._table} LIMIT 0")
         columns = [column[0] for column in rows.description]
-        if self._mode != "add":
+        if not self.adds:
             return columns, _NO_IDS
         check_columns([self._id], columns)
         # As texts, since 17 in a table and "17" in a CSV name the same row.
@@ -304,7 +302,7 @@ class _Folder(Target):
     def _not_replaced(self) -> InputError:
         return InputError(
             f"{self._name!r} is a folder, which may hold rows already and is not replaced. Add the "
-            "rows that it lacks by since='auto', or name another folder."
+            "rows that it lacks by add=True, or name another folder."
         )
 
     def _read_ids(self, day: str) -> pl.Series:
@@ -357,72 +355,16 @@ def _parquet_files(folder: Path) -> list[Path]:
     return sorted(each for each in folder.rglob("*") if each.suffix in ENDINGS)
 
 
-# --- only rows that are not there yet -------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Since:
-    """Which rows to look at: all, or those in which a column has at least some number or date."""
-
-    column: str | None = None
-    value: str | float = ""
-
-    @classmethod
-    def read(cls, text: str) -> Since:
-        """Return the rule of a spelling."""
-        if text.strip() == "auto":
-            return cls()
-        column, value = (part.strip() for part in text.partition("=")[::2])
-        with suppress(ValueError):
-            if column and re.match(_DATE, value):
-                datetime.fromisoformat(value)
-                return cls(column, value.replace("T", " "))
-            if column:
-                return cls(column, float(value))
-        raise InputError(
-            f"since={text!r} must be 'auto', for rows that are not there yet, or a column and the "
-            "number or date from which on to look at rows: day=2026-11-17."
-        )
-
-    def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Return the files that may hold such rows, by folders such as day=2026-11-16."""
-        if self.column is None or isinstance(self.value, float):
-            return list(paths)
-        days = {path: hive_columns(path).get(self.column) for path in paths}
-        # ISO dates have the order of their texts.
-        return [path for path, day in days.items() if day is None or day >= self.value[:10]]
-
-    def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows, without those in which the column is blank."""
-        if self.column is None:
-            return frame
-        check_columns([self.column], frame.columns)
-        # The cells of a CSV are texts. Those of dates have the order of the dates.
-        texts = to_text(frame[self.column]).str.strip_chars().replace("", None)
-        if isinstance(self.value, float):
-            kind, values = "number such as 1234.5", texts.cast(pl.Float64, strict=False)
-        else:
-            kind = "date such as 2026-11-17 08:30"
-            values = texts.str.extract(f"({_DATE}.*)", 1).str.replace("T", " ")
-        odd = texts.filter(values.is_null() & texts.is_not_null())
-        if len(odd):
-            raise InputError(
-                f"since='{self.column}={self.value}': the column holds {quoted(odd[0])}, which is "
-                f"not a {kind}. Only numbers or dates that are written alike can be compared."
-            )
-        return frame.filter(values >= self.value)
-
-
 class NewRows:
     """The rows of a table that a target lacks; `skipped` counts the others once they are read."""
 
-    def __init__(self, batches: Iterable[pl.DataFrame], since: Since, target: Target):
-        self._batches, self._since, self._target = batches, since, target
+    def __init__(self, batches: Iterable[pl.DataFrame], target: Target):
+        self._batches, self._target = batches, target
         self.skipped = 0
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         self.skipped = 0
         for batch in self._batches:
-            new = self._target.lacking(self._since.rows(batch))
+            new = self._target.lacking(batch)
             self.skipped += batch.height - new.height
             yield new

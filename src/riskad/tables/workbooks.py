@@ -10,7 +10,7 @@ import functools
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -178,16 +178,6 @@ def check_xlsxwriter() -> None:
         import xlsxwriter  # noqa: F401
 
 
-def check_sheet_rows(frames: Iterable[pl.DataFrame], name: str) -> None:
-    """Fail if there are more rows than a sheet holds."""
-    n_rows = 0
-    for frame in frames:
-        n_rows += frame.height
-        if n_rows > SHEET_ROWS:
-            limit = f"a sheet of Excel has {SHEET_ROWS + 1:,} with its header"
-            raise _too_large(name, "so many rows", limit)
-
-
 def _too_large(name: str, what: str, limit: str) -> InputError:
     return InputError(
         f"{name!r} cannot hold {what}: {limit}. Write to a name that ends in .csv or .parquet."
@@ -207,7 +197,9 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
 
     def keep(frame: pl.DataFrame) -> None:
         frames.append(frame)
-        check_sheet_rows(frames, name)
+        if sum(each.height for each in frames) > SHEET_ROWS:
+            limit = f"a sheet of Excel has {SHEET_ROWS + 1:,} with its header"
+            raise _too_large(name, "so many rows", limit)
 
     yield keep
     cells = pl.DataFrame([_as_cells(column) for column in pl.concat(frames)])
@@ -220,34 +212,23 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
             raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
     # Rows go to the disk as they come.
     options = {"constant_memory": True, "nan_inf_to_errors": True, "use_zip64": True}
+    options |= {"strings_to_formulas": False, "strings_to_urls": False}
     book = xlsxwriter.Workbook(part, options)
     sheet = book.add_worksheet()
     sheet.freeze_panes(1, 0)
     sheet.autofilter(0, 0, cells.height, cells.width - 1)
     bold = book.add_format({"bold": True})
-    for place, title in enumerate(cells.columns):
+    for place, (title, dtype) in enumerate(cells.schema.items()):
         sheet.write_string(0, place, title, bold)
-    writers = [_cell_writer(book, sheet, column.dtype) for column in cells]
+        if dtype.is_temporal():
+            style = "yyyy-mm-dd" if dtype == pl.Date else "yyyy-mm-dd hh:mm:ss"
+            sheet.set_column(place, place, None, book.add_format({"num_format": style}))
     for row, values in enumerate(cells.iter_rows(), 1):
-        for place, (value, write) in enumerate(zip(values, writers, strict=True)):
-            if value is not None:
-                write(row, place, value)
+        sheet.write_row(row, 0, values)
     try:
         book.close()
     except XlsxWriterException as error:  # a full disk, for one
         raise OSError(f"{name!r} could not be written: {error}") from error
-
-
-def _cell_writer(book: Any, sheet: Any, dtype: pl.DataType) -> Callable[[int, int, Any], Any]:
-    if dtype == pl.Boolean:
-        return sheet.write_boolean
-    if dtype == pl.String:
-        return sheet.write_string
-    if not dtype.is_temporal():
-        return sheet.write_number
-    format = "yyyy-mm-dd" if dtype == pl.Date else "yyyy-mm-dd hh:mm:ss"
-    style = book.add_format({"num_format": format})
-    return lambda row, place, value: sheet.write_datetime(row, place, value, style)
 
 
 def _as_cells(column: pl.Series) -> pl.Series:

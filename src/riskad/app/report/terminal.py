@@ -176,7 +176,7 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
     """Print what scoring found; `path` is where the scored table went."""
     title, blocks = f"{report.source}: {pluralize(report.rows, 'row')} scored", list[Block]()
     if report.skipped:
-        skipped = f"{pluralize(report.skipped, 'row')} left out: scored before, or too old"
+        skipped = f"{pluralize(report.skipped, 'row')} left out: scored before"
         blocks.append(Lines([skipped], name="Read"))
     if not report.rows:
         show(console, title, blocks)

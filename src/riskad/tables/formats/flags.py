@@ -82,11 +82,9 @@ class FlagFormat(CellFormat):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Boolean), column.is_not_null()
 
     def describe(self) -> str:
-        """Return in a few words how yes and no are written."""
         return f"yes/no, written {self.yes} and {self.no or 'nothing'}"
 
     def show(self, value: float) -> str:
-        """Return yes or no as the column writes it."""
         return self.words[bool(value)]
 
 
@@ -148,7 +146,6 @@ class FlagLook(CellLook):
         return {word for word in self.tallies if word and word.lower() in self._pair}
 
     def format(self) -> FlagFormat | None:
-        """Return how yes and no are written, or None if the column does not hold them."""
         if self.n_good == 0 or self.n_bad > _MOST_BAD * (self.n_good + self.n_bad):
             return None
         no, yes = self._pair
@@ -167,7 +164,6 @@ class FlagLook(CellLook):
         return word.upper() if style.isupper() else word.title() if style.istitle() else word
 
     def remarks(self) -> list[str]:
-        """Say, in a sentence, what was a guess."""
         flags = self.format()
         if flags is None or flags.no:
             return []

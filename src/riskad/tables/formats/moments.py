@@ -179,17 +179,12 @@ def read_texts(texts: pl.Series, way: Way, zone: str = "") -> pl.Series:
         # The longest names first: "mar" would leave "ch" of "march".
         numbers = [_MONTHS[name] for name in _LONGEST_FIRST]
         body = body.str.to_lowercase().str.replace_many(_LONGEST_FIRST, numbers, leftmost=True)
-    if "%M" not in target:
-        days = body.str.to_date(target, strict=False, cache=False)
-        seconds = days.to_physical().cast(pl.Float64) * DAY
-    else:
-        fractions = None
-        if "%S" in pattern and body.str.contains(_FRACTION).any():  # slow to parse for polars
-            fractions = ("0." + body.str.extract(_FRACTION, 2)).cast(pl.Float64).fill_null(0.0)
-            body = body.str.replace(_FRACTION, "$1")
-        moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
-        seconds = moments.to_physical().cast(pl.Float64) / 1e6
-        seconds = seconds if fractions is None else seconds + fractions
+    fractions = pl.Series([0.0])
+    if "%S" in pattern and body.str.contains(_FRACTION).any():  # slow to parse for polars
+        fractions = ("0." + body.str.extract(_FRACTION, 2)).cast(pl.Float64).fill_null(0.0)
+        body = body.str.replace(_FRACTION, "$1")
+    moments = body.str.to_datetime(target, strict=False, time_unit="us", cache=False)
+    seconds = moments.to_physical().cast(pl.Float64) / 1e6 + fractions
     return _within_years(seconds).alias(texts.name)
 
 
@@ -344,7 +339,6 @@ class MomentFormat(CellFormat):
         return micro.cast(pl.Duration("us") if self.kind == "duration" else pl.Datetime("us"))
 
     def describe(self) -> str:
-        """How cells are written, in short words for people."""
         if self.pattern in _COUNTS:
             return f"dates as {_COUNTS[self.pattern]}"
         example = {"time": 65_640.0, "duration": 4_830.0}.get(self.kind, 1_743_099_240.0)
@@ -406,24 +400,21 @@ def _checked_pattern(kind: str, text: str) -> str:
         return pattern
     used = "".join(sorted(_directives(pattern.replace("%B", "%b"))))
     clock, dated = re.sub("[^HIMSp]", "", used), re.sub("[^Ymby]", "", used)
-    problem = ""
-    if kind == "duration" or not used or len(pattern) > _LONGEST_CELL or not pattern.isprintable():
-        problem = "is not known"
-    elif unknown := set(_directives(pattern)) - set(_DIRECTIVES):
-        first = min(unknown, key=lambda one: pattern.index(f"%{one}"))
-        problem = f"has %{first}, which is not known"
-    elif len(set(used)) < len(used):
-        problem = "says the same thing twice"
-    elif clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"):
-        problem = "has no whole clock"
-    elif kind == "date" and dated not in ("Ym", "Yb", "my", "by"):
-        problem = "has no year and month, or one of them twice"
-    elif kind == "time" and used != clock:
-        problem = "is not a time of day alone"
-    elif "%z" in pattern[:-2]:
-        problem = "has %z before its end"
-    if problem:
-        raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
+    known = kind != "duration" and used and len(pattern) <= _LONGEST_CELL and pattern.isprintable()
+    unknown = [one for one in _directives(pattern) if one not in _DIRECTIVES]
+    problems = {
+        "is not known": not known,
+        f"has %{''.join(unknown[:1])}, which is not known": bool(unknown),
+        "says the same thing twice": len(set(used)) < len(used),
+        "has no whole clock": clock not in ("", "H", "HM", "HMS", "Ip", "IMp", "IMSp"),
+        "has no year and month, or one of them twice": kind == "date"
+        and dated not in ("Ym", "Yb", "my", "by"),
+        "is not a time of day alone": kind == "time" and used != clock,
+        "has %z before its end": "%z" in pattern[:-2],
+    }
+    for problem, holds in problems.items():
+        if holds:
+            raise InputError(f"{quoted(f'{kind}:{text}')} {problem}; write {_REMEDIES[kind]}.")
     return pattern
 
 
@@ -600,7 +591,6 @@ class MomentLook(CellLook):
         return frame.filter(~readable)
 
     def joined(self, other: Self) -> Self:
-        """Return what these rows and those of the other look look like together."""
         both = super().joined(other)
         tallies = both.tallies
         ways = sorted(filter(None, tallies), key=lambda each: (-tallies[each].n, tallies[each].row))
@@ -669,7 +659,6 @@ class MomentLook(CellLook):
         return {_offset_seconds(word) for word in self.words if not word.isdecimal()}
 
     def format(self) -> MomentFormat | None:
-        """How the column writes moments; None if fewer than half of its cells are moments."""
         if not self._good or self.n_good <= self.n_bad:
             return None
         (kind, pattern), zone = self._main[0], self.zone
@@ -682,7 +671,6 @@ class MomentLook(CellLook):
         return MomentFormat(kind, pattern, zone)
 
     def remarks(self) -> list[str]:
-        """Plain sentences on what was ambiguous, and how to have it otherwise."""
         moments = self.format()
         if moments is None or moments.pattern in _COUNTS:
             return []

@@ -232,7 +232,6 @@ class NumberFormat(CellFormat):
         return cls(decimal, mark[1] if mark else "", prefixes, suffixes, places)
 
     def read(self, column: pl.Series) -> tuple[pl.Series, pl.Series]:
-        """Return the numbers (null where there is none), and where a cell holds something else."""
         column = categories_as_texts(column)
         if column.dtype != pl.String or not (self.decimal == "," or self.prefixes or self.suffixes):
             return self._read_any(column)
@@ -320,7 +319,6 @@ class NumberFormat(CellFormat):
         return values.alias(column.name)
 
     def describe(self) -> str:
-        """Return in a few words how the numbers are written."""
         words = "numbers with decimal comma," if self.decimal == "," else "numbers"
         affixes = (*self.prefixes, *self.suffixes)
         units = list(dict.fromkeys(affix.strip(SPACES) for affix in affixes))
@@ -329,7 +327,6 @@ class NumberFormat(CellFormat):
         return f"{words} in {', '.join(units[:3])}{', ...' if len(units) > 3 else ''}"
 
     def show(self, value: float) -> str:
-        """Return a number as the column would write it."""
         prefix, suffix = (*self.prefixes, "")[0], (*self.suffixes, "")[0]
         size = abs(value)
         if not math.isfinite(size) or size >= 1e15 or 0 < size < 1e-4:
@@ -402,7 +399,6 @@ class NumberLook(CellLook):
         return look.joined(cls(tally_filled(others, first_row)[0]))
 
     def joined(self, other: Self) -> Self:
-        """Return what these rows and those of the other look look like together."""
         both = super().joined(other)
         tallies, codes = both.tallies, (self.first_code, other.first_code)
         unknown = [way for way in tallies if way and not _is_unit(way.suffix)]
@@ -453,7 +449,6 @@ class NumberLook(CellLook):
         return {way: tally for way, tally in self._measured.items() if way.shape not in bad}
 
     def format(self) -> NumberFormat | None:
-        """Return how the numbers are written, or None if less than half of the cells hold any."""
         if self.n_good == 0 or self.n_good < self.n_bad:
             return None
         affixes = list[tuple[str, ...]]()
@@ -468,7 +463,6 @@ class NumberLook(CellLook):
         return NumberFormat._like(longest, self._decimal, *affixes)
 
     def remarks(self) -> list[str]:
-        """Say, in sentences, what was a guess and what looks wrong."""
         numbers = self.format()
         if numbers is None:
             return []

@@ -165,8 +165,7 @@ class Column(ABC):
         """Return the most frequent text, or the median number: None if most are blank."""
         plain = pl.Series(self.plain(values).tolist(), strict=False)
         if plain.dtype in (pl.String, pl.Null):
-            counts = plain.cast(pl.String).fill_null(BLANK).alias("value").value_counts(name="rows")
-            return str(counts.sort(["rows", "value"], descending=[True, False])["value"][0])
+            return str(plain.cast(pl.String).fill_null(BLANK).mode().sort()[0])
         filled = plain.fill_nan(None).drop_nulls()
         return None if 2 * len(filled) < len(plain) else float(cast(float, filled.median()))
 
@@ -236,9 +235,6 @@ class VectorColumn(Column):
 
     def typical_of(self, values: pl.Series) -> Value:
         return None
-
-    def random_values(self, rng: np.random.Generator, n: int) -> pl.Series:
-        return self.typed([None] * n)
 
     def show(self, value: Value) -> Value:
         return BLANK if value is None else value

@@ -15,7 +15,7 @@ from riskad.core.checks import InputError, quoted
 from riskad.files import fields
 from riskad.files.fields import TEXT, ListOf
 from riskad.rows.arrays import GraphNumbers
-from riskad.rows.date_features import DAY, GapToPrevious, elapsed_pairs, follows
+from riskad.rows.date_features import DAY, elapsed_pairs, follows
 from riskad.tables.cells import Value
 from riskad.tables.formats.moments import to_seconds
 from riskad.tables.groups import GroupComparison, GroupCounts
@@ -151,29 +151,6 @@ class BesideGroup(Derived):
         return DerivedColumn(name, "", ("common", "rare"))
 
 
-@dataclass(frozen=True)
-class SincePrevious(Derived):
-    """Days since the last earlier training row of the same group."""
-
-    typical: Annotated[list[float], ListOf(fields.NUMBER, 1)] = field(default_factory=list)
-    group: str = ""
-    moment: str = ""
-    previous: GapToPrevious = None  # type: ignore[assignment]
-
-    def names(self) -> list[str]:
-        return [f"{self.moment} since the row before of its {self.group}"]
-
-    def values(self, parsed: pl.DataFrame, training: bool = False) -> NDArray[np.float64]:
-        gaps = self.previous.gaps(parsed[self.group], to_seconds(parsed[self.moment]))
-        return gaps[:, None] / DAY
-
-    def needs(self) -> list[str]:
-        return [self.group, self.moment]
-
-    def describe(self) -> str:
-        return f"{self.group}: time since the row before, by {self.moment}"
-
-
 CountGroups: TypeAlias = Callable[[Callable[[pl.DataFrame, int], GroupCounts]], GroupCounts]
 
 
@@ -216,9 +193,4 @@ def learn_derived(
     comparison = GroupComparison.of(count_groups(count) if count_groups else count(rows, 0))
     typical = medians(comparison.features(rows, rows[group], training=True))
     derived.append(BesideGroup(typical, comparison))
-    if count_groups is None and len(dates) == 1:  # a sample does not show which row came before
-        ((moment, seconds),) = dates.items()
-        previous = GapToPrevious.learn(rows[group], seconds)
-        typical = medians(previous.gaps(rows[group], seconds)[:, None] / DAY)
-        derived.append(SincePrevious(typical, group, moment, previous))
     return derived, reduced

@@ -40,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from operator import itemgetter
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
@@ -75,7 +74,6 @@ _TOP_SHARE = 0.01
 _SCALED = 200  # pictures that show which distances are usual
 _NAMES = ("most unusual place", "most unusual places", "mean of places", "distance to others")
 _KEPT = 100_000  # pictures whose numbers stay in memory
-_BATCH = 256
 
 Floats = NDArray[np.float32]
 
@@ -150,20 +148,18 @@ class PictureFeatures(Vectors):
         return network
 
     def features(self, records: Iterable[Any]) -> NDArray[np.float64]:
-        rows, records = list[Any](), iter(records)
-        while batch := list(islice(records, _BATCH)):
-            units = _unit(np.stack([record["pooled"] for record in batch]))
-            others = np.array([_id(record) for record in batch])[:, None] != self.ids
-            squares = 2 - 2 * units.astype(np.float64) @ self.compared.T  # of vectors of length 1
-            distances = np.where(others, np.sqrt(squares.clip(0)), np.nan)
-            distances[~others.any(axis=1)] = 0.0
-            heats = np.sort([self.heat(record).ravel() for record in batch], axis=1)
-            highest = heats[:, -max(3, int(_TOP_SHARE * heats.shape[1])) :]
-            summaries = heats[:, -1], highest.mean(axis=1), heats.mean(axis=1)
-            near = np.nanquantile(distances, _NEAR, axis=1)
-            components = (units - self.center) @ self.directions
-            rows.append(np.column_stack([*summaries, near, components]))
-        return np.concatenate([np.empty((0, len(self.names))), *rows])
+        # One by one, so that the numbers of a picture do not depend on those beside it.
+        rows = [self._numbers_of(record) for record in records]
+        return np.array(rows).reshape(-1, len(self.names))
+
+    def _numbers_of(self, record: Any) -> list[float]:
+        heat = np.sort(self.heat(record), axis=None)
+        highest = heat[-max(3, int(_TOP_SHARE * len(heat))) :]
+        unit = _unit(record["pooled"])
+        distances = np.linalg.norm(self.compared[self.ids != _id(record)] - unit, axis=1)
+        near = np.quantile(distances, _NEAR) if len(distances) else 0.0
+        components = (unit - self.center) @ self.directions
+        return [heat[-1], highest.mean(), heat.mean(), near, *components]
 
     def heat(self, record: Any) -> NDArray[np.float64]:
         """Return how unusual each place of a picture is."""
@@ -187,7 +183,7 @@ def _id(record: Any) -> int:
 
 
 def _unit(vectors: Floats) -> Floats:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-9), dtype=np.float32)
 
 

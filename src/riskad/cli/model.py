@@ -237,7 +237,7 @@ def explain(
             rows = run.table[[number - 1 for number in numbers]]
             run.written["maps"] = str(maps)
             write_maps(run.model[0], rows, numbers, maps)
-        run.present(report, print_explain, run.written.get("reasons"))
+        run.present(report, print_explain, run.written)
 
 
 @command("Write a page about a model and a table it scores.", MODEL, TABLE, FORCE, name="report")

@@ -80,10 +80,11 @@ class Backbone:
         )
         self._mean, self._std = (np.array(c, np.float32).reshape(-1, 1, 1) for c in colours)
         # Without other outputs the runtime leaves out what comes after: the classifier.
+        self._outputs = list(dict.fromkeys([*self.layers, self._pooled]))
         del model.graph.output[:]
         model.graph.output.extend(
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-            for name in dict.fromkeys([*self.layers, self._pooled])
+            for name in self._outputs
         )
         options = runtime.SessionOptions()
         options.log_severity_level = 4
@@ -99,14 +100,7 @@ class Backbone:
             [_average_and_resize(*sizes) for sizes in zip(side, self.grid, strict=True)]
             for _, _, side in placed
         ]
-        self._projections = []
-        for _, channels, _ in placed:
-            projection = np.eye(channels)
-            if channels > _DIRECTIONS:
-                shape = channels, _DIRECTIONS
-                projection = np.random.default_rng(channels).normal(size=shape)
-                projection /= np.sqrt(_DIRECTIONS)
-            self._projections.append(projection.astype(np.float32))
+        self._projections = [_projection(channels) for _, channels, _ in placed]
         self.grid_width = sum(projection.shape[1] for projection in self._projections)
         self.record = np.dtype(
             [
@@ -123,7 +117,7 @@ class Backbone:
         """
         store = _Store(self, [cell for cell in cells if not cell.startswith("data:")])
         waiting: list[tuple[int, bytes, Any]] = []
-        n, start, spoken = 0, time.perf_counter(), 0.0
+        start, spoken = time.perf_counter(), 0.0
         for i, cell in enumerate(cells):
             try:
                 key = _keys.get(state := state_of(cell), b"")
@@ -143,7 +137,7 @@ class Backbone:
                 yield i, record
             if len(waiting) == _BATCH:
                 yield from self._run(waiting, store)
-                n, now = n + len(waiting), time.perf_counter() - start
+                now = time.perf_counter() - start
                 waiting.clear()
                 if now - spoken > _QUIET_SECONDS and _listener:
                     left = now / (i + 1) * (len(cells) - i - 1)
@@ -170,8 +164,8 @@ class Backbone:
 
     def describe(self, pixels: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """The pooled vectors and the places of pictures of shape (n, 3, side, side)."""
-        names = list(dict.fromkeys([*self.layers, self._pooled]))
-        seen = dict(zip(names, self._session.run(names, {self.input: pixels}), strict=True))
+        arrays = self._session.run(self._outputs, {self.input: pixels})
+        seen = dict(zip(self._outputs, arrays, strict=True))
         places = [
             (down @ seen[layer] @ across.T).transpose(0, 2, 3, 1) @ projection
             for layer, (down, across), projection in zip(
@@ -181,6 +175,14 @@ class Backbone:
         largest = np.finfo(np.float16).max
         pooled = seen[self._pooled].mean(axis=(2, 3))
         return pooled, np.concatenate(places, axis=3).clip(-largest, largest)
+
+
+def _projection(n: int) -> NDArray[np.float32]:
+    """The matrix that leaves n numbers as they are, or projects more than 64 to 64."""
+    matrix = np.eye(n)
+    if n > _DIRECTIONS:
+        matrix = np.random.default_rng(n).normal(size=(n, _DIRECTIONS)) / np.sqrt(_DIRECTIONS)
+    return matrix.astype(np.float32)
 
 
 def _average_and_resize(n: int, m: int) -> NDArray[np.float32]:

@@ -196,8 +196,8 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
     show(console, title, [*blocks, Lines([added], name="Written")])
 
 
-def print_explain(console: Console, report: ExplainReport, path: str | None) -> None:
-    """Print why rows are suspicious; `path` is where all their columns went, if anywhere."""
+def print_explain(console: Console, report: ExplainReport, paths: Mapping[str, str]) -> None:
+    """Print why rows are suspicious, and what was written of them, and where."""
     usual = f"a row with the usual value in every column scores {report.usual_score:.4g}"
     sizes = [f"{column} {size:.3g}" for column, size in list(report.importance.items())[:5]]
     mean = f"mean change of the score over {report.importance_rows:,} rows: {', '.join(sizes)}"
@@ -215,8 +215,10 @@ def print_explain(console: Console, report: ExplainReport, path: str | None) -> 
             verb = "add" if row.others > 0 else "subtract"
             lines.append(f"- all other columns {verb} {abs(row.others):.3g}")
         blocks += [_BLANK_LINE, Lines(lines, name="Row")]
-    if path is not None:
-        blocks += [_BLANK_LINE, Lines([f"{path} (every column of these rows)"], name="Written")]
+    if paths:
+        contents = {"reasons": "every column of these rows", "maps": "maps of their pictures"}
+        written = {contents[name]: path for name, path in paths.items()}
+        blocks += [_BLANK_LINE, _written(written)]
     show(console, f"{report.source}: {pluralize(report.rows, 'row')} scored", blocks)
 
 

@@ -1,4 +1,4 @@
-r"""Columns of pictures, as numbers learned without a label.
+r"""Columns of pictures, as numbers.
 
 A network looks at each picture (`riskad.tables.backbones`). *Global* features are of its pooled
 vector, divided by its length: the distance within which 5 % of the training pictures lie, and
@@ -9,7 +9,9 @@ V' = V R. Detectors divide each column by its spread, which makes the twelfth as
 first; columns that were turned spread about equally (results/images).
 
 *Local* features compare each place of a picture with a memory of places of other pictures. Places
-of some training pictures make a pool. They are whitened,
+of some training pictures make a pool, but none of pictures that are labelled as anomalies. This is
+all that labels do here, and they do it to each picture alike, labelled or new: none is compared
+with itself. Places are whitened,
 
     x = diag(l + 0.01)^-1/2 V' diag(1 / s) (what the network saw),
 
@@ -38,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from operator import itemgetter
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
@@ -48,6 +50,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from riskad.core.checks import InputError, quoted
+from riskad.core.labels import ANOMALY
 from riskad.files.codec import register
 from riskad.files.fields import Array, Number, Text
 from riskad.tables.backbones import Backbone, find_backbone, state_of
@@ -71,7 +74,6 @@ _TOP_SHARE = 0.01
 _SCALED = 200  # pictures that show which distances are usual
 _NAMES = ("most unusual place", "most unusual places", "mean of places", "distance to others")
 _KEPT = 100_000  # pictures whose numbers stay in memory
-_BATCH = 256
 
 Floats = NDArray[np.float32]
 
@@ -98,8 +100,16 @@ class PictureFeatures(Vectors):
     shape = _NAMES
 
     @classmethod
-    def learn(cls, backbone: Backbone, records: Sequence[Any]) -> PictureFeatures:
-        """Learn directions and the memory from records of pictures; always the same."""
+    def learn(
+        cls,
+        backbone: Backbone,
+        records: Sequence[Any],
+        anomalous: Sequence[bool] | NDArray[np.bool_] = (),
+    ) -> PictureFeatures:
+        """Learn directions and the memory from records of pictures; always the same.
+
+        The memory and what is usual are learned from those that are not labelled as anomalous.
+        """
         rng = np.random.default_rng(0)
         some = [records[i] for i in rng.permutation(len(records))[:_MOST_LEARNED]]
         units = _unit(np.stack([record["pooled"] for record in some]))
@@ -112,6 +122,8 @@ class PictureFeatures(Vectors):
             right = np.vstack([right[:_LEADING], turn @ right])
         directions = np.ascontiguousarray(right.T, dtype=np.float32)
         ids = np.array([_id(record) for record in some[:_MOST_COMPARED]])
+        if len(anomalous) - sum(anomalous) > 1:
+            records = [r for r, out in zip(records, anomalous, strict=True) if not out]
         pool, owners = _some_places(records, rng)
         whitening = _whitening(np.concatenate(pool))
         memory, owners = _learn_memory([places @ whitening for places in pool], owners)
@@ -136,20 +148,18 @@ class PictureFeatures(Vectors):
         return network
 
     def features(self, records: Iterable[Any]) -> NDArray[np.float64]:
-        rows, records = list[Any](), iter(records)
-        while batch := list(islice(records, _BATCH)):
-            units = _unit(np.stack([record["pooled"] for record in batch]))
-            others = np.array([_id(record) for record in batch])[:, None] != self.ids
-            squares = 2 - 2 * units.astype(np.float64) @ self.compared.T  # of vectors of length 1
-            distances = np.where(others, np.sqrt(squares.clip(0)), np.nan)
-            distances[~others.any(axis=1)] = 0.0
-            heats = np.sort([self.heat(record).ravel() for record in batch], axis=1)
-            highest = heats[:, -max(3, int(_TOP_SHARE * heats.shape[1])) :]
-            summaries = heats[:, -1], highest.mean(axis=1), heats.mean(axis=1)
-            near = np.nanquantile(distances, _NEAR, axis=1)
-            components = (units - self.center) @ self.directions
-            rows.append(np.column_stack([*summaries, near, components]))
-        return np.concatenate([np.empty((0, len(self.names))), *rows])
+        # One by one, so that the numbers of a picture do not depend on those beside it.
+        rows = [self._numbers_of(record) for record in records]
+        return np.array(rows).reshape(-1, len(self.names))
+
+    def _numbers_of(self, record: Any) -> list[float]:
+        heat = np.sort(self.heat(record), axis=None)
+        highest = heat[-max(3, int(_TOP_SHARE * len(heat))) :]
+        unit = _unit(record["pooled"])
+        distances = np.linalg.norm(self.compared[self.ids != _id(record)] - unit, axis=1)
+        near = np.quantile(distances, _NEAR) if len(distances) else 0.0
+        components = (unit - self.center) @ self.directions
+        return [heat[-1], highest.mean(), heat.mean(), near, *components]
 
     def heat(self, record: Any) -> NDArray[np.float64]:
         """Return how unusual each place of a picture is."""
@@ -173,7 +183,7 @@ def _id(record: Any) -> int:
 
 
 def _unit(vectors: Floats) -> Floats:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-9), dtype=np.float32)
 
 
@@ -247,16 +257,20 @@ class ImageColumn(VectorColumn):
         if any(not cell.startswith("data:") for cell in cells):
             for _ in backbone.look(cells):  # then all are in the cache, and not in memory
                 pass
-        seen = dict(backbone.look(cells))
-        errors = [record for record in seen.values() if isinstance(record, PictureError)]
-        records = [seen[i] for i in sorted(seen) if not isinstance(seen[i], PictureError)]
-        if len(records) < 2:
+        seen = sorted(backbone.look(cells), key=itemgetter(0))
+        errors = [record for _, record in seen if isinstance(record, PictureError)]
+        read = [(cells[i], record) for i, record in seen if not isinstance(record, PictureError)]
+        if len(read) < 2:
             why = f": {errors[0]}" if errors else ""
             raise InputError(
-                f"Column {quoted(profile.name)} has {len(records)} pictures that can be read, and "
+                f"Column {quoted(profile.name)} has {len(read)} pictures that can be read, and "
                 f"it takes two{why}."
             )
-        pictures = PictureFeatures.learn(backbone, records)
+        anomalies = set[str]()
+        if profile.codes is not None:
+            anomalies = set(profile.values.filter(profile.codes == ANOMALY))
+        anomalous = [cell in anomalies for cell, _ in read]
+        pictures = PictureFeatures.learn(backbone, [record for _, record in read], anomalous)
         return cls(profile.name, "image", pictures=pictures, blanks=profile.sketch.blanks)
 
     @property

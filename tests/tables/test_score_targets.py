@@ -145,6 +145,7 @@ def test_mistakes_are_sentences_and_leave_nothing(model, place):
     data = "events.parquet"
     for options, said in (
         (["-o", "out.csv", "--add"], "is a file, which is written whole"),
+        (["-o", "-", "--add"], "is a file, which is written whole"),
         (["-o", "out.sqlite"], "out.sqlite::scored"),
         (["-o", "out.csv", "--day", "paid"], "looks like a file"),
         (["-o", "out", "--day", "pade"], "Did you mean 'paid'?"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,10 @@ from scipy.special import comb
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.metrics.ranking import auc_value
 from riskad.rows.equal_rows import number_copies
-from riskad.tables.formats.moments import to_seconds
+from riskad.tables.formats.moments import MomentFormat, to_seconds
 from riskad.tables.notes import list_names, pluralize, show_number
 from riskad.tables.shifts import finite_or_nan
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _SHOWN = 5  # rows, and rows with contradictory labels
@@ -188,14 +186,8 @@ def find_far_moments(moments: pl.Series) -> Iterator[Finding]:
     if is_far.any():
         values, counts = np.unique(seconds[is_far], return_counts=True)
         others = seconds[~is_far & ~np.isnan(seconds)]
-        first, last, odd = map(_day, (others.min(), others.max(), values[counts.argmax()]))
+        show = MomentFormat("date", "%Y-%m-%d").show
+        first, last, odd = map(show, (others.min(), others.max(), values[counts.argmax()]))
         rows = f"{pluralize(int(is_far.sum()), 'row')} far from all others"
         words = f"{rows}, which are of {first} to {last}, as {odd}: does it stand for a blank?"
         yield Finding.at(moments.name, words, np.flatnonzero(is_far))
-
-
-def _day(seconds: float) -> str:
-    try:
-        return f"{datetime(1970, 1, 1) + timedelta(seconds=float(seconds)):%Y-%m-%d}"
-    except OverflowError:
-        return f"{seconds:,.0f} seconds from 1970"

@@ -422,9 +422,6 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         empty = self._empty_table()
         values = np.empty((n_rows, len(empty.names)))
         size = min(_BLOCK_ROWS, -(-n_rows // (os.cpu_count() or 1)))
-        if n_rows > size:
-            compact = in_threads(lambda c: c.compact(parsed[c.name]), self.used())
-            parsed = parsed.with_columns(compact)
 
         def fill(start: int) -> None:
             rows = slice(start, start + size)

@@ -287,13 +287,9 @@ def _read_exactly(column: pl.Series, reader: Reader, first_row: int) -> pl.Serie
     typed = []
     for part in blocks(column):
         values, misfits = reader.format.read(part)
-        if misfits.any():
+        # A whole number with leading zeros is a code: '007'.
+        if misfits.any() or (may_be_codes and part.str.contains(_CODE).any()):
             return None
-        if may_be_codes:  # a whole number with leading zeros is a code: '007'
-            # A zero comes before "1", as do ASCII's spaces; to compare is quicker than to search.
-            some = part.filter((part < "1") | (part >= "\x80"))
-            if some.str.contains(_CODE).any():
-                return None
         typed.append(reader.format.to_typed(values, part, first_row))
         first_row += len(part)
     return pl.concat(typed, rechunk=True)

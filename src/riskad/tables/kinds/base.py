@@ -130,10 +130,6 @@ class Column(ABC):
         """Return what typed values have that those of the fit did not have."""
         return None
 
-    def compact(self, values: pl.Series) -> pl.Series:
-        """Return typed values of which features are taken quickly, block by block."""
-        return values
-
     def listed(self) -> str:
         """Return its name for a list of columns."""
         return self.name

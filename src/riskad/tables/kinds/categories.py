@@ -72,25 +72,17 @@ class CategoryColumn(Column):
         codes = self._codes(values)
         return [Feature(self.name, np.where(codes < 0, np.nan, codes), self.levels)]
 
-    def compact(self, values: pl.Series) -> pl.Series:
-        """Return levels, so that they are not hashed anew for each block."""
-        return values.cast(self._enum, strict=False)
-
     def _codes(self, texts: pl.Series) -> NDArray[np.int32]:
         """The position of each text among the levels, -1 where it is none of them."""
         if len(texts) <= FEW_ROWS:  # for which polars takes longer to be called
             positions = list(map(self._positions.get, texts.to_list(), repeat(-1)))
             return np.array(positions, dtype=np.int32)
-        levels = self.compact(texts) if texts.dtype == pl.String else texts
+        levels = texts.cast(pl.Enum(self.levels), strict=False)
         return levels.to_physical().cast(pl.Int32).fill_null(-1).to_numpy()
 
     @cached_property
     def _positions(self) -> dict[str | None, int]:
         return {level: code for code, level in enumerate(self.levels)}
-
-    @cached_property
-    def _enum(self) -> pl.Enum:
-        return pl.Enum(self.levels)
 
     def check_new(self, values: pl.Series) -> NotAsInTraining | None:
         # Only where all levels are stored is another one new; blank is one.

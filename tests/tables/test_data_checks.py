@@ -9,6 +9,7 @@ from riskad.tables.data_checks import (
     find_copies,
     find_far_moments,
     find_leaks,
+    find_mixed_units,
     find_placeholders,
 )
 
@@ -25,6 +26,38 @@ def amounts(n, seed=0, spread=0.4):
 
 def no_labels(n):
     return np.zeros(n, dtype=np.int16)
+
+
+def units(values):
+    return [*find_mixed_units(pl.Series("x", np.ravel(values)))]
+
+
+@each("factor", [100, 1000, 1 / 100, 3600])
+@each("share", [0.05, 0.4])
+def test_two_units_are_found(factor, share):
+    odd = rng_of(1).random(2000) < share
+    (found,) = units(amounts(2000) * np.where(odd, factor, 1))
+    said = f"{factor:,.0f} times" if factor > 1 else f"a {1 / factor:,.0f}th of"
+    assert said in found.words
+    assert f"{odd.sum():,} rows" in found.words
+    assert found.rows[0] == odd.argmax() + 1
+    (found,) = units(amounts(1000) * np.where(np.arange(1000) < 700, 1, factor))
+    assert "The first is row 701, after which all do" in found.words
+
+
+def test_columns_of_one_unit_are_left_alone():
+    for values in (
+        amounts(2000, spread=2.0),
+        rng_of().normal(size=2000),
+        rng_of().choice([1.0, 100.0], 2000),
+        np.r_[amounts(1900), 1e4 * rng_of().random(100)],
+        np.r_[amounts(1900), amounts(100, spread=0.02) * 100],
+        amounts(1000)[:, None] @ np.array([[1.0, 17.0]]),
+        np.r_[amounts(1990), amounts(10) * 100],
+        np.full(50, np.nan),
+        np.zeros(50),
+    ):
+        assert units(values) == []
 
 
 def labelled(n=400, anomalies=20):
@@ -164,7 +197,7 @@ def test_findings_come_in_the_order_of_the_columns_that_are_used():
     rows = pl.DataFrame(
         {"when": as_datetime([0.0, *moments(999)]), "a": amounts(1000), "b": amounts(1000, 1)}
     ).with_columns(
-        b=pl.when(n % 50 == 3).then(9999.0).otherwise("b"),
+        b=pl.when(n % 20 == 3).then(pl.col("b") * 100).otherwise("b"),
         a=pl.when(n % 50 == 7).then(-1.0).otherwise("a"),
         note=pl.lit("a text") + (n > 500).cast(pl.String),
     )

@@ -33,9 +33,8 @@ def look(run: Run, page: Path | None, **options: Any) -> None:
     """Show what each column of DATA is, how it is written, and what a model would see.
 
     Nothing is fitted. With --label the values of each column are shown by kind of row. The output
-    also names what looks wrong: copies of rows, numbers that stand for a blank, a column that
-    gives the labels away. If a kind is wrong, say what the column is with --kind, here and in
-    `riskad fit`.
+    also names what looks wrong: mixed units, duplicated rows, a column that gives the labels away.
+    If a kind is wrong, say what the column is with --kind, here and in `riskad fit`.
 
     \b
     Example:

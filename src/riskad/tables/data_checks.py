@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,12 @@ from riskad.metrics.ranking import auc_value
 from riskad.rows.equal_rows import number_copies
 from riskad.tables.formats.moments import MomentFormat, to_seconds
 from riskad.tables.notes import list_names, pluralize, show_number
-from riskad.tables.shifts import finite_or_nan
+from riskad.tables.shifts import UNIT_FACTORS, factor_between, finite_or_nan
 
 Flags = NDArray[np.bool_]
 
 _SHOWN = 5  # rows, and rows with contradictory labels
+_SAMPLE = 50_000  # values that show quantiles and clusters well enough
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
     if compared.width:
         findings += find_leaks(compared, codes)
     for column in compared.select(cs.numeric()):
-        findings += find_placeholders(column)
+        findings += [*find_mixed_units(column), *find_placeholders(column)]
     for name in moments:
         findings += find_far_moments(to_seconds(rows[name]))
     # A stable sort: findings of one column stay in the order of the checks.
@@ -163,6 +166,68 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
         auc = auc_value(each[anomalous], each[~anomalous])
         aucs.append((max(auc, 1 - auc), source))
     return max(aucs, key=lambda each: each[0])
+
+
+# --- units ----------------------------------------------------------------------------------------
+
+_FEWEST_VALUES = 20  # different ones, of each unit
+_EMPTY = 0.15  # half the width of the empty stretch between them, in powers of ten
+
+
+def find_mixed_units(column: pl.Series) -> Iterator[Finding]:
+    """Look for two units in a column of numbers.
+
+    The sizes |x| > 0 must form two clusters with hardly a value between them, each of at least 20
+    different values, and the quartiles of one must be those of the other times the same factor
+    between units. Codes have too few values for that.
+    """
+    # Sizes, since a factor keeps the sign, and 0 is the same in every unit.
+    sizes = np.abs(finite_or_nan(column))
+    logs = np.log10(sizes[sizes > 0])
+    logs = np.sort(logs[:: len(logs) // _SAMPLE + 1])
+    if len(logs) < 2 * _FEWEST_VALUES:
+        return
+    for factor, sign in product(UNIT_FACTORS, (1, -1)):
+        if (split := _split(logs, sign * np.log10(factor))) is None:
+            continue
+        clusters = logs[logs < split], logs[logs > split]
+        if min(len(np.unique(cluster)) for cluster in clusters) < _FEWEST_VALUES:
+            continue
+        # Three quartiles must agree with one factor: two kinds of thing seldom do.
+        quartiles = [10 ** np.quantile(cluster, (0.25, 0.5, 0.75)) for cluster in clusters]
+        if factor_between(*quartiles, near=0.1) != factor:
+            continue
+        high, low = sizes > 10**split, (sizes > 0) & (sizes < 10**split)
+        large = high.sum() <= low.sum()
+        fewer, rest = (high, low) if large else (low, high)
+        places, n_rest = np.flatnonzero(fewer), int(rest.sum())
+        times = f"{factor:,.0f} times" if large else f"a {factor:,.0f}th of"
+        words = f"{len(places):,} rows have about {times} what the {n_rest:,} others have"
+        words += ": are two units mixed?"
+        # The most useful case for a person: a change of the unit at one row.
+        if not rest[places[0] :].any():
+            words += f" The first is row {places[0] + 1:,}, after which all do"
+        yield Finding.at(column.name, words, places)
+        return
+
+
+def _split(logs: Floats, step: float) -> float | None:
+    """Where clusters of sorted values separate, half a step from the middle of the larger one.
+
+    None if it is not empty there.
+    """
+    larger, split = logs, 0.0
+    for _ in range(3):  # the smaller cluster has moved the first middle
+        split = float(larger[len(larger) // 2]) + step / 2
+        at = int(np.searchsorted(logs, split))
+        larger = logs[:at] if step > 0 else logs[at:]
+        if not len(larger):
+            return None
+    small = len(logs) - len(larger)
+    between = int(np.diff(np.searchsorted(logs, (split - _EMPTY, split + _EMPTY)))[0])
+    # A cluster of less than one value in a hundred is a tail.
+    least = max(_FEWEST_VALUES, 0.01 * len(logs))
+    return split if least <= small <= len(logs) / 2 and between <= 0.02 * small else None
 
 
 # --- moments --------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
 """What looks wrong in a table, and tables where nothing does."""
 
+import re
+
 import numpy as np
 import polars as pl
 from support.loops import each
 
 from riskad.tables.data_checks import (
     check_data,
+    find_changes,
+    find_clock_jumps,
     find_copies,
-    find_far_moments,
     find_leaks,
     find_mixed_units,
     find_placeholders,
@@ -26,6 +29,10 @@ def amounts(n, seed=0, spread=0.4):
 
 def no_labels(n):
     return np.zeros(n, dtype=np.int16)
+
+
+def changes(n=1000, codes=None, **columns):
+    return find_changes(pl.DataFrame(columns), no_labels(n) if codes is None else codes)
 
 
 def units(values):
@@ -58,6 +65,48 @@ def test_columns_of_one_unit_are_left_alone():
         np.zeros(50),
     ):
         assert units(values) == []
+
+
+@each("at", [150, 333, 600])
+def test_a_change_is_found_with_its_row(at):
+    x, z = rng_of().normal(size=1000), rng_of(2).normal(size=1000)
+    after = np.arange(1000) >= at
+    found = [(np.where(after, 5 + 3 * x, x), 3)]
+    if at == 600:  # a column that dies, and levels that are renamed
+        found += [([*x[:600], *[None] * 400], 0), (np.where(after, 0.0, x), 3)]
+        sexes = np.where(x > 0, "m", "f"), np.where(x > 0, "male", "female")
+        found += [(np.where(after, sexes[1], sexes[0]), 0)]
+    for changed, near in found:
+        (finding,) = changes(x=changed, y=rng_of(1).normal(size=1000), z=z)
+        assert finding.column == "x"
+        assert abs(finding.rows[0] - (at + 1)) <= near
+    x = rng_of().normal(size=(1000, 6))
+    x[at:] += 5
+    (finding,) = changes(**{f"c{j}": x[:, j] for j in range(6)})
+    assert finding.column is None
+    assert finding.words.startswith("6 of 6 columns")
+
+
+def test_trends_order_and_small_changes_are_left_alone():
+    for x in (
+        np.arange(1000.0),
+        np.arange(1000.0) + rng_of().normal(0, 50, 1000),
+        np.sin(np.arange(1000) / 30),
+        np.sort(rng_of().choice([0.0, 1.0], 1000)),
+        np.sort(rng_of().choice([0.0, 1.0, 2.0, 3.0], 1000)),
+        rng_of().normal(size=1000) + 0.5 * (np.arange(1000) > 500),
+        np.r_[rng_of().normal(size=970), rng_of().normal(9, 1, 30)],
+        np.full(1000, np.nan),
+        np.full(1000, 3.0),
+    ):
+        assert changes(x=x, y=rng_of(1).normal(size=1000)) == []
+
+
+def test_rows_sorted_by_label_are_left_alone():
+    codes = np.repeat(np.array([1, -1], dtype=np.int16), 500)
+    x = rng_of().normal(size=1000) + 5 * (codes == -1)
+    assert changes(codes=codes, x=x, y=rng_of(1).normal(size=1000)) == []
+    assert len(changes(x=x, y=rng_of(1).normal(size=1000))) == 1
 
 
 def labelled(n=400, anomalies=20):
@@ -99,30 +148,46 @@ def moments(n=500, step=300.0, seed=0):
     return 1.7e9 + np.cumsum(rng_of(seed).exponential(step, n))
 
 
-def far(values):
-    return [*find_far_moments(pl.Series("when", values))]
+def jumps(values):
+    return [*find_clock_jumps(pl.Series("when", values))]
+
+
+def test_clocks_that_jump_are_found():
+    back = moments()
+    back[200:] -= 3 * DAY
+    for values, row in ((back, 201), (back[::-1], 301)):
+        (found,) = jumps(values)
+        assert "goes back 1 time, first by 3 days" in found.words
+        assert found.rows == (row,)
+    (found,) = jumps(moments() - 3_000 * (np.arange(500) >= 200))
+    assert re.search(r"first by \d\d minutes: was the clock set\?", found.words)
+    (found,) = jumps(moments() + 90 * DAY * (np.arange(500) >= 200))
+    assert "90 days after the row before it" in found.words
+    assert found.rows == (201,)
 
 
 @each("odd", [0.0, -2208988800.0, 253370764800.0, 1e15])
 def test_moments_that_stand_for_none_are_found_in_any_order(odd):
     values = rng_of().permutation(moments())
     values[[7, 30]] = odd
-    (found,) = far(values)
+    (found,) = jumps(values)
     assert found.words.startswith("2 rows far from all others")
     assert found.rows == (8, 31)
     assert odd != 0 or "as 1970-01-01" in found.words
 
 
-def test_moments_of_some_years_are_left_alone():
+def test_clocks_that_run_are_left_alone():
     for values in (
         moments(),
+        rng_of().permutation(moments()),
         moments()[::-1],
-        moments() + 90 * DAY * (np.arange(500) >= 200),
+        np.round(moments(step=DAY) / DAY) * DAY,
+        np.concatenate([moments(50) + day * DAY for day in range(10)]),
         np.full(100, 1.7e9),
         np.full(100, np.nan),
         moments(20),
     ):
-        assert far(values) == []
+        assert jumps(values) == []
 
 
 def copies(*parts, codes=None):
@@ -204,6 +269,6 @@ def test_findings_come_in_the_order_of_the_columns_that_are_used():
     rows = pl.concat([rows, rows[980:]])
     kinds = {"when": "datetime", "a": "number", "b": "number", "note": "text"}
     found = check_data(rows, None, kinds)
-    assert [each.column for each in found] == [None, "a", "b", "when"]
-    assert [each.rows[0] for each in found] == [1001, 8, 4, 1]
-    assert str(found[-1]).startswith("when: 1 row far from all others")
+    assert [each.column for each in found] == [None, "a", "b", "when", "when"]
+    assert [each.rows[0] for each in found] == [1001, 8, 4, 1, 1001]
+    assert str(found[-2]).startswith("when: 1 row far from all others")

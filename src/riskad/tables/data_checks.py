@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -17,6 +16,7 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 from scipy.special import comb
+from scipy.stats import kstwo
 
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.metrics.ranking import auc_value
@@ -25,6 +25,8 @@ from riskad.tables.formats.moments import MomentFormat, to_seconds
 from riskad.tables.notes import list_names, pluralize, show_number
 from riskad.tables.shifts import UNIT_FACTORS, factor_between, finite_or_nan
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _SHOWN = 5  # rows, and rows with contradictory labels
@@ -59,17 +61,18 @@ def check_data(parsed: pl.DataFrame, codes: Any, kinds: Mapping[str, str]) -> li
     """
     codes = np.zeros(parsed.height, dtype=np.int16) if codes is None else np.asarray(codes)
     rows = parsed.select(list(kinds))
-    # Prose has nearly as many levels as rows, so that no leak can be read from them.
+    # Prose has nearly as many levels as rows, so that neither leaks nor changes can be read from
+    # them.
     in_words = [name for name, kind in kinds.items() if kind in ("text", "list")]
     compared = rows.drop(in_words, cs.temporal()).cast({pl.Boolean: pl.Float64})
     moments = [name for name, kind in kinds.items() if kind in ("date", "datetime")]
     findings = [*find_copies(rows, codes)]
     if compared.width:
-        findings += find_leaks(compared, codes)
+        findings += [*find_leaks(compared, codes), *find_changes(compared, codes)]
     for column in compared.select(cs.numeric()):
         findings += [*find_mixed_units(column), *find_placeholders(column)]
     for name in moments:
-        findings += find_far_moments(to_seconds(rows[name]))
+        findings += find_clock_jumps(to_seconds(rows[name]))
     # A stable sort: findings of one column stay in the order of the checks.
     order = [None, *compared.columns, *moments]
     return sorted(findings, key=lambda finding: order.index(finding.column))
@@ -168,6 +171,138 @@ def _best_auc(column: pl.Series, anomalous: Flags) -> tuple[float, str]:
     return max(aucs, key=lambda each: each[0])
 
 
+# --- changes --------------------------------------------------------------------------------------
+
+_BLOCKS, _CLASSES = 64, 32
+_DISTANCE, _WITHIN = 0.5, 0.25  # D that is reported; of it, what may lie within a side
+_MOVED, _MANY = 0.15, 0.25  # other columns: how far, and how many of them
+_LEAST_SIDE = 0.1  # of the rows: a few odd ones at an end are no change of meaning
+
+
+def find_changes(parsed: pl.DataFrame, codes: NDArray[np.int16]) -> list[Finding]:
+    """Look for columns that change their meaning in some row.
+
+    Rows are used in their order, in up to 64 blocks, and values in 32 classes: numbers by their
+    quantiles, texts by their most frequent levels, blanks as a separate class. For each border
+    between blocks the distance of the shares F before it and G after it is
+
+        D = max_j |F_j - G_j|  of cumulative shares (numbers),     sum_j |f_j - g_j| / 2  (texts).
+
+    A change is reported if the largest D is at least 0.5 and far beyond chance, and if both sides
+    are uniform: wherever the middle half of a side is split, its own D is at most a quarter of
+    that, plus what chance adds; a column that trends with the rows differs within the sides, too.
+    Ignored are columns of one value on each side, by which the rows are sorted, columns that change
+    where the labels do, and those that change where more than a quarter of the others move, by a D
+    of 0.15. If more than half of the columns change outright, this is reported once.
+    """
+    n, width = parsed.height, parsed.width
+    if n < 200:
+        return []
+    # At least ten rows in a block, since shares of fewer jump by chance.
+    borders = np.linspace(0, n, min(_BLOCKS, n // 10) + 1).astype(np.int64)
+    # Counts of all columns at once: each change is compared with what the others do there.
+    columns = {column.name: _ClassCounts(column, borders) for column in parsed}
+    changes = {}
+    for name, column in columns.items():
+        border, before = column.find_change(by_chance=1e-4 / width)
+        if border:
+            # A column that changes where the labels do may be what a person labelled by.
+            labels = np.eye(3)[codes.astype(np.int64) + 1]
+            gaps = labels[:before].mean(axis=0) - labels[before:].mean(axis=0)
+            if np.abs(gaps).sum() / 2 < _DISTANCE:
+                changes[name] = border, before + 1
+    if len(changes) > max(1, width / 2):
+        # Columns of one join change at slightly different rows, as far as their values tell.
+        row = int(np.median([row for _, row in changes.values()]))
+        words = (
+            f"{len(changes)} of {width} columns hold other values from about row {row:,} on "
+            f"({list_names([*changes])}): are two tables joined, or the rows sorted?"
+        )
+        return [Finding(None, words, (row,))]
+    findings = []
+    for name, (border, row) in changes.items():
+        others = [column for other, column in columns.items() if other != name]
+        moving = [column.distances()[border - 1] >= _MOVED for column in others]
+        if not moving or np.mean(moving) <= _MANY:
+            words = f"its values are others from row {row:,} on: does it mean something else there?"
+            findings.append(Finding(name, words, (row,)))
+    return findings
+
+
+class _ClassCounts:
+    """Number of cells of each class in each block of rows."""
+
+    def __init__(self, column: pl.Series, borders: Integers):
+        self.column, self.borders = column, borders
+        n, size = len(borders) - 1, _CLASSES + 2
+        cells = np.repeat(np.arange(n) * size, np.diff(borders)) + _classes(column)
+        self.counts = np.bincount(cells, minlength=n * size).reshape(n, size).astype(float)
+
+    def distances(self, blocks: slice = slice(None)) -> Floats:
+        """D of each border between these blocks."""
+        before = self.counts[blocks].cumsum(axis=0)
+        after = before[-1] - before
+        before, after = before[:-1], after[:-1]
+        gaps = before / before.sum(axis=1, keepdims=True) - after / after.sum(axis=1, keepdims=True)
+        # Kolmogorov's distance of numbers sees a shift that moves each class a little.
+        if self.column.dtype.is_numeric():
+            return np.abs(gaps.cumsum(axis=1)).max(axis=1)
+        return np.abs(gaps).sum(axis=1) / 2
+
+    def find_change(self, by_chance: float) -> tuple[int, int]:
+        """The border near which a column changes, from 1, and the number of rows before the change.
+
+        Both are 0 if there is none, or the rows are sorted by the column.
+        """
+        n, inner = int(self.borders[-1]), self.borders[1:-1]
+        distances = self.distances()
+        sides = (inner >= _LEAST_SIDE * n) & (inner <= (1 - _LEAST_SIDE) * n)
+        border = 1 + int(np.where(sides, distances, 0).argmax())
+        distance = float(distances[border - 1])
+        start, middle, stop = (int(row) for row in self.borders[border - 1 : border + 2])
+        # The effective number of rows of Kolmogorov and Smirnov's test of two samples.
+        size = max(1, middle * (n - middle) // n)
+        # Times the number of borders, of which the largest distance was taken (Bonferroni).
+        if distance < _DISTANCE or kstwo.sf(distance, size) * len(inner) > by_chance:
+            return 0, 0
+        for side in (slice(None, border), slice(border, None)):
+            within = self.distances(side)
+            # Near the ends one of the two parts has few rows, and its distance is large by chance.
+            within = within[len(within) // 4 : -(len(within) // 4) or None]
+            # By chance that of two halves of n rows exceeds 3.5 / sqrt(n) in one of 200 cases.
+            most = _WITHIN * distance + 3.5 / np.sqrt(self.counts[side].sum())
+            if len(within) and within.max() > most:
+                return 0, 0
+        # Each row near the border votes for the side where its class is more frequent, by the
+        # logarithm of the ratio.
+        classes = _classes(self.column)  # again: those of all columns would take memory
+        before, after = (
+            np.bincount(side, minlength=_CLASSES + 2) + 0.5
+            for side in (classes[:middle], classes[middle:])
+        )
+        votes = np.log(before / before.sum()) - np.log(after / after.sum())
+        rows = start + int(np.append(0.0, votes[classes[start:stop]].cumsum()).argmax())
+        sorted_by = all(np.ptp(side) == 0 for side in (classes[:rows], classes[rows:]) if len(side))
+        return (0, 0) if sorted_by else (border, rows)
+
+
+def _classes(column: pl.Series) -> Integers:
+    """The class of each cell, 0 if it is blank."""
+    if column.dtype.is_numeric():
+        values = finite_or_nan(column)
+        filled = values[~np.isnan(values)]
+        some = filled[:: len(filled) // _SAMPLE + 1]
+        if not len(some):
+            return np.zeros(len(values), dtype=np.int64)
+        edges = np.unique(np.quantile(some, np.arange(1, _CLASSES) / _CLASSES))
+        return np.where(np.isnan(values), 0, np.searchsorted(edges, values, side="right") + 1)
+    texts = column.cast(pl.String)
+    levels = texts.drop_nulls().value_counts(sort=True)[column.name].head(_CLASSES - 1)
+    numbers = pl.Series(range(1, len(levels) + 1), dtype=pl.Int64)
+    classes = texts.replace_strict(levels, numbers, default=_CLASSES, return_dtype=pl.Int64)
+    return np.where(texts.is_null().to_numpy(), 0, classes.to_numpy())
+
+
 # --- units ----------------------------------------------------------------------------------------
 
 _FEWEST_VALUES = 20  # different ones, of each unit
@@ -230,29 +365,58 @@ def _split(logs: Floats, step: float) -> float | None:
     return split if least <= small <= len(logs) / 2 and between <= 0.02 * small else None
 
 
-# --- moments --------------------------------------------------------------------------------------
+# --- clocks ---------------------------------------------------------------------------------------
 
-_YEAR = 365.25 * 86_400.0
+_IN_ORDER = 0.98  # of the steps, if rows follow each other in time
+_MINUTE, _HOUR, _DAY, _YEAR = 60.0, 3_600.0, 86_400.0, 365.25 * 86_400.0
 
 
-def find_far_moments(moments: pl.Series) -> Iterator[Finding]:
-    """Look for moments, in seconds since 1970-01-01, that stand for a blank.
+def find_clock_jumps(moments: pl.Series) -> Iterator[Finding]:
+    """Look for odd moments, in seconds since 1970-01-01.
 
-    They are farther from all others than ten times the span of these, and at least a year.
+    These are moments that are farther from all others than ten times the span of these, and at
+    least a year; and if nearly all rows follow each other in time, a step back of at least a
+    minute, and a leap of more than a day and 100 times as long as all but 1 % of the steps.
     """
-    seconds = finite_or_nan(moments)
-    filled = seconds[~np.isnan(seconds)]
-    if len(filled) < 30:
+    name, seconds = moments.name, finite_or_nan(moments)
+    filled = ~np.isnan(seconds)
+    if filled.sum() < 30:
         return
     # Quantiles: the moments that are looked for would stretch the span.
-    low, high = np.quantile(filled, [0.05, 0.95], method="nearest")
+    low, high = np.quantile(seconds[filled], [0.05, 0.95], method="nearest")
     reach = max(10 * (high - low), _YEAR)
-    is_far = (seconds < low - reach) | (seconds > high + reach)
-    if is_far.any():
-        values, counts = np.unique(seconds[is_far], return_counts=True)
-        others = seconds[~is_far & ~np.isnan(seconds)]
+    is_far = filled & ((seconds < low - reach) | (seconds > high + reach))
+    far, rows = np.flatnonzero(is_far), np.flatnonzero(filled & ~is_far)
+    values = seconds[rows]
+    if len(far):
         show = MomentFormat("date", "%Y-%m-%d").show
-        first, last, odd = map(show, (others.min(), others.max(), values[counts.argmax()]))
-        rows = f"{pluralize(int(is_far.sum()), 'row')} far from all others"
-        words = f"{rows}, which are of {first} to {last}, as {odd}: does it stand for a blank?"
-        yield Finding.at(moments.name, words, np.flatnonzero(is_far))
+        moments_far, counts = np.unique(seconds[far], return_counts=True)
+        first, last, odd = map(show, (values.min(), values.max(), moments_far[counts.argmax()]))
+        others = f"far from all others, which are of {first} to {last}, as {odd}"
+        words = f"{pluralize(len(far), 'row')} {others}: does it stand for a blank?"
+        yield Finding.at(name, words, far)
+    if len(rows) < 30:
+        return
+    steps = np.diff(values)
+    if (steps <= 0).mean() >= _IN_ORDER and (steps < 0).any():  # the latest row first
+        steps = -steps
+    if (steps >= 0).mean() < _IN_ORDER or not (steps > 0).any():
+        return
+    in_order = "rows follow each other in time, but"
+    back = np.flatnonzero(steps <= -_MINUTE)
+    ahead = np.flatnonzero(steps > max(100 * float(np.quantile(steps, 0.99)), _DAY))
+    if len(back):
+        times, length = pluralize(len(back), "time"), _length(-steps[back[0]])
+        words = f"{in_order} it goes back {times}, first by {length}: was the clock set?"
+        yield Finding.at(name, words, rows[back + 1])
+    if len(ahead):
+        words = f"{in_order} one comes {_length(steps[ahead[0]])} after the row before it"
+        yield Finding.at(name, words, rows[ahead + 1])
+
+
+def _length(seconds: float) -> str:
+    """A duration in the largest unit of which it has two."""
+    for unit, size in (("day", _DAY), ("hour", _HOUR)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}s"
+    return f"{seconds / _MINUTE:,.0f} minutes"

@@ -23,9 +23,9 @@ from riskad.tables.notes import pluralize, show_number
 
 Floats = NDArray[np.float64]
 
-# Minutes and hours, cents, thousands and per mil, hours and seconds, millions.
-_UNIT_FACTORS = np.array([60.0, 100.0, 1_000.0, 3_600.0, 1e6])
-_NEAR = 0.15  # powers of ten by which a quartile may be off
+UNIT_FACTORS = (60.0, 100.0, 1_000.0, 3_600.0, 1e6)
+"""Minutes and hours, cents, thousands and per mil, hours and seconds, millions."""
+
 _LEVELS = (0.005, 0.05, 0.25, 0.5, 0.75, 0.95, 0.995)
 _FEWEST_BEFORE, FEWEST_ROWS = 50, 20
 _LEAST_SHARE = 0.1  # of the rows, if not all have moved
@@ -91,7 +91,7 @@ class Shifts:
             if candidates.sum() < max(FEWEST_ROWS, _LEAST_SHARE * present.sum()):
                 continue
             after = np.quantile(sizes[candidates], _LEVELS[2:5])
-            factor = factor_between(before[2:5], after)
+            factor = factor_between(before[2:5], after, near=0.15)
             if factor is None or before[1] <= after[1] <= before[5]:
                 continue
             # A wild value of the old unit is not where the new one begins.
@@ -117,11 +117,11 @@ class Shifts:
         return f"{shares} were.", int(column.is_null().arg_max() or 0)
 
 
-def factor_between(before: Floats, after: Floats) -> float | None:
-    """The factor between units by which all quartiles moved."""
-    factors = np.append(_UNIT_FACTORS, 1 / _UNIT_FACTORS)
+def factor_between(before: Floats, after: Floats, *, near: float) -> float | None:
+    """The factor between units by which quartiles moved, off by `near` powers of ten at most."""
+    factors = np.array([*UNIT_FACTORS, *(1 / factor for factor in UNIT_FACTORS)])
     off = np.abs(np.log10(after / before)[:, None] - np.log10(factors)).max(axis=0)
-    return float(factors[off.argmin()]) if off.min() <= _NEAR else None
+    return float(factors[off.argmin()]) if off.min() <= near else None
 
 
 def finite_or_nan(column: pl.Series) -> Floats:

@@ -5,7 +5,7 @@
 """The checks of this repository, one task each: `nox -l` lists them.
 
 `nox` makes an environment for each task. `nox --no-venv -s lint types` uses the current one, as
-`.ci/run` does, and installs nothing.
+`.ci/run` does; only `lowest` installs something there, older versions of the libraries.
 """
 
 import os
@@ -41,7 +41,9 @@ def install(session: nox.Session, *requirements: str) -> None:
     """Install the package with its developers' tools, unless an environment was brought along."""
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("-c", "constraints.txt", "-e", ".[dev]")
-    if requirements:
+        if requirements:
+            session.install(*requirements)  # by uv where it is there, whose environments lack pip
+    elif requirements:
         session.run("python", "-m", "pip", "install", *requirements)
 
 

@@ -9,7 +9,6 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
 
 import numpy as np
 import polars as pl
@@ -35,14 +34,11 @@ from riskad.core.losses import LOSSES
 from riskad.core.risks import RISKS
 from riskad.decisions.thresholds import register_threshold
 from riskad.detectors.auto.members import Recipe
-from riskad.detectors.base import Detector
-from riskad.detectors.registry import Entry, Setting, register_detector
-from riskad.files.fields import SEED, Array, Number
+from riskad.detectors.registry import DETECTORS, register_detector
 from riskad.files.records import about, from_plain, json_schema, to_plain
 from riskad.rows.arrays import places_of
 from riskad.rows.partitions import PartitionedRows
 from riskad.rows.sources import Block
-from riskad.tables.kinds.base import Column, Feature, register_kind
 
 DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = [
@@ -104,55 +100,9 @@ def test_a_risk(folder):
 
 # --- a detector ---------------------------------------------------------------------------------
 
-MEAN = Array("f", ("n_features_in_",))
 
-
-class NearestMean(Detector):
-    """g(x) = s (|x - mean of N| - |x - mean of P|)."""
-
-    sharpness: Annotated[float, Number(0)]
-    random_state: Annotated[int | None, SEED]
-    normal_: Annotated[np.ndarray, MEAN]
-    anomaly_: Annotated[np.ndarray, MEAN]
-
-    def __init__(self, sharpness=1.0, random_state=None):
-        self.sharpness = sharpness
-        self.random_state = random_state
-
-    def fit(self, X, y=None):
-        X, codes, _ = self._check_training(X, y)
-        self.normal_, self.anomaly_ = X[codes == 1].mean(axis=0), X[codes == -1].mean(axis=0)
-        self.offset_ = 0.0
-        return self
-
-    def _scores(self, X):
-        to_anomaly = np.linalg.norm(X - self.anomaly_, axis=1)
-        return self.sharpness * (to_anomaly - np.linalg.norm(X - self.normal_, axis=1))
-
-    def _describe(self):
-        return super()._describe() | {"between_means": float(np.ptp(self.normal_ - self.anomaly_))}
-
-    def _describe_in_words(self):
-        return ["nearest of two means"]
-
-
-@pytest.fixture
-def nearest_mean(registries_as_before):
-    register_detector(
-        Entry(
-            "means",
-            NearestMean,
-            "the nearer of two means",
-            (Setting("sharpness", "How far scores reach.", number=float),),
-            member=Recipe(
-                "plain", ("columns",), lambda labels, seed: NearestMean(random_state=seed)
-            ),
-        )
-    )
-
-
-@pytest.mark.usefixtures("nearest_mean")
 def test_a_detector_on_the_command_line(folder):
+    example("detector", "NearestMean")
     assert "the nearer of two means" in run("fit", "--help")
     said = run(*FIT, "-o", "m.riskad", "--model", "means", "--sharpness", 2, "--report", "r.json")
     said = " ".join(said.split())
@@ -168,8 +118,10 @@ def test_a_detector_on_the_command_line(folder):
     assert "class NearestMean cannot be exported" in refused
 
 
-@pytest.mark.usefixtures("nearest_mean")
 def test_a_detector_as_a_member_of_the_average(tmp_path):
+    detector = example("detector", "NearestMean")
+    recipe = Recipe("plain", ("columns",), lambda labels, seed: detector(random_state=seed))
+    register_detector(replace(DETECTORS.pop("means"), member=recipe))
     X, y, _ = make_contaminated_rows(300, 3, shift=3.0)
     model = riskad.AutoRAD(random_state=0).fit(X, y)
     assert "means" in model.members_
@@ -265,41 +217,16 @@ def test_a_source_of_rows():
 # --- a kind of column ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class NetworkColumn(Column):
-    """Addresses such as 192.168.0.17: a model sees the first number."""
-
-    _ADDRESS: ClassVar[str] = r"^(\d{1,3})\.\d{1,3}\.\d{1,3}\.\d{1,3}$"
-
-    @classmethod
-    def learn(cls, profile):
-        texts = profile.values.drop_nulls()
-        if texts.dtype != pl.String or not texts.str.contains(cls._ADDRESS).all():
-            return None
-        return cls(profile.name, "network")
-
-    @property
-    def typical(self):
-        return "10.0.0.1"
-
-    def features(self, values):
-        first = values.str.extract(self._ADDRESS).cast(pl.Float64)
-        return [Feature(f"{self.name}: network", first.to_numpy())]
-
-    def describe(self):
-        return "the network"
-
-
 def test_a_kind_of_column(folder):
-    register_kind(NetworkColumn, "network")
+    example("column", "IpColumn")
     table = pl.read_csv("table.csv")
     odd = (table["c0"] > 1.5).to_list()
     clients = [f"{192 if odd[i] else 10}.0.{i % 250}.{i // 250}" for i in range(table.height)]
     table.with_columns(client=pl.Series(clients)).write_csv("clients.csv")
     fit = ("fit", "clients.csv", *FIT[2:], "-o", "n.riskad", "--report", "n.html")
-    assert "network" in run(*fit, "--model", "shallow")
+    assert "1 ip column" in run(*fit, "--model", "shallow")
     model = riskad.load("n.riskad")
-    assert model[0].kinds_["client"] == "network"
+    assert model[0].kinds_["client"] == "ip"
     assert "client: network" in model[0].get_feature_names_out()
     rows = table[:2].with_columns(client=pl.Series(["10.0.0.1", "192.0.0.1"]))
     place = list(model[0].get_feature_names_out()).index("client: network")
@@ -307,9 +234,9 @@ def test_a_kind_of_column(folder):
     [reason] = [r for r in riskad.explain_rows(model, rows[1:]).of(0) if r.column == "client"]
     assert reason.value == "192.0.0.1"
     assert reason.usual.startswith("10.")
-    assert "the network" in (folder / "n.html").read_text()
+    assert "the network of each address" in (folder / "n.html").read_text()
     run("score", "n.riskad", "clients.csv", "-o", "scored.csv", "--reasons", "2")
-    assert "No column is left" not in run("look", "clients.csv", "--kind", "client=network")
+    assert "No column is left" not in run("look", "clients.csv", "--kind", "client=ip")
     # Rules are tried on rows made up from the columns, as a server's first rows are.
     (folder / "rules.toml").write_text(RULE.format("ours", "client LIKE '192.%'", "2999-01-01"))
     run("score", "n.riskad", "clients.csv", "-o", "known.csv", "--harmless", "rules.toml")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,10 @@ from experiments.speed.timing import by_method, flat, least_seconds
 from experiments.summaries import grid, json_page
 from riskad.app.journal import Journal
 from riskad.app.score import score_table
-from tests.support import killing, labelling, serving
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))  # as pytest does
+
+from support import killing, labelling, serving
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 
 import numpy as np
+import safetensors.numpy
 
 HEADER = "riskad.json"
 NUMBERS = (-1, 0, 1, 2, 0.5, 1e-320, 1e308, -1e308, 2**31, 2**63, 2**64, 10**40, -(10**40))
@@ -21,9 +22,6 @@ VALUES = (
     *(*NUMBERS, *UNFIT, DEEP, OVERFLOW, BRACKETS, [], {}, [[]], [None]),
     *({"": None}, [1, "x", None, {}]),
 )
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
-    f"{letter}{8 * size}": f"<{letter.lower()}{size}" for letter in "IU" for size in (2, 4, 8)
-}
 
 
 def mutate_bytes(rng, data):
@@ -131,47 +129,25 @@ def _with_value(rng, array):
 
 
 def mutate_safetensors(rng, data):
-    """Change one tensor, the names, or what the header says of them."""
-    size = int.from_bytes(data[:8], "little")
-    header, body = json.loads(data[8 : 8 + size]), data[8 + size :]
-    names = list(header)
+    """Change one array, the names, or what the header says of them."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    arrays = safetensors.numpy.load(data)
     change = rng.randrange(10)
-    if change == 0 or not names:
-        return mutate_bytes(rng, data[: 8 + size]) + body
+    if change == 0 or not arrays:
+        return mutate_bytes(rng, data[:end]) + data[end:]
     if change == 1:
-        return _safetensors_bytes(mutate_json(rng, data[8 : 8 + size]), body)
-    tensors = {name: _tensor(header[name], body) for name in names}
-    one, other = rng.choice(names), rng.choice(names)
-    if change == 3:
-        tensors[one], tensors[other] = tensors[other], tensors[one]
+        header = mutate_json(rng, data[8:end])
+        return len(header).to_bytes(8, "little") + header + data[end:]
+    one, other = rng.choices(sorted(arrays), k=2)
+    if change == 2:
+        arrays[one], arrays[other] = arrays[other], arrays[one]
+    elif change == 3:
+        arrays[rng.choice(("", "x", f"{one}x"))] = arrays.pop(one)
     elif change == 4:
-        tensors[rng.choice(("", "x", f"{one}x", "\ud800"))] = tensors.pop(one)
-    elif change == 5:
-        del tensors[one]
+        del arrays[one]
     else:
-        tensors[one] = mutate_array(rng, tensors[one])
-    return _with_tensors(tensors)
-
-
-def _tensor(entry, body):
-    start, end = entry["data_offsets"]
-    return np.frombuffer(body[start:end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
-
-
-def _with_tensors(tensors):
-    header, body = {}, b""
-    for name, array in tensors.items():
-        dtype = next(key for key, spelled in DTYPES.items() if np.dtype(spelled) == array.dtype)
-        data = array.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape)}
-        header[name]["data_offsets"] = [len(body), len(body) + len(data)]
-        body += data
-    return _safetensors_bytes(json.dumps(header).encode(), body)
-
-
-def _safetensors_bytes(header, body):
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + body
+        arrays[one] = mutate_array(rng, arrays[one])
+    return safetensors.numpy.save(arrays)
 
 
 def mutate_member(rng, name, data):

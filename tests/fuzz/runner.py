@@ -1,5 +1,6 @@
 """Many inputs in several processes, each watched: time, memory, sudden death; and the summary.
 
+On Linux, which tells what a process uses.
 Only the standard library is imported here, so that a worker sets its threads before NumPy starts.
 """
 
@@ -8,7 +9,6 @@ import multiprocessing
 import os
 import resource
 import shlex
-import sys
 import tempfile
 import threading
 import time
@@ -69,13 +69,12 @@ def _work(connection, seed, store):
 
 def limit_memory():
     """Let huge allocations fail; addresses are more than memory, so this alone cannot judge."""
-    if sys.platform == "linux":
-        limit = _memory("self", 0) + 3 * MEMORY_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    limit = _memory("self", 0) + 3 * MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 def _memory(process, which):
-    """Bytes that a process has mapped (0) or holds (1), where Linux tells."""
+    """Bytes that a process has mapped (0) or holds (1); none once it has died."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text().split()[which]
     except (OSError, IndexError):
@@ -88,11 +87,7 @@ def peak_memory():
 
     Linux starts the `ru_maxrss` of a new process with what its parent held; VmHWM begins anew.
     """
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        scale = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 

@@ -660,6 +660,7 @@ for _ in range(500):  # which polars would read for half a minute
         (LABEL | {"who": 7}, "who: expected a text"),
         (LABEL | {"number": 0}, "number: expected"),
         (LABEL | {"when": "now"}, "there is no 'when'"),
+        (LABEL | {"": "now"}, "there is no ''"),
         (LABEL | {"row": ROW | {"hour": NESTED}}, "more than 8 levels"),
         ({"labels": []}, "1 to 1,000"),
         ({"labels": [LABEL, 3]}, "Each label needs"),

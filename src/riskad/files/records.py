@@ -85,9 +85,9 @@ def from_plain(kind: type[T], value: Any, where: str = "") -> T:
             raise InputError(f"{where}: expected a dict of {enumerate_names(stored, len(stored))}")
         needed = {name for name, each in stored.items() if not _has_default(each)}
         # All that has no default, and nothing that the record does not have.
-        if not needed <= value.keys() <= stored.keys():
-            extra = min(value.keys() - stored.keys(), default="")
-            what = f"there is no {extra!a}" if extra else f"{min(needed - set(value))!r} is missing"
+        extra, missing = sorted(value.keys() - stored.keys()), sorted(needed - value.keys())
+        if extra or missing:
+            what = f"there is no {extra[0]!a}" if extra else f"{missing[0]!r} is missing"
             raise InputError(f"{where}{': ' * bool(where)}{what}; expected {', '.join(stored)}")
         hints, before = type_hints(bare, include_extras=True), f"{where}." if where else ""
         inside = {n: from_plain(hints[n], each, before + n) for n, each in value.items()}

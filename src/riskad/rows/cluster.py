@@ -274,7 +274,7 @@ class DaskRows(PartitionedRows):
         with suppress(ValueError):  # there is none
             client = distributed.get_client()
             # Kept on the workers: each step of a solver would read the files again.
-            parts = client.persist(parts)
+            parts = client.compute(parts)
         n_rows = int(sum(chunks))
         super().__init__(parts, self.array.shape[1], engine=DaskEngine(client), n_rows=n_rows)
         self.feature_names = names
@@ -292,14 +292,18 @@ class DaskEngine:
 
     def map(self, function: Callable[[Any, int], T], items: Sequence[Any]) -> Iterator[T]:
         dask, _ = _dask_modules()
-        # As a task of its own, the function travels once to each worker, and to a new one.
-        whole, call = dask.delayed(partial)(function), dask.delayed(_call)
-        calls = [call(whole, item, i) for i, item in enumerate(items)]
         if self.client is None:
+            call = dask.delayed(function)
+            calls = (call(item, i) for i, item in enumerate(items))
             yield from dask.compute(*calls, scheduler="threads")
             return
         with _dask_errors(self.client.scheduler.address):
-            yield from dask.compute(*calls, scheduler=self.client)
+            # As a task of its own, the function travels once to each worker, and to a new one.
+            whole = self.client.submit(_call, partial, function, pure=False)
+            functions, numbers = [whole] * len(items), range(len(items))
+            yield from self.client.gather(
+                self.client.map(_call, functions, items, numbers, pure=False)
+            )
 
 
 @contextmanager
@@ -355,9 +359,9 @@ def _part(X: Any, y: Any, weight: Any) -> RowBlocks:
     return RowBlocks(X, codes, weight)
 
 
-def _call(function: Callable[..., T], item: Any, number: int) -> T:
+def _call(function: Callable[..., T], *arguments: Any) -> T:
     keep_memory()
-    return function(item, number)
+    return function(*arguments)
 
 
 @functools.cache
@@ -408,9 +412,12 @@ def _in_chunks(values: Any, chunks: tuple[int, ...], name: str) -> Sequence[Any]
     if hasattr(values, "to_dask_array"):
         values = values.to_dask_array(lengths=True)
     if not isinstance(values, da.Array):
-        values = da.from_array(np.asarray(values))  # type: ignore[no-untyped-call]
-    if np.isnan(values.shape).any():
-        values = values.compute_chunk_sizes()
+        values = np.asarray(values)
+        if len(values) == sum(chunks):
+            # Chunk by chunk: a part that depends on all labels would be made where these are.
+            values = da.from_array(values, chunks=(chunks,))  # type: ignore[no-untyped-call]
+    elif np.isnan(values.shape[0]):
+        values = values.compute_chunk_sizes()  # type: ignore[no-untyped-call]
     if values.shape != (sum(chunks),):
         raise InputError(f"{name} must have one entry for each of the {sum(chunks):,} rows of X.")
     return values.rechunk((chunks,)).to_delayed().ravel()

@@ -40,7 +40,7 @@ def score(
     *,
     threshold: Threshold | str | None = None,
     reasons: int = 0,
-    quick: bool | None = None,
+    quick: bool = False,
 ) -> Any:
     """Add `anomaly_score`, `is_anomaly` and more to the rows of a Dask dataframe.
 
@@ -68,12 +68,7 @@ def score(
             "riskad.score_table."
         )
     scorer = BatchScorer.of(
-        model,
-        list(frame.columns),
-        threshold=threshold,
-        reasons=reasons,
-        quick=quick,
-        count_rows=lambda: len(frame),
+        model, list(frame.columns), threshold=threshold, reasons=reasons, quick=quick
     )
     from dask.delayed import delayed
 

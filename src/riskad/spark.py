@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 from sklearn.pipeline import Pipeline
 
-from riskad.app.batch_scoring import MANY_ROWS, BatchScorer
+from riskad.app.batch_scoring import BatchScorer
 from riskad.core.checks import InputError
 from riskad.decisions.thresholds import Threshold
 from riskad.rows.spark import is_spark
@@ -30,7 +30,7 @@ def score(
     *,
     threshold: Threshold | str | None = None,
     reasons: int = 0,
-    quick: bool | None = None,
+    quick: bool = False,
 ) -> Any:
     """Add `anomaly_score`, `is_anomaly` and more to the rows of a Spark dataframe.
 
@@ -50,9 +50,7 @@ def score(
     reasons
         How many columns `reason_1`, `reason_2`, ... explain in words why rows are flagged.
     quick
-        Whether the trees of `riskad compress` or `fit --quick` score rows, without novelty. By
-        default they do if the model has them and the table more than 1,000,000 rows; a
-        `riskad.DataWarning` says so. Only then rows are counted here, up to that number.
+        Whether the trees of `riskad compress` or `fit --quick` score rows, without novelty.
 
     Returns
     -------
@@ -65,14 +63,7 @@ def score(
             f"riskad.spark.score takes a dataframe of Spark, got {type(frame).__name__}. Tables in "
             "memory are for riskad.score_table, those of Dask for riskad.dask.score."
         )
-    scorer = BatchScorer.of(
-        model,
-        frame.columns,
-        threshold=threshold,
-        reasons=reasons,
-        quick=quick,
-        count_rows=lambda: frame.limit(MANY_ROWS + 1).count(),
-    )
+    scorer = BatchScorer.of(model, frame.columns, threshold=threshold, reasons=reasons, quick=quick)
     schema = type(frame.schema)(list(frame.schema.fields))  # a copy: `add` changes it
     for name, kind in scorer.schema.items():
         schema = schema.add(name, _SPARK_TYPES[kind])

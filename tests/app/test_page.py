@@ -275,7 +275,7 @@ def test_the_page_needs_nothing_else(findings):
 
 def test_charts_have_names_for_those_who_cannot_see_them(findings):
     charts = Reader(render_page(findings)).charts
-    assert len(charts) == 5
+    assert len(charts) == 4
     assert all(chart["role"] == "img" and len(chart["aria-label"]) > 20 for chart in charts)
 
 

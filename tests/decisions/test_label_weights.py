@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 from riskad.app.hold_out import Evidence, _not_drawn_at_random
 from riskad.decisions.calibration import Calibration
-from riskad.decisions.label_check import _weighted_auc, auc_with_weights, weigh_labelled
+from riskad.decisions.label_weights import _weighted_auc, auc_with_weights, weigh_labelled
 from riskad.metrics.ranking import Auc, auc_with_interval
 
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -26,7 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from riskad.app.change_model import has_quick_scores, quick_model
+from riskad.app.change_model import quick_model
 from riskad.app.model_files import load, save
 from riskad.app.score import (
     RESULT_TYPES,
@@ -46,7 +45,7 @@ from riskad.app.score import (
     steps_of,
     suspects_of,
 )
-from riskad.core.checks import DataWarning, InputError
+from riskad.core.checks import InputError
 from riskad.decisions.thresholds import Threshold
 from riskad.files.atomic import atomic_path
 from riskad.files.remote import address, is_file, is_folder, is_remote, list_files, remove_file
@@ -56,12 +55,6 @@ from riskad.tables.paths import hive_columns
 from riskad.tables.reading import parquet_batches
 from riskad.tables.writing import open_writer
 
-MANY_ROWS = 1_000_000
-"""Tables with more rows are scored by the trees that have learned the scores, if there are any."""
-QUICK_NOTE = (
-    f"The table has more than {MANY_ROWS:,} rows: they are scored by the trees that have learned "
-    "the model's scores, without novelty. quick=False lets the model itself score them."
-)
 # Bounds the memory of a worker, whose batches may be whole partitions.
 _ROWS_AT_ONCE = 1 << 16
 # A worker may score for two jobs at a time; more models are loaded again.
@@ -90,18 +83,12 @@ class BatchScorer:
         *,
         threshold: Threshold | str | None = None,
         reasons: int = 0,
-        quick: bool | None = None,
-        count_rows: Callable[[], int],
+        quick: bool = False,
     ) -> BatchScorer:
         """Check, before any work, that a model can score a table with these columns.
 
-        If `quick` is None, trees score a table of many rows, if the model has them; a warning says
-        so. Rows are counted only if that matters.
+        `quick` lets the trees score that have learned the model's scores.
         """
-        if quick is None:
-            quick = has_quick_scores(model) and count_rows() > MANY_ROWS
-            if quick:
-                warnings.warn(DataWarning(QUICK_NOTE), stacklevel=3)
         model = quick_model(model) if quick else model
         preparer, detector = steps_of(model)
         if hasattr(preparer, "windower_"):
@@ -177,7 +164,7 @@ def score_files(
     id: str | None = None,
     threshold: Threshold | str | None = None,
     reasons: int = 0,
-    quick: bool | None = None,
+    quick: bool = False,
     top: int = 10,
     force: bool = False,
     source: str = "table",
@@ -193,20 +180,11 @@ def score_files(
     if not is_remote(output):
         output = output.absolute()
     schemas = read_schemas([p if is_remote(p) else p.absolute() for p in paths])
-    n_rows = sum(sum(schema.group_rows) for schema in schemas)
-    if not n_rows:
+    if not any(any(schema.group_rows) for schema in schemas):
         raise NoRows
     columns = list(schemas[0].types | hive_columns(paths[0]))
     check_alike(schemas, {name for schema in schemas for name in schema.types})
-    with catch_notes() as notes:
-        scorer = BatchScorer.of(
-            model,
-            columns,
-            threshold=threshold,
-            reasons=reasons,
-            quick=quick,
-            count_rows=lambda: n_rows,
-        )
+    scorer = BatchScorer.of(model, columns, threshold=threshold, reasons=reasons, quick=quick)
     _begin(output, force, paths)
     tasks = list(_tasks(schemas))
     id, worst, rows, flagged = id if id in columns else None, [], 0, 0
@@ -229,7 +207,6 @@ def score_files(
         threshold=scorer.decision.threshold,
         flagged=flagged,
         top=suspects_of(rank(pl.concat(worst)).head(top), id),
-        warnings=[str(note) for note in notes],
         rule=scorer.decision.rule,
         added=list(scorer.added),
     )

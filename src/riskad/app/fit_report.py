@@ -24,7 +24,7 @@ from riskad.decisions.capacity import CapacityPlan, ReviewReport, review_rows, r
 from riskad.decisions.segments import SegmentResult
 from riskad.detectors.description import SelfDescribing
 from riskad.files.records import Count, about
-from riskad.metrics.ranking import Auc, AucDifference, Curve, Reliability, auc_with_interval
+from riskad.metrics.ranking import Auc, AucDifference, Curve, auc_with_interval
 from riskad.tables.preparation import TablePreparer
 
 _PLAIN = (str, int, float, bool, type(None))  # what JSON can hold
@@ -55,8 +55,6 @@ class HeldOutQuality:
     roc: Curve
     precision_recall: Curve
     precision_rate: float
-    reliability: Reliability | None
-    why_no_reliability: str
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from riskad.app.anomaly_rate import check_labels
 from riskad.app.fit_report import FEWEST_FOR_AUC, Period, few_anomalies
 from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, count_labels
-from riskad.decisions.anomaly_rate import FEWEST, GIVEN, SURPRISE
-from riskad.decisions.calibration import Calibration, count_groups, cross_scores, quietly
-from riskad.decisions.label_check import FEWEST_COMPARED, auc_with_weights, weigh_labelled
+from riskad.decisions.anomaly_rate import GIVEN, SURPRISE
+from riskad.decisions.calibration import Calibration, count_groups, cross_scores
+from riskad.decisions.label_weights import auc_with_weights, weigh_labelled
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
 from riskad.metrics.folds import (
@@ -383,8 +382,7 @@ def list_warnings(
             f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
             f"noise in the labelled rows. {remedy} the risk with a guard (risk='nnrad')."
         )
-    warnings += _not_drawn_at_random(evidence)
-    return warnings + _unlike_the_unlabelled(preparer, sample, evidence, detector.random_state)
+    return warnings + _not_drawn_at_random(evidence)
 
 
 def _not_drawn_at_random(evidence: Evidence) -> list[str]:
@@ -413,28 +411,3 @@ def _not_drawn_at_random(evidence: Evidence) -> list[str]:
             "nothing here can tell how well these are ranked. Label some of them, drawn at random."
         )
     return lines
-
-
-def _unlike_the_unlabelled(
-    preparer: TablePreparer, sample: TrainingSample, evidence: Evidence, seed: int | None
-) -> list[str]:
-    """Report if labelled rows are clearly not like unlabelled ones of their kind."""
-    if count_labels(sample.codes).normal < FEWEST_COMPARED:
-        return []
-    scores = evidence.held_out
-    if scores is not None:
-        scored = count_labels(sample.codes[~np.isnan(scores)])
-        if min(scored.normal, scored.unlabelled) < FEWEST_COMPARED or scored.anomaly < FEWEST:
-            scores = None  # other fits are made, and score the rows
-    with quietly():
-        check = check_labels(
-            preparer.matrix(sample.parsed),
-            sample.codes,
-            estimate=evidence.calibration.rate,
-            scores=scores,
-            names=list(preparer.encoder_.get_feature_names_out()),
-            significance=SURPRISE,
-            random_state=seed,
-        )
-    p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
-    return [check.verdict] if p_values and min(p_values) <= SURPRISE / 2 else []

@@ -52,11 +52,10 @@ _id = params.spec_options("id", shown_default="that of the fit")
 )
 @params.spec_options("top")
 @params.path("--harmless", help="Rules of the known harmless (.toml): rows not to be flagged.")
-@click.option(
-    "--quick/--no-quick",
-    default=None,
-    help="Let the trees of `riskad compress` or `fit --quick` score rows; without novelty.  "
-    "[default: no; with --engine for more than 1,000,000 rows]",
+@params.option(
+    "--quick",
+    is_flag=True,
+    help="Let the trees of `riskad compress` or `fit --quick` score rows; without novelty.",
 )
 @params.option(
     "--since",
@@ -76,7 +75,7 @@ def score(
     since: str | None,
     day: str | None,
     id: str | None,
-    quick: bool | None,
+    quick: bool,
     harmless: Path | None,
     engine: str,
     scheduler: str | None,

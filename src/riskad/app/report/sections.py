@@ -302,13 +302,11 @@ def _segments(report: FitReport) -> list[Block]:
     same = all(each.as_the_whole for each in report.segments)
     which = f"no {column!r}" if len(values) < MOST_SEGMENTS else "none of the largest"
     alike = [f"as far as the labels tell, {which} needs a threshold of its own"]
-    chart = partial(charts.segment_chart, report.segments)
     return [
         Note(about),
         Lines(alike if same else [], is_text=True),
         Table(head, with_intervals, right=range(1, 8), on=_WRITTEN),
         Table(head, values, right=range(1, 8), on=TERMINAL),
-        Figure(chart, "Anomaly rates with 95% intervals."),
     ]
 
 
@@ -366,17 +364,7 @@ def _quality(report: FitReport) -> list[Block]:
         f"Precision if {wording.percent(rate)} of all rows are anomalies, against the share of "
         "anomalies found, with conservative 95% intervals.",
     )
-    figures = [Figure(roc, captions[0]), Figure(precision, captions[1])]
-    if curves.reliability is None:
-        why = curves.why_no_reliability
-        blocks.append(Note(f"Probabilities could not be compared with labels: {why}."))
-    else:
-        caption = (
-            "Reliability: of labelled rows with some predicted probability, the share that are "
-            "anomalies, at the estimated anomaly rate. On the dotted line predictions are right."
-        )
-        figures.append(Figure(partial(charts.reliability_chart, curves.reliability), caption))
-    return [*blocks, Group(figures)]
+    return [*blocks, Group([Figure(roc, captions[0]), Figure(precision, captions[1])])]
 
 
 def _over_time(report: FitReport) -> list[Block]:

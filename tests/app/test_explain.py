@@ -484,7 +484,7 @@ def test_a_reason_says_which_part_of_a_date_counts():
         assert reason.usual in ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
     assert suspicious_value(reasons, place) in ("Saturday", "Sunday")
     assert suspicious_value(reasons, reasons.columns.index("Buchungsdatum to Faellig")) == "before"
-    assert reasons.first(3).parts["Buchungsdatum"] == ["weekday"] * 3
+    assert reasons.parts["Buchungsdatum"][:3] == ["weekday"] * 3
 
 
 def two_groups(n=1000, seed=0):

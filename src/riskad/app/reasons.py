@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -123,17 +123,6 @@ class Reasons:
         if not isinstance(column, MomentColumn) or not isinstance(value, float):
             return ""
         return column.show_part(value, self.parts[column.name][row])
-
-    def first(self, n: int) -> Reasons:
-        """The reasons of the first n rows."""
-        return replace(
-            self,
-            values=self.values[:n],
-            contributions=self.contributions[:n],
-            errors=self.errors[:n],
-            anomaly_score=self.anomaly_score[:n],
-            parts={name: parts[:n] for name, parts in self.parts.items()},
-        )
 
     def text(self, row: int, n: int = 3) -> str:
         """`top` in words."""

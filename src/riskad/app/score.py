@@ -189,11 +189,8 @@ def decide(
     """
     if fdr is not None:
         calibration: Calibration = detector._calibrated("p-values")
-        scores, likely = all_scores(False), None
-        p_values = calibration.p_values(scores)
-        if calibration.knows_probabilities:
-            likely = calibration.anomaly_probability(scores)
-        chosen = select_at_fdr(p_values, fdr, len(calibration.normals), likely)
+        p_values = calibration.p_values(all_scores(False))
+        chosen = select_at_fdr(p_values, fdr, len(calibration.normals))
         largest = float(p_values[chosen.selected].max(initial=0.0))
         return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
     segments = segments_of(detector)

@@ -21,8 +21,6 @@ from scipy.stats import false_discovery_control
 
 from riskad.core.checks import InputError, check_in_interval
 
-_SHOWN = 10  # rows whose share of anomalies is stated if no list is as pure as required
-
 
 def check_normals(n: int, what: str) -> None:
     """Refuse if there are no held-out labelled normal rows."""
@@ -54,7 +52,6 @@ class FdrSelection:
     selected: np.ndarray  # whether each row is
     fdr: float
     n_normal: int
-    probabilities: np.ndarray | None = None  # of each row of being an anomaly, if known
 
     @property
     def n_selected(self) -> int:
@@ -86,32 +83,19 @@ class FdrSelection:
                 f": at {self.fdr:g} either no row is selected or at least {self.fewest:,}, which "
                 "must score above nearly all of them"
             )
-        if not self.n_selected and self.probabilities is not None and rows:
-            # As many rows as have a mean probability of being normal of at most `fdr`: unlike the
-            # selection, such a list promises nothing. Means rise with its length.
-            means = np.cumsum(np.sort(1 - self.probabilities)) / np.arange(1, rows + 1)
-            k = min(int((means <= self.fdr).sum()) or _SHOWN, rows)
-            precision = float(np.sort(self.probabilities)[-k:].mean())
-            limit += (
-                ". By their probabilities, which are estimates and no guarantee, about "
-                f"{precision:.0%} of the {k:,} most suspicious rows are anomalies"
-            )
         return (
             f"{self.n_selected:,} of {rows:,} rows selected, of which on average at most "
             f"{self.fdr:.0%} are normal; {limit}"
         )
 
 
-def select_at_fdr(
-    p_values: Any, fdr: float, n_normal: int, probabilities: np.ndarray | None = None
-) -> FdrSelection:
+def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
     """Select rows so that on average at most the share `fdr` of them is normal.
 
     Applies Benjamini and Hochberg's procedure: selects the k smallest p-values, for the largest k
     such that the k-th is at most fdr k / m. It is valid for conformal p-values, which depend on
     each other through the labelled normal rows that they share (Bates et al., 2023). `n_normal`
-    labelled normal rows are behind the p-values; `probabilities` of being an anomaly say what is
-    likely where nothing is selected.
+    labelled normal rows are behind the p-values.
 
     Examples
     --------
@@ -125,4 +109,4 @@ nearly all of them
     p = np.asarray(p_values, dtype=float)
     # Rounding of the procedure's own division must not exclude a p-value on the limit.
     selected = false_discovery_control(p) <= fdr * (1 + 1e-12) if len(p) else np.zeros(0, bool)
-    return FdrSelection(selected, fdr, int(n_normal), probabilities)
+    return FdrSelection(selected, fdr, int(n_normal))

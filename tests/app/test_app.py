@@ -142,7 +142,7 @@ def test_labelled_rows_that_are_unlike_the_unlabelled_rows_are_noticed():
     report = fit_table(table.with_columns(label=pl.Series(label)), LABELS, id="card").report
     unlike, beyond = report.warnings[-2:]
     assert unlike.startswith("labelled rows score unlike a random sample of the table")
-    assert "% of the unlabelled rows are like hardly any labelled one" in beyond
+    assert "% of the unlabelled rows resemble hardly any labelled row" in beyond
 
 
 def assert_finds_the_fraud(fit, cards):
@@ -469,7 +469,7 @@ def test_without_labelled_anomalies_there_are_p_values_but_no_probabilities(card
     assert "anomaly_probability" not in fit.ranked.columns
     scored, _ = score_table(fit.model, table, fdr=0.2)
     assert scored["p_value"].min() > 0
-    with pytest.raises(InputError, match="there are 0 labelled ones"):
+    with pytest.raises(InputError, match="held out, and there are 0"):
         fit_table(table, labels, threshold="f1", **options)
 
 

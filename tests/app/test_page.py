@@ -114,7 +114,7 @@ def test_labels_that_cannot_tell_are_said_not_drawn(few):
     assert found.review is None
     page = Reader(render_page(found))
     for words in (
-        "The labels cannot say how good the model is: it takes 3 labelled rows of each kind",
+        "The labels do not show how good the model is: it takes 3 labelled rows of each kind",
         "How many of these rows are anomalies is not known: too few rows are labelled",
         "1 labelled anomaly is few",
     ):

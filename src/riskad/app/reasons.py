@@ -67,7 +67,10 @@ class Reason:
 
     def __str__(self) -> str:
         effect = f"adds {self.adds:.3g}" if self.adds >= 0 else f"takes off {-self.adds:.3g}"
-        return f"{self.column} {show_value(self.value)} (usual {show_value(self.usual)}) {effect}"
+        value, usual = show_value(self.value), show_value(self.usual)
+        value = "is blank" if value == BLANK else value
+        usual = "usually blank" if usual == BLANK else f"usual {usual}"
+        return f"{self.column} {value} ({usual}) {effect}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,8 @@ _NEW_LABELS = (
     "from, and of the new one each row is scored by a fit that has not seen it"
 )
 _NO_NEW_LABELS = (
-    "which labels are new to the old model is not known. Give the journal with the answers since "
-    "then, or a held-out table of labelled rows"
+    "it is not known which labels are new to the old model. Give the journal with the answers "
+    "since then, or a held-out table of labelled rows"
 )
 _FINDINGS = {
     "better": "the new model is clearly better",

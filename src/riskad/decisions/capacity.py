@@ -329,7 +329,7 @@ class CapacityPlan:
 
     def __str__(self) -> str:
         each = f" a {self.period}" if self.period else ""
-        return f"{self.rows:,} rows{each} can be looked at: {self.assumed}"
+        return f"{self.rows:,} rows{each} can be reviewed: {self.assumed}"
 
 
 def parse_capacity(capacity: str | int) -> tuple[int, str]:
@@ -338,8 +338,8 @@ def parse_capacity(capacity: str | int) -> tuple[int, str]:
     rows, period = (re.sub("[,_]", "", match[1]), match[2] or "") if match else ("0", "")
     if int(rows) < 1 or (period and period not in _DAYS):
         raise InputError(
-            f"capacity={quoted(capacity)} must be a number of rows that can be looked at, and in "
-            "which time: 50, 50/day, 50/week or 200/month."
+            f"capacity={quoted(capacity)} must be how many rows can be reviewed, and in what time: "
+            "50, 50/day, 50/week or 200/month."
         )
     return int(rows), period
 
@@ -358,13 +358,13 @@ def plan_capacity(
         of_rows = n_rows / days * _DAYS[period]
         pace = f"{of_rows:,.0f}" if of_rows >= 10 else f"{of_rows:.1f}"
         assumed = (
-            f"{n_rows:,} rows are of {days:,} days by {time!r}, {pace} a {period}, and later "
-            "tables are taken to have as many"
+            f"the table has {n_rows:,} rows of {days:,} days ({time!r}), {pace} a {period}, and "
+            "later tables are assumed to have as many"
         )
         if rows >= of_rows:
-            assumed += "; that is all of them, so that every row is flagged"
+            assumed += "; that is all of them, so every row is flagged"
         return CapacityPlan(rows, period, of_rows, assumed)
-    assumed = f"the {n_unlabelled:,} unlabelled rows are taken for "
+    assumed = f"the {n_unlabelled:,} unlabelled rows are taken to be "
     assumed += (
         f"those of one {period}; name the column of dates (time, or --time) if they are not"
         if period

@@ -26,8 +26,8 @@ def check_normals(n: int, what: str) -> None:
     """Refuse if there are no held-out labelled normal rows."""
     if n < 2:
         raise InputError(
-            f"{what} rest on labelled normals that fits have not seen, and there are {n}. Label at "
-            "least 2 normal rows, better 50, and calibrate again."
+            f"{what} rest on labelled normal rows that were held out, and there are {n}. Label at "
+            "least 2 normal rows, preferably 50, and calibrate again."
         )
 
 
@@ -72,21 +72,21 @@ class FdrSelection:
 
     def __str__(self) -> str:
         rows, smallest_p = len(self.selected), 1 / (self.n_normal + 1)
+        selected = f"{self.n_selected:,} of {rows:,} rows are selected"
+        if self.n_selected:
+            selected += f", of which on average at most {self.fdr:.0%} are normal"
         limit = (
-            f"{self.n_normal:,} labelled normals allow no p-value below 1/{self.n_normal + 1:,} = "
-            f"{smallest_p:.2g}"
+            f"with {self.n_normal:,} labelled normal rows no p-value is below "
+            f"1/{self.n_normal + 1:,} = {smallest_p:.2g}"
         )
         if self.fewest > rows:
-            limit += f": at {self.fdr:g} nothing can be selected, however anomalous"
+            limit += f", so at {self.fdr:g} no row can be selected, however anomalous"
         elif self.fewest > 1:
             limit += (
-                f": at {self.fdr:g} either no row is selected or at least {self.fewest:,}, which "
-                "must score above nearly all of them"
+                f", so at {self.fdr:g} either no row is selected or at least {self.fewest:,}, all "
+                "of which score above nearly all of these normal rows"
             )
-        return (
-            f"{self.n_selected:,} of {rows:,} rows selected, of which on average at most "
-            f"{self.fdr:.0%} are normal; {limit}"
-        )
+        return f"{selected}; {limit}"
 
 
 def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
@@ -101,9 +101,9 @@ def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
     --------
     >>> p = np.array([0.05, 0.05, 0.4, 0.9])
     >>> print(select_at_fdr(p, 0.1, n_normal=19))
-    2 of 4 rows selected, of which on average at most 10% are normal; 19 labelled normals allow no \
-p-value below 1/20 = 0.05: at 0.1 either no row is selected or at least 2, which must score above \
-nearly all of them
+    2 of 4 rows are selected, of which on average at most 10% are normal; with 19 labelled normal \
+rows no p-value is below 1/20 = 0.05, so at 0.1 either no row is selected or at least 2, all of \
+which score above nearly all of these normal rows
     """
     fdr = check_in_interval("fdr", fdr, 0, 1, "It is the share of false alarms among the selected.")
     p = np.asarray(p_values, dtype=float)

@@ -218,7 +218,7 @@ def drift_report(
     >>> model = ShallowRAD().fit(X, y)
     >>> new = rng.permutation(X)[:500]
     >>> print(drift_report(model, new))
-    no drift seen in 500 rows: 2 columns and the scores are spread as in the fit.
+    no drift seen in 500 rows: 2 columns and the scores are distributed as in the fit.
     >>> print(drift_report(model, new + [0.5, 0], names=["age", "income"]))
     1 of 2 columns has moved in 500 rows: age (+0.45 SD). Scores have moved: rows look more \
 anomalous (+0.32 SD).
@@ -288,8 +288,8 @@ def _steps(model: Any) -> tuple[Any, Any]:
     detector = getattr(detector, "best_estimator_", detector)
     if not hasattr(detector, "anomaly_score"):
         raise InputError(
-            "drift is seen in the rows of a fitted detector of riskad, or of a pipeline that ends "
-            f"in one, got {model!r}."
+            "Drift is found with a fitted detector of riskad, or with a pipeline that ends in one; "
+            f"got {model!r}."
         )
     return before, detector
 
@@ -298,7 +298,7 @@ def _rows(detector: Any, X: Any) -> Any:
     """The rows as numbers, as the detector checks them."""
     rows = detector._check_rows(X, reset=False)
     if rows.ndim != 2:
-        raise InputError("drift is seen in the columns of a table, and these rows have none.")
+        raise InputError("Drift is found in the columns of a table, and these rows have none.")
     return rows
 
 
@@ -382,4 +382,5 @@ def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None)
     compared = [f"{len(columns):,} {several}"] if columns else []
     compared += ["the scores"] if scores is not None else []
     verb = "are" if len(columns) != 1 or scores is not None else "is"
-    return f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the fit."
+    what = " and ".join(compared)
+    return f"no drift seen in {n:,} rows: {what} {verb} distributed as in the fit."

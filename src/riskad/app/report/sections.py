@@ -66,7 +66,7 @@ def _in_short(report: FitReport) -> list[Block]:
         ends = wording.interval(precision)
         tiles.append(("Anomalies among these", percent(precision.value), ends))
     if auc is None:
-        quality = f"the labels cannot say how good the model is: {report.why_no_auc}"
+        quality = f"the labels do not show how good the model is: {report.why_no_auc}"
     elif wording.is_vague(auc):
         quality = wording.too_few_labels("whether the order of the rows is better than chance")
     else:
@@ -214,7 +214,7 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
     lines += wording.cost_lines(review.cost)
     rows = "rows of this table" if report.trained_on else "unlabelled rows"
     about = (
-        f"What a reviewer finds who goes through the {rows} from the highest score down, estimated "
+        f"What a reviewer of the {rows} finds from the highest score down, estimated "
         f"from {review.anomalies.n_anomaly:,} labelled anomalies and "
         f"{review.anomalies.n_normal:,} labelled normal rows that were held out. The 95% intervals "
         "are for the number that will be counted."
@@ -483,7 +483,10 @@ def _model(report: FitReport) -> list[Block]:
         on=_WRITTEN if report.summary else AT_LENGTH,
         name="Settings",
     )
-    brief = [f"{each.column} ({each.suspicious})" for each in effects[:_MOST_EFFECTS_IN_BRIEF]]
+    brief = [
+        f"{each.column} ({each.suspicious.strip('()')})"  # "(blank)" has its own
+        for each in effects[:_MOST_EFFECTS_IN_BRIEF]
+    ]
     where = where if "suspicious" in where else ""
     most = f"columns that move the score most{where}, with suspicious values: {', '.join(brief)}"
     return [

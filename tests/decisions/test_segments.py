@@ -150,7 +150,7 @@ def test_other_thresholds_are_named_only_where_there_are_some(shops, n_segments)
     assert all(each.as_the_whole for each in fit.report.segments)
     page, few = render_page(fit.report), n_segments == 2
     assert ("no &#39;shop&#39; needs a threshold" in page) == few
-    assert ("may have other thresholds" in page) == (not few)
+    assert ("others by &#39;shop&#39;" in page) == (not few)
     assert ("none of the largest needs a threshold" in page) == (not few)
     assert score_table(fit.model, table)[1].rule == fit.report.rule == "risk"
 

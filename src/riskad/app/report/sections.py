@@ -246,34 +246,24 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
     return [Note(about), Group([Table(head, cells, right=range(5)), figure]), expectation]
 
 
-def _segmented_by(report: FitReport) -> str | None:
-    """The column by which some rows have another threshold, as far as the report tells."""
-    shown = report.segments
-    same = 0 < len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown)
-    return None if same else report.spec.threshold_by
-
-
 def _rule(report: FitReport) -> str:
-    by = _segmented_by(report)
-    return report.rule if by is None else f"{report.rule}, and others by {by!r}"
+    by, shown = report.spec.threshold_by, report.segments
+    same = 0 < len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown)
+    return report.rule if by is None or same else f"{report.rule}, and others by {by!r}"
 
 
 def _decision(report: FitReport) -> list[Block]:
     if not report.rule:
         return []
     meaning = (parse_threshold(report.rule).__doc__ or "").splitlines()[0].split(".")[0]
-    by = _segmented_by(report)
-    others = "" if by is None else f"; segments of {by!r} may have other thresholds"
-    rows = f"rows that score above {report.threshold:.4g} are flagged{others}"
     lines = [f"threshold {report.rule}: {meaning[:1].lower()}{meaning[1:]}"]
     if report.calibrated_on is not None:
         n, m = report.calibrated_on.normal, report.calibrated_on.anomaly
         smallest = f"; the smallest possible p-value is {1 / (n + 1):.2g}" if n > 1 else ""
         lines.append(f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out{smallest}")
     return [
-        Lines([rows, *lines], is_text=True, on=_WRITTEN),
-        Lines([wording.threshold_line(report.threshold, _rule(report))], on=TERMINAL),
-        Lines(lines, on=("verbose",)),
+        Lines([wording.threshold_line(report.threshold, _rule(report))], is_text=True),
+        Lines(lines, is_text=True, on=AT_LENGTH),
     ]
 
 
@@ -347,7 +337,7 @@ def _scores(report: FitReport) -> list[Block]:
 
 def _quality(report: FitReport) -> list[Block]:
     lines = wording.quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels)
-    blocks: list[Block] = [Lines(lines + wording.top_lines(report.review), is_text=True)]
+    blocks: list[Block] = [Lines(lines + wording.precision_lines(report.review), is_text=True)]
     if report.trained_on:
         about = f"These are labelled rows of {report.trained_on}, to which the model was fitted."
         blocks.append(Note(f"{about} Labels in this table, if any, were not read."))
@@ -600,9 +590,8 @@ def _look_in_short(look: TableLook) -> list[Block]:
 
 def _look_suspicions(look: TableLook) -> list[Block]:
     return [
-        Lines([*look.suspicious, *look.warnings], on=_PAGE),
-        Lines(look.suspicious, on=TERMINAL),
-        Lines(look.warnings, on=TERMINAL, name="Notes"),
+        Lines(look.suspicious),
+        Lines(look.warnings, name="Notes"),
     ]
 
 

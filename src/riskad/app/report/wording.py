@@ -152,27 +152,15 @@ def quality_lines(
     return [f"{value} on {rows} labelled rows, each {evidence}"]
 
 
-def top_lines(review: ReviewReport | None) -> list[str]:
-    """Say how good the top of the ranking is, by average precision and lift, if labels tell."""
+def precision_lines(review: ReviewReport | None) -> list[str]:
+    """Say how good the ranking is at its top, if labels tell."""
     if review is None:
         return []
     precision, rate = review.average_precision, review.anomalies.value / review.rows
-    lines = []
-    if not is_vague(precision):
-        lines.append(
-            f"average precision {precision.value:.3f} ({interval(precision, '.3f')}); a random "
-            f"order has {rate:.3f}"
-        )
-    tops = list[str]()
-    for top in review.tops:
-        if top_is_vague(top):
-            continue
-        rows = f"{top.rows:,} highest scores ({top.rows / review.rows:.1%} of the rows)"
-        are = "" if tops else " are anomalies"
-        more = f"{top.lift.value:.1f} times as many as by chance"
-        tops.append(f"{share_between(top.precision)} of the {rows}{are}, {more}")
-    lines += ["; ".join(tops)] if tops else []
-    return lines or [too_few_labels("how many of the highest scores are anomalies")]
+    if is_vague(precision):
+        return [too_few_labels("how many of the highest scores are anomalies")]
+    value = f"average precision {precision.value:.3f} ({interval(precision, '.3f')})"
+    return [f"{value}; a random order has {rate:.3f}"]
 
 
 def rate_lines(rate: RateEstimate | None) -> list[str]:

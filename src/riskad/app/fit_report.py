@@ -7,7 +7,7 @@ again at any time. To add a fact, add a field here and show it in a section of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sklearn.pipeline import Pipeline
@@ -93,7 +93,6 @@ class Comparison:
     before: Performance
     after: Performance
     drawn_at_random: int
-    cautions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +111,6 @@ class ModelBefore:
     rule: str
     flagged: Count
     comparison: Comparison | None
-    why_not_compared: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ the prompt. To show another fact, add a field to `riskad.app.fit_report.FitRepor
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,6 @@ from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
 from riskad.decisions.segments import MOST_SHOWN as MOST_SEGMENTS
 from riskad.decisions.thresholds import parse_threshold
-from riskad.detectors.registry import DETECTORS
 
 if TYPE_CHECKING:
     from riskad.app.look import TableLook
@@ -461,14 +459,9 @@ def _model(report: FitReport) -> list[Block]:
             name="Risk",
         ),
     ]
-    defaults = {}
-    entry = DETECTORS.get(report.spec.model)
-    if entry is not None and entry.load().__name__ == report.model:
-        parameters = inspect.signature(entry.load()).parameters.values()
-        defaults = {each.name: str(each.default) for each in parameters}
     settings = Table(
-        ["setting", "value", "default"],
-        [[name, str(value), defaults.get(name, "")] for name, value in report.settings.items()],
+        ["setting", "value"],
+        [[name, str(value)] for name, value in report.settings.items()],
         # A terminal has no room for them, unless nothing else is known of the model.
         on=_WRITTEN if report.summary else AT_LENGTH,
         name="Settings",

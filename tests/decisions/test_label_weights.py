@@ -4,7 +4,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
-from riskad.decisions.label_weights import _weighted_auc, auc_with_weights, weigh_labelled
+from riskad.decisions.label_weights import auc_with_weights, weigh_labelled
 from riskad.metrics.ranking import auc_with_interval
 
 
@@ -50,15 +50,6 @@ def test_rows_that_nobody_looked_at_are_seen_to_be_beyond():
     found, *_ = estimates(rng, lambda x: np.where(x > 0.7, 1.0, 1e-9))
     assert found.clear
     assert found.beyond > 0.6
-
-
-def test_the_weighted_auc_counts_a_weight_as_so_many_rows():
-    rng = np.random.default_rng(3)
-    s, anomalous = rng.integers(0, 6, 40).astype(float), rng.random(40) < 0.4
-    w = rng.integers(1, 4, 40)
-    again = np.repeat(np.arange(40), w)
-    expected = roc_auc_score(anomalous[again], s[again])
-    assert_allclose(_weighted_auc(s, anomalous, w.astype(float)), expected)
 
 
 def test_too_few_rows_or_no_table_are_not_compared():

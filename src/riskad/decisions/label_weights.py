@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
 
 from riskad.core.labels import ANOMALY, UNLABELLED
 from riskad.metrics.ranking import Auc, like_interval
@@ -95,19 +95,9 @@ def auc_with_weights(
     """The AUC of labelled rows with its interval extended, and the weighted one."""
     anomalous = codes == ANOMALY
     # Only the gap is used: the given AUC may be one of folds, each ranked by itself.
-    equal = _weighted_auc(scores, anomalous, np.ones_like(weights))
-    gap = _weighted_auc(scores, anomalous, weights) - equal
-    value = min(max(auc.value + gap, 0.0), 1.0)
+    gap = roc_auc_score(anomalous, scores, sample_weight=weights) - roc_auc_score(anomalous, scores)
+    value = min(max(auc.value + float(gap), 0.0), 1.0)
     m, n = (w.sum() ** 2 / (w**2).sum() / len(w) for w in (weights[anomalous], weights[~anomalous]))
     weighted = like_interval(auc, value, m * auc.n_anomaly, n * auc.n_normal)
     low, high = min(auc.low, weighted.low), max(auc.high, weighted.high)
     return replace(auc, low=low, high=high), weighted
-
-
-def _weighted_auc(scores: np.ndarray, anomalous: np.ndarray, weights: np.ndarray) -> float:
-    """The weight of pairs in which the anomaly is above; ties count half."""
-    place = rankdata(scores, method="dense") - 1
-    normal = np.bincount(place, weights * ~anomalous)
-    below = np.cumsum(normal) - normal / 2
-    anomaly = np.bincount(place, weights * anomalous)
-    return float(anomaly @ below / (anomaly.sum() * normal.sum()))

@@ -146,8 +146,7 @@ class ColumnDrift:
     missing: float  # share of missing values among new rows, and among the unlabelled rows
     missing_before: float
     p_value: float
-    q_value: float  # after Benjamini and Hochberg: the lowest level at which the column has moved
-    moved: bool
+    moved: bool  # at the level of the report, after Benjamini and Hochberg
 
     def __str__(self) -> str:
         gaps = ""
@@ -275,9 +274,8 @@ def compare_scored(
     drifts = []
     for i, (name, values) in enumerate(lines):
         distance, shift, p_value = differences[i]
-        missing, q_value = float(np.isnan(values).mean()), float(q_values[i])
-        parts = distance, shift, missing, float(gaps[i]), p_value, q_value
-        drifts.append(ColumnDrift(name, *parts, moved=q_value <= level))
+        missing, moved = float(np.isnan(values).mean()), bool(q_values[i] <= level)
+        drifts.append(ColumnDrift(name, distance, shift, missing, float(gaps[i]), p_value, moved))
     return drifts[:n_columns], drifts[n_columns] if summary.has_scores else None
 
 

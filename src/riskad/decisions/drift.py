@@ -16,7 +16,6 @@ have moved: if new rows are like the unlabelled rows, it reports any with probab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -313,8 +312,13 @@ def _summary_of(detector: Any) -> UnlabelledSummary:
 
 def _names(before: Any, detector: Any, n_columns: int) -> list[str]:
     if before is not None:
-        with suppress(AttributeError, ValueError):  # a step that does not know the names
+        try:
             return [str(name) for name in before.get_feature_names_out()]
+        except ValueError:  # a step that does not know the names
+            pass
+        except AttributeError as error:  # scikit-learn's error for a step without this method
+            if "get_feature_names_out" not in str(error):
+                raise
     return [str(name) for name in getattr(detector, "feature_names_in_", range(n_columns))]
 
 

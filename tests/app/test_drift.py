@@ -178,7 +178,7 @@ def test_wide_rows_and_feature_maps_are_compared_by_scores():
     X[y == -1] += 1
     report = drift_report(ShallowRAD().fit(X, y), X)
     assert report.columns == ()
-    assert "the scores are spread" in report.verdict
+    assert "the scores are distributed" in report.verdict
     model, rows, codes = make_model(rng, feature_map="rbf")
     assert len(drift_report(model, rows).columns) == 8
     streamed = StreamingRAD(feature_map="poly").partial_fit(rows, codes)

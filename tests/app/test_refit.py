@@ -182,7 +182,6 @@ def test_a_better_model_takes_over_and_the_file_says_after_which(folder):
     found = read_header(place / "new.riskad").report.before.comparison
     assert found.difference.n_normal + found.difference.n_anomaly == 260
     assert found.drawn_at_random == 260
-    assert found.cautions == []
     html = (place / "refit.html").read_text()
     assert "Compared with the model before" in html
     assert f"{found.after.anomalies_flagged} of {int(fraud[40:300].sum())}" in html
@@ -246,7 +245,7 @@ def test_labels_that_the_old_model_may_have_learned_do_not_count(folder):
     write_journal(place / "j.jsonl", table, words(fraud, range(40, 120)), when=EARLIER)
     told = refit_result(place, "--journal", place / "j.jsonl")["before"]
     assert told["comparison"] is None
-    assert "there are 0 normal and 0 anomalies" in told["why_not_compared"]
+    assert "there are 0 normal and 0 anomalies" in told["verdict"]
     result = refit(place, "--force")
     assert "Give the journal with the answers since then" in " ".join(result.output.split())
 

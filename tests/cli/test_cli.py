@@ -196,7 +196,7 @@ def test_thresholds_on_the_command_line(fitted):
     assert re.search(r"Decision +is_anomaly where anomaly_score > \S+ \(threshold top:5\)", shown)
     assert re.search(r"calibrated on \d+ normal rows and \d+ anomalies", shown)
     said = " ".join(shown.split())
-    assert re.search(r"estimated rate of anomalies like the labelled ones \d", said)
+    assert re.search(r"estimated rate of anomalies like the labelled ones: \d", said)
     fit = ("fit", "cards.csv", *FIT, "-o", "b.riskad", "--force", "--threshold")
     succeed(*fit, "top")  # rules have defaults
     assert re.search(r"Flagged +5 of \d+ unlabelled rows", succeed(*fit, "top:5"))

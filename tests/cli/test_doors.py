@@ -21,7 +21,6 @@ from support.loops import each
 
 import riskad
 from riskad import InputError, parse_labels
-from riskad.app.anomaly_rate import check_labels
 from riskad.app.bounds import bounds_of
 from riskad.core.labels import check_codes, read_codes
 from riskad.decisions.drift import remember_unlabelled
@@ -103,7 +102,6 @@ def test_zeros_and_ones_are_refused_from_any_source(name, tmp_path):
 TABLE_DOORS = {
     "calibrate": lambda model, X, y: riskad.calibrate(model, X, y).calibration_.scores,
     "estimate_prior": lambda model, X, y: riskad.estimate_prior(X, y).value,
-    "check_labels": lambda model, X, y: check_labels(X, y).anomaly_p_value,
     "suggest_rows": lambda model, X, y: riskad.suggest_rows(model, X, 5, y=y).rows,
     "explain_rows": lambda model, X, y: riskad.explain_rows(model, X, background=X).contributions,
     "drift_report": lambda model, X, y: riskad.drift_report(model, X).scores.p_value,

@@ -168,7 +168,7 @@ CAPACITIES = [("50/day", 50, 300), ("50 per week", 50, 2100), (" 5 / Days ", 5, 
 def test_days_are_counted_from_the_first_to_the_last(capacity, rows, of_rows):
     plan = plan_capacity(capacity, 3000, 2800, "when", MOMENTS)
     assert (plan.rows, plan.of_rows) == (rows, pytest.approx(of_rows))
-    assert "3,000 rows are of 10 days by 'when'" in str(plan)
+    assert "3,000 rows of 10 days ('when')" in str(plan)
     assert plan.rule.of_rows == pytest.approx(of_rows)
     assert parse_threshold(str(plan.rule)) == plan.rule
 
@@ -176,7 +176,7 @@ def test_days_are_counted_from_the_first_to_the_last(capacity, rows, of_rows):
 def test_without_dates_the_table_is_one_batch_and_that_is_said():
     plan = plan_capacity(50, 3000, 2800, None, None)
     assert plan.rule == Capacity(50, 2800)
-    assert "2,800 unlabelled rows are taken for one batch" in str(plan)
+    assert "2,800 unlabelled rows are taken to be one batch" in str(plan)
     assert "of one week; name the column" in str(plan_capacity("50/week", 3000, 2800, None, None))
     assert "every row is flagged" in str(plan_capacity("400/day", 3000, 2800, "when", MOMENTS))
 
@@ -221,14 +221,16 @@ def test_the_rate_and_what_is_found_agree(fit):
     review, rate = fit.report.review, fit.report.rate.value
     assert review.anomalies.value / review.rows == pytest.approx(rate, rel=1e-6)
     assert review.flagged.by_chance == pytest.approx(rate * review.flagged.rows, rel=1e-6)
-    for top in (*review.table, *review.tops, review.flagged):
+    for top in (*review.table, review.flagged):
         assert top.precision.value >= 0.999 * rate  # the ranking is better than none
 
 
 def test_page_and_json_show_rows_looked_at(fit):
     page = render_page(describe_fit(fit))
     assert "Rows reviewed and anomalies found" in page
-    assert "2 rows a day can be looked at: 600 rows are of 30 days" in page.replace("&#39;", "'")
+    assert "2 rows a day can be reviewed: the table has 600 rows of 30 days" in page.replace(
+        "&#39;", "'"
+    )
     flagged = fit.report.review.flagged
     assert found_line(flagged)[1:] in page  # a sentence, with a capital letter
     assert "by labelled rows, which may be a random sample or chosen" in page
@@ -256,19 +258,19 @@ def found_like(value, low, high, k=120, rate=0.05):
 
 def test_expected_precision_is_said_beside_chance():
     assert found_line(found_like(35.2, 20.0, 49.5)) == (
-        "of these 120 rows about 35 are anomalies (95% interval 20 to 50); of 120 random rows 6 "
-        "would be"
+        "about 35 of these 120 rows are anomalies (95% interval 20 to 50), compared with 6 of 120 "
+        "random rows"
     )
 
 
 def test_rates_say_what_they_rest_on():
     assert rate_lines(RateEstimate(0.05, 0.02, 0.09, RANDOM)) == [
-        "estimated anomaly rate 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random "
+        "estimated anomaly rate: 5.0% (95% interval 2.0% to 9.0%), by labelled rows as a random "
         "sample"
     ]
     for basis in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
         rate, advice = rate_lines(RateEstimate(0.05, 0.02, 0.09, basis))
-        assert "rate of anomalies like the labelled ones 5.0%" in rate
+        assert "rate of anomalies like the labelled ones: 5.0%" in rate
         assert advice.startswith("for a better estimate, ")
     assert "mark ten ordinary rows as normal" in advice
     assert len(rate_lines(RateEstimate(0.05, 0.02, 0.09, PRIOR_ALONE))) == 2
@@ -297,7 +299,9 @@ def test_an_interval_that_says_nothing_is_said_in_words():
     ]
     assert "too few labels" in found_line(found_like(3378, 1, 4168, k=20_000))
     assert "too few labels to tell whether this row" in found_line(found_like(0.97, 0, 1, k=1))
-    assert "about 2 are anomalies (95% interval 0 to 5)" in found_line(found_like(2, 0, 5))
+    assert "about 2 of these 120 rows are anomalies (95% interval 0 to 5)" in found_line(
+        found_like(2, 0, 5)
+    )
     assert share_between(Estimate(0.97, 0.0, 1.0, 5, 5)) == "not known"
     [line] = rate_lines(RateEstimate(0.4, 0.0, 0.9, "given"))
     assert line.startswith("too few labels to tell which share")

@@ -34,9 +34,9 @@ def test_what_few_normals_allow_is_said():
     some = select_at_fdr([0.05] * 9 + [1.0] * 91, 0.1, 19)
     assert (some.n_selected, some.fewest) == (0, 50)
     assert "either no row is selected or at least 50" in str(some)
-    assert "no p-value below 1/20 = 0.05" in str(some)
+    assert "no p-value is below 1/20 = 0.05" in str(some)
     none = select_at_fdr([0.05] * 10, 0.01, 19)
-    assert "nothing can be selected" in str(none)
+    assert "no row can be selected" in str(none)
     # The share of rows that would do is infinite in floating point.
     assert select_at_fdr(np.full(5, 0.2), 1e-320, n_normal=4).fewest == 6
     with pytest.raises(InputError, match="fdr must be a number"):

@@ -117,7 +117,7 @@ def test_no_doubtful_label_is_said_without_an_empty_list(tmp_path):
     data, model, again = (tmp_path / name for name in ("x.csv", "x.riskad", "again.csv"))
     run("fit", data, "-o", model)
     said = run("suggest", model, data, "--doubtful", "-o", again).stdout
-    assert "too few labels to tell wrong ones" in said
+    assert "too few labels to tell which are wrong" in said
     assert "anomaly_score" not in said
     assert "(no row, only names of columns)" in " ".join(said.split())
     assert pl.read_csv(again).columns == ["row", "x", "anomaly_score", "reason"]

@@ -4,10 +4,8 @@ import numpy as np
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
-from riskad.app.hold_out import Evidence, _not_drawn_at_random
-from riskad.decisions.calibration import Calibration
-from riskad.decisions.label_check import _weighted_auc, auc_with_weights, weigh_labelled
-from riskad.metrics.ranking import Auc, auc_with_interval
+from riskad.decisions.label_weights import auc_with_weights, weigh_labelled
+from riskad.metrics.ranking import auc_with_interval
 
 
 def table(rng, n=1500):
@@ -54,15 +52,6 @@ def test_rows_that_nobody_looked_at_are_seen_to_be_beyond():
     assert found.beyond > 0.6
 
 
-def test_the_weighted_auc_counts_a_weight_as_so_many_rows():
-    rng = np.random.default_rng(3)
-    s, anomalous = rng.integers(0, 6, 40).astype(float), rng.random(40) < 0.4
-    w = rng.integers(1, 4, 40)
-    again = np.repeat(np.arange(40), w)
-    expected = roc_auc_score(anomalous[again], s[again])
-    assert_allclose(_weighted_auc(s, anomalous, w.astype(float)), expected)
-
-
 def test_too_few_rows_or_no_table_are_not_compared():
     X, codes = np.zeros((100, 2)), np.zeros(100, dtype=int)
     codes[:10] = 1
@@ -72,17 +61,3 @@ def test_too_few_rows_or_no_table_are_not_compared():
     constant = weigh_labelled(X, codes)
     assert not constant.clear
     assert_allclose(constant.weights, 1)
-
-
-def test_the_warning_names_the_weighted_auc():
-    rng = np.random.default_rng(5)
-    s = np.concatenate([rng.normal(2, 1, 40), rng.normal(0, 1, 400)])
-    codes = np.repeat([1, -1, 0], [30, 10, 400])
-    calibration = Calibration.of(s, codes, s, 0.0)
-    assert calibration.seems_chosen
-    auc = Auc(0.8, 0.6, 0.9, 30, 10)
-    lines = _not_drawn_at_random(Evidence(calibration, auc, "", Auc(0.7, 0.5, 0.9, 30, 10)))
-    assert "0.700" in lines[0]
-    assert "label_sampling='random'" in lines[0]
-    plain = _not_drawn_at_random(Evidence(calibration, auc, ""))
-    assert "weighted" not in plain[0]

@@ -103,7 +103,7 @@ def _fit_table(name):
         data, y = frame().drop("txid", "status"), matrix()[1]
         forest = ForestRAD(n_estimators=5, random_state=0)
         model = Pipeline([("prepare", TablePreparer()), ("detect", forest)]).fit(data, y)
-        return calibrate(model, data, y, n_splits=2), None
+        return calibrate(model, data, y), None
     settings = {
         "shallow": {"lam": 0.1},
         "boosted": {"max_iter": 5},

@@ -39,12 +39,10 @@ from riskad.app.score import (
 from riskad.app.series import SeriesPicture, plain_model, scores_of_points
 from riskad.decisions.calibration import Calibration, quietly
 from riskad.decisions.capacity import review_rows, review_table
-from riskad.metrics.ranking import precision_recall_with_interval, reliability, roc_with_interval
+from riskad.metrics.ranking import precision_recall_with_interval, roc_with_interval
 
 _REASONS = 4  # of each suspicious row
 _REASONS_OF_ALARM = 2
-_FEWEST_FOR_RELIABILITY = 5
-_RELIABILITY_BINS = 5  # more would be nearly empty: labels are few
 _BINS = 40
 _FEW = 60  # rows that a chart can show one by one
 
@@ -165,23 +163,10 @@ def _measure_quality(calibration: Calibration | None) -> HeldOutQuality | None:
         return None
     codes, scores = calibration.codes, calibration.scores
     rate, effect = calibration.rate, calibration.group_effect
-    reliable, why_not = None, ""
-    if rate is None:
-        why_not = "that takes an anomaly rate, which these labels do not tell"
-    elif min(n, m) < _FEWEST_FOR_RELIABILITY:
-        why_not = (
-            f"that takes {_FEWEST_FOR_RELIABILITY} held-out labelled rows of each kind, and there "
-            f"are {min(n, m)} of the rarer kind"
-        )
-    else:
-        likely = calibration.anomaly_probability(scores)
-        reliable = reliability(codes, likely, calibration.pi_n, _RELIABILITY_BINS)
     return HeldOutQuality(
         roc=roc_with_interval(codes, scores, effect=effect),
         precision_recall=precision_recall_with_interval(codes, scores, rate, effect=effect),
         precision_rate=m / (m + n) if rate is None else calibration.pi_n,
-        reliability=reliable,
-        why_no_reliability=why_not,
     )
 
 

@@ -12,25 +12,14 @@ import polars as pl
 from sklearn.pipeline import Pipeline
 
 from riskad.app.reasons import Reasons, explain_rows, plain_value
-from riskad.app.score import (
-    SCORE_COLUMNS,
-    NoRows,
-    Progress,
-    Suspect,
-    catch_notes,
-    decide,
-    earlier_results,
-    rank,
-    score_columns,
-    steps_of,
-    suspects_of,
-)
+from riskad.app.score import RESULT_COLUMNS, Progress, Suspect, score_table, steps_of
+from riskad.app.series import plain_model
 from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.core.labels import UNLABELLED
 from riskad.decisions.calibration import quietly
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
-from riskad.tables.cells import BLANK, free_name, to_text
+from riskad.tables.cells import BLANK, to_text
 from riskad.tables.labelled import TrainingSample
 
 _SECONDS = 30.0  # after which no further row is explained, unless requested or there is a budget
@@ -50,7 +39,7 @@ class ExplainReport:
     rows: int
     id: str | None
     rule: str
-    threshold: float
+    threshold: float | None
     usual_score: float
     importance: dict[str, float]
     importance_rows: int
@@ -77,44 +66,39 @@ def explain_table(
     Returns a table with a line for each row and each column the model uses, and a report with the
     first reasons and the importance of all columns over a sample of the table.
     """
-    if not frame.height:
-        raise NoRows
-    frame = frame.drop(earlier_results(frame.columns))
-    id = id if id in frame.columns else None
-    picks = _named_rows(frame, id, only) if only else None
     preparer, detector = steps_of(model)
-    with catch_notes() as notes:
-        progress("Scoring")
-        parsed = preparer.parse(frame)
-        scores = detector.anomaly_score(preparer.features(parsed))
-    decision = decide(detector)
-    results = pl.DataFrame(score_columns(detector, scores, decision, frame=frame))
-    results = results.select(SCORE_COLUMNS)
-    scored = results if id is None else frame.select(id).hstack(results)
-    number = free_name(scored.columns)
-    ranked = rank(scored.with_row_index(number, 1))
-    chosen = ranked.head(rows) if picks is None else ranked.filter(pl.col(number).is_in(picks))
-    suspects = suspects_of(chosen, id)
+    if hasattr(preparer, "windower_"):  # whose rows are windows here
+        model = plain_model(model)
+    # Results of an earlier run, or other columns with such names, are nothing to explain.
+    frame = frame.drop(set(RESULT_COLUMNS) - set(preparer.read_columns), strict=False)
+    chosen, picks = frame, list[int]()
+    if only:
+        picks = _named_rows(frame, id if id in frame.columns else None, only)
+        chosen, rows = frame[[row - 1 for row in picks]], len(picks)
+    _, scored = score_table(model, chosen, id=id, top=rows, source=source, progress=progress)
+    suspects = scored.top
+    if only:  # which have their numbers in the whole table
+        suspects = [replace(each, row=picks[each.row - 1]) for each in suspects]
     progress("Finding reasons")
     with quietly():
         explanation = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])
         # Importance is a mean over rows: a hundred show the order, and those for which there is
         # time are a sample, too.
-        most = min(parsed.height, _ROWS_IF_SLOW if detector_tags(detector).slow_to_score else _ROWS)
-        usual = explain_rows(model, parsed.sample(most, seed=0), seconds=_SECONDS)
+        most = min(frame.height, _ROWS_IF_SLOW if detector_tags(detector).slow_to_score else _ROWS)
+        usual = explain_rows(model, frame.sample(most, seed=0), seconds=_SECONDS)
     report = ExplainReport(
         source=source,
         rows=frame.height,
-        id=id,
-        rule=decision.rule,
-        threshold=detector._anomaly_threshold,
+        id=scored.id,
+        rule=scored.rule,
+        threshold=scored.threshold,
         usual_score=explanation.base,
         importance=usual.importance(),
         importance_rows=len(usual),
         explained=with_reasons(suspects, explanation, reasons),
-        warnings=[str(note) for note in notes],
+        warnings=scored.warnings,
     )
-    return _reason_table(suspects, explanation, id), report
+    return _reason_table(suspects, explanation, scored.id), report
 
 
 def _named_rows(frame: pl.DataFrame, id: str | None, values: Sequence[str]) -> list[int]:
@@ -135,18 +119,14 @@ def _named_rows(frame: pl.DataFrame, id: str | None, values: Sequence[str]) -> l
             guess = _close_values(names, value)
             raise InputError(f"No row has {quoted(value)} in column {quoted(id)}. {guess}")
         rows += (places + 1).to_list()
-    return rows
+    return sorted(set(rows))
 
 
 def _close_values(names: pl.Series, value: str) -> str:
     """What may be meant, or some values."""
-    distinct, half = names.unique(maintain_order=True).drop_nulls(), len(value) // 2
+    distinct = names.unique(maintain_order=True).drop_nulls()
     close = distinct.filter(distinct.str.contains(value, literal=True)).head(3).to_list()
-    # get_close_matches takes long for many values: only those that begin or end alike are compared.
-    if not close:
-        alike = distinct.str.starts_with(value[:half]) | distinct.str.ends_with(value[-half:])
-        close = difflib.get_close_matches(value, distinct.filter(alike).head(_COMPARED))
-    if close:
+    if close := close or difflib.get_close_matches(value, distinct.head(_COMPARED)):
         return f"Did you mean {' or '.join(map(quoted, close))}?"
     return f"Its values are {enumerate_names(distinct, 3)}."
 
@@ -216,9 +196,8 @@ def explain_fit(
             effects_of = "all rows" if n == everyone.height else f"{n:,} rows at random"
             sizes = np.abs(explained.contributions).mean(axis=0)
         else:
-            n_rows = min(rows.height, _SUSPICIOUS_ROWS)
-            explained, effects_of = reasons.first(n_rows), f"the {n_rows} most suspicious rows"
-            if len(explained) < n_rows:
+            explained, effects_of = reasons, f"the {rows.height} most suspicious rows"
+            if len(explained) < rows.height:
                 effects_of = f"{len(explained)} of {effects_of}, for which the time sufficed"
             sizes = explained.contributions.mean(axis=0)
     effects = [

@@ -7,7 +7,7 @@ again at any time. To add a fact, add a field here and show it in a section of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sklearn.pipeline import Pipeline
@@ -24,7 +24,7 @@ from riskad.decisions.capacity import CapacityPlan, ReviewReport, review_rows, r
 from riskad.decisions.segments import SegmentResult
 from riskad.detectors.description import SelfDescribing
 from riskad.files.records import Count, about
-from riskad.metrics.ranking import Auc, AucDifference, Curve, Reliability, auc_with_interval
+from riskad.metrics.ranking import Auc, AucDifference, Curve, auc_with_interval
 from riskad.tables.preparation import TablePreparer
 
 _PLAIN = (str, int, float, bool, type(None))  # what JSON can hold
@@ -55,8 +55,6 @@ class HeldOutQuality:
     roc: Curve
     precision_recall: Curve
     precision_rate: float
-    reliability: Reliability | None
-    why_no_reliability: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ class Comparison:
     before: Performance
     after: Performance
     drawn_at_random: int
-    cautions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +111,6 @@ class ModelBefore:
     rule: str
     flagged: Count
     comparison: Comparison | None
-    why_not_compared: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

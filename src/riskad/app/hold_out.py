@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from riskad.app.anomaly_rate import check_labels
 from riskad.app.fit_report import FEWEST_FOR_AUC, Period, few_anomalies
 from riskad.core.checks import InputError, enumerate_names
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes, LabelCounts, count_labels
-from riskad.decisions.anomaly_rate import FEWEST, GIVEN, SURPRISE
-from riskad.decisions.calibration import Calibration, count_groups, cross_scores, quietly
-from riskad.decisions.label_check import FEWEST_COMPARED, auc_with_weights, weigh_labelled
+from riskad.decisions.anomaly_rate import GIVEN, SURPRISE
+from riskad.decisions.calibration import Calibration, count_groups, cross_scores
+from riskad.decisions.label_weights import auc_with_weights, weigh_labelled
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
 from riskad.metrics.folds import (
@@ -282,8 +281,8 @@ def _by_time(
     n, m = len(calibration.normals), len(calibration.anomalies)
     if min(n, m) < FEWEST_FOR_AUC:  # random folds decide
         why_no_auc = (
-            f"it takes {FEWEST_FOR_AUC} labelled rows of each kind that are later by "
-            f"{rows.time!r} than rows of both kinds; there are {n:,} normal and {m:,} anomalies"
+            f"it takes {FEWEST_FOR_AUC} labelled rows of each kind that come after labelled rows "
+            f"of both kinds ({rows.time!r}); there are {n:,} normal rows and {m:,} anomalies"
         )
         by_folds = _by_folds(model, rows, scores, calibrate)
         return replace(by_folds, auc=None, why_no_auc=why_no_auc, periods=periods)
@@ -323,6 +322,8 @@ def _describe_periods(rows: TrainingRows, later: NDArray[np.float64]) -> list[Pe
     described = []
     for number in range(int(rows.periods.max()) + 1):
         inside = rows.periods == number
+        if not inside.any():  # windows of one stretch may fill several periods
+            continue
         codes, scores, moments = rows.codes[inside], later[inside], rows.moments.filter(inside)
         judged = (codes != UNLABELLED) & ~np.isnan(scores)
         auc, counts = None, count_labels(codes)
@@ -372,7 +373,7 @@ def list_warnings(
     if 0 < counts.anomaly < _FEW_ANOMALIES:
         warnings.append(
             f"{few_anomalies(counts.anomaly)}: one more could change the ranking, and its quality "
-            "and the anomaly rate are known only roughly. Label more."
+            "and the anomaly rate are only roughly known. Label more."
         )
     # A true risk is a mean loss, and no loss is negative.
     total = detector._describe().get("risk_parts", {}).get("total", 0.0)
@@ -383,8 +384,7 @@ def list_warnings(
             f"the estimated risk is negative ({total:.3g}), which no true risk is: the fit follows "
             f"noise in the labelled rows. {remedy} the risk with a guard (risk='nnrad')."
         )
-    warnings += _not_drawn_at_random(evidence)
-    return warnings + _unlike_the_unlabelled(preparer, sample, evidence, detector.random_state)
+    return warnings + _not_drawn_at_random(evidence)
 
 
 def _not_drawn_at_random(evidence: Evidence) -> list[str]:
@@ -396,8 +396,8 @@ def _not_drawn_at_random(evidence: Evidence) -> list[str]:
         alike = "the AUC and p-values are those of rows like the labelled ones"
         if evidence.weighted_auc is not None:
             alike += (
-                f" (weighted towards the unlabelled ones the AUC would be "
-                f"{evidence.weighted_auc.value:.3f}, which its interval allows for)"
+                f" (weighted to resemble the unlabelled ones, they would have an AUC of "
+                f"{evidence.weighted_auc.value:.3f}, which the interval allows for)"
             )
         if source == "random" or rate is None or rate.assumption == GIVEN:
             lines = [f"{observation}: {alike}."]
@@ -409,32 +409,7 @@ def _not_drawn_at_random(evidence: Evidence) -> list[str]:
             ]
     if evidence.beyond >= _MANY:
         lines.append(
-            f"{evidence.beyond:.0%} of the unlabelled rows are like hardly any labelled one: "
-            "nothing here can tell how well these are ranked. Label some of them, drawn at random."
+            f"{evidence.beyond:.0%} of the unlabelled rows resemble hardly any labelled row: "
+            "nothing here can tell how well they are ranked. Label some of them, drawn at random."
         )
     return lines
-
-
-def _unlike_the_unlabelled(
-    preparer: TablePreparer, sample: TrainingSample, evidence: Evidence, seed: int | None
-) -> list[str]:
-    """Report if labelled rows are clearly not like unlabelled ones of their kind."""
-    if count_labels(sample.codes).normal < FEWEST_COMPARED:
-        return []
-    scores = evidence.held_out
-    if scores is not None:
-        scored = count_labels(sample.codes[~np.isnan(scores)])
-        if min(scored.normal, scored.unlabelled) < FEWEST_COMPARED or scored.anomaly < FEWEST:
-            scores = None  # other fits are made, and score the rows
-    with quietly():
-        check = check_labels(
-            preparer.matrix(sample.parsed),
-            sample.codes,
-            estimate=evidence.calibration.rate,
-            scores=scores,
-            names=list(preparer.encoder_.get_feature_names_out()),
-            significance=SURPRISE,
-            random_state=seed,
-        )
-    p_values = [p for p in (check.normal_p_value, check.anomaly_p_value) if p is not None]
-    return [check.verdict] if p_values and min(p_values) <= SURPRISE / 2 else []

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,7 +67,10 @@ class Reason:
 
     def __str__(self) -> str:
         effect = f"adds {self.adds:.3g}" if self.adds >= 0 else f"takes off {-self.adds:.3g}"
-        return f"{self.column} {show_value(self.value)} (usual {show_value(self.usual)}) {effect}"
+        value, usual = show_value(self.value), show_value(self.usual)
+        value = "is blank" if value == BLANK else value
+        usual = "usually blank" if usual == BLANK else f"usual {usual}"
+        return f"{self.column} {value} ({usual}) {effect}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,17 +126,6 @@ class Reasons:
         if not isinstance(column, MomentColumn) or not isinstance(value, float):
             return ""
         return column.show_part(value, self.parts[column.name][row])
-
-    def first(self, n: int) -> Reasons:
-        """The reasons of the first n rows."""
-        return replace(
-            self,
-            values=self.values[:n],
-            contributions=self.contributions[:n],
-            errors=self.errors[:n],
-            anomaly_score=self.anomaly_score[:n],
-            parts={name: parts[:n] for name, parts in self.parts.items()},
-        )
 
     def text(self, row: int, n: int = 3) -> str:
         """`top` in words."""

@@ -31,8 +31,8 @@ _NEW_LABELS = (
     "from, and of the new one each row is scored by a fit that has not seen it"
 )
 _NO_NEW_LABELS = (
-    "which labels are new to the old model is not known. Give the journal with the answers since "
-    "then, or a held-out table of labelled rows"
+    "it is not known which labels are new to the old model. Give the journal with the answers "
+    "since then, or a held-out table of labelled rows"
 )
 _FINDINGS = {
     "better": "the new model is clearly better",
@@ -90,14 +90,23 @@ def refit_table(
     fit = fit_table(rows, spec, source=source, sampling=sampling, progress=progress)
     progress("Comparing it with the model before")
     compared = _compare(old, fit, rows, unseen, held_out, sampling or ())
-    comparison, why_not = (None, compared) if isinstance(compared, str) else (compared, "")
+    warnings, comparison = fit.report.warnings, None if isinstance(compared, str) else compared
     # Without clear evidence the new model takes over: it has learned from more labels.
     worse = comparison is not None and comparison.difference.verdict == "worse"
     takes_over = even_if_worse or not worse
-    verdict, cautions = f"not compared: {why_not}. The new model takes over.", list[str]()
+    verdict = f"not compared: {compared}. The new model takes over."
     if comparison is not None:
-        finding, cautions = _FINDINGS[comparison.difference.verdict], comparison.cautions
+        finding = _FINDINGS[comparison.difference.verdict]
         verdict = f"{finding}; {'it takes over' if takes_over else 'the old one stays'}."
+        n_rows = comparison.difference.n_normal + comparison.difference.n_anomaly
+        chosen = n_rows - comparison.drawn_at_random
+        if held_out is None and chosen:
+            caution = (
+                f"{chosen:,} of the {n_rows:,} rows that the models are compared by were not drawn "
+                "at random. Rows that the old model was unsure of, or flagged, make it look worse "
+                "than it is on all rows."
+            )
+            warnings = [*warnings, caution]
     facts = ("source", "rows", "labels", "auc", "rate", "rule", "flagged")
     model_before = ModelBefore(
         verdict=verdict,
@@ -105,10 +114,8 @@ def refit_table(
         alarm=worse,
         created=header.created,
         comparison=comparison,
-        why_not_compared=why_not,
         **{name: getattr(before, name) for name in facts},
     )
-    warnings = [*fit.report.warnings, *cautions]
     return replace(fit, report=replace(fit.report, before=model_before, warnings=warnings))
 
 
@@ -200,16 +207,10 @@ def _compare(
             f"it takes {FEWEST_FOR_AUC} rows of each kind whose labels the old model has not "
             f"learned from, and there are {n:,} normal and {m:,} anomalies"
         )
-    drawn_at_random, cautions = 0, []
+    drawn_at_random = 0
     if held_out is None and fit.held_out is not None:
         after = fit.held_out[rows]
         drawn_at_random = sum(bool(sources) and sources[i] == "random" for i in rows.tolist())
-        if drawn_at_random < len(rows):
-            cautions.append(
-                f"{len(rows) - drawn_at_random:,} of the {len(rows):,} rows that the models are "
-                "compared by were not drawn at random. Rows that the old model was unsure of, or "
-                "flagged, make it look worse than it is on all rows."
-            )
     else:
         after = _scores(fit.model, frame)
     # Rows of one group may share what made them anomalous: the interval counts groups then.
@@ -222,7 +223,7 @@ def _compare(
         columns = score_columns(detector, scores, decide(detector), frame=frame)
         flagged = count_labels(codes[columns["is_anomaly"]])
         both.append(Performance(auc, flagged.anomaly, flagged.normal))
-    return Comparison(rests_on, difference, both[0], both[1], drawn_at_random, cautions)
+    return Comparison(rests_on, difference, both[0], both[1], drawn_at_random)
 
 
 def _scores(model: Pipeline, frame: pl.DataFrame) -> NDArray[np.float64]:

@@ -189,11 +189,8 @@ def decide(
     """
     if fdr is not None:
         calibration: Calibration = detector._calibrated("p-values")
-        scores, likely = all_scores(False), None
-        p_values = calibration.p_values(scores)
-        if calibration.knows_probabilities:
-            likely = calibration.anomaly_probability(scores)
-        chosen = select_at_fdr(p_values, fdr, len(calibration.normals), likely)
+        p_values = calibration.p_values(all_scores(False))
+        chosen = select_at_fdr(p_values, fdr, len(calibration.normals))
         largest = float(p_values[chosen.selected].max(initial=0.0))
         return Decision(f"fdr:{fdr:g}", None, largest, str(chosen))
     segments = segments_of(detector)
@@ -289,8 +286,8 @@ RANKED_BY = tuple(_COLUMN)
 _Scores: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 """Anomaly scores and, if the detector has it, novelty."""
 _ANOTHER_TABLE = (
-    "The table had changed when it was read a second time, which this way of deciding takes. Score "
-    "a copy that nothing writes to; in Python give a list of frames, or "
+    "This way of deciding reads the table twice, and it had changed in between. Score a copy that "
+    "nothing writes to; in Python give a list of frames, or "
     "riskad.tables.reading.read_batches(path)."
 )
 # Scores of a larger table are thinned: they only serve to estimate how many rows are anomalies.

@@ -48,7 +48,7 @@ from riskad.decisions.anomaly_rate import (
 from riskad.decisions.conformal import check_normals, conformal_p_values
 from riskad.decisions.score_line import ScoreLine
 from riskad.files import fields
-from riskad.metrics.folds import N_SPLITS, Split, as_groups, cross_splits
+from riskad.metrics.folds import Split, as_groups, cross_splits
 from riskad.metrics.ranking import FoldScores, GroupEffect
 from riskad.rows.equal_rows import group_equal_rows, number_copies, repeats_label
 from riskad.rows.table import as_table
@@ -263,15 +263,15 @@ def calibrate(
     y: Any,
     *,
     pi_n: Any = None,
-    n_splits: int = N_SPLITS,
     random_state: int | None = None,
     groups: Any = None,
     label_source: Any = "unknown",
 ) -> Any:
     """Add to a fitted detector what thresholds, p-values and probabilities need.
 
-    A copy of the model is fitted for each of `n_splits` folds; the fit of the model itself does not
-    change. Afterwards it has `calibration_`, and `set_threshold`, `p_values` and
+    A copy of the model is fitted for each of five folds; with few rows of a kind, some folds hold
+    none of it out, and a row that is the only one of its kind is in every fit. The fit of the model
+    itself does not change. Afterwards it has `calibration_`, and `set_threshold`, `p_values` and
     `anomaly_probability` work.
 
     Parameters
@@ -282,9 +282,6 @@ def calibrate(
         The rows it was fitted to, and their codes +1 normal, -1 anomaly, 0 unlabelled.
     pi_n : float or RateEstimate, optional
         Anomaly rate of the unlabelled rows; by default estimated from the same folds.
-    n_splits : int, default=5
-        Number of folds. With few rows of a kind, some folds hold none of it out. A row that is the
-        only one of its kind is in every fit.
     random_state : int, optional
         Seed of the folds; None means 0.
     groups : array, optional
@@ -326,7 +323,7 @@ def calibrate(
     zero = detector.calibration_.zero if hasattr(detector, "calibration_") else -detector.offset_
     groups = None if groups is None else as_groups(groups, len(codes))
     groups = group_equal_rows(X, codes, groups)
-    held_out = held_out_scores(model, X, codes, fitted, groups, n_splits, random_state)
+    held_out = held_out_scores(model, X, codes, fitted, groups, random_state)
     detector.calibration_ = Calibration.of(
         held_out, codes, fitted, zero, pi_n, random_state, label_source
     )
@@ -341,11 +338,10 @@ def held_out_scores(
     codes: np.ndarray,
     fitted: np.ndarray,
     groups: np.ndarray | None,
-    n_splits: int = N_SPLITS,
     random_state: int | None = None,
 ) -> np.ndarray:
     """Scores of `cross_scores` over folds; NaN for copies of a row but the first."""
-    splits = cross_splits(codes, n_splits, random_state, groups)
+    splits = cross_splits(codes, random_state=random_state, groups=groups)
     scores = cross_scores(template, X, codes, fitted, splits, random_state)
     # Copies would count the same evidence twice.
     scores[repeats_label(codes, number_copies(X, codes))] = np.nan

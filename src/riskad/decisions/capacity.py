@@ -49,7 +49,6 @@ _KNOTS = (1.0, 2.0)  # spreads above the middle, where the line may bend
 _SLOPE, _BEND = 2.5, 1.0  # standard deviations of the priors of beta and gamma
 _FARTHEST = 6.0  # spreads from the middle; beyond that a larger score changes nothing
 _FITS_DIFFER = 1.5  # times the variance: labelled rows have scores of fits that saw fewer rows
-_TOP_SHARES = (0.01, 0.05)
 _FEWEST_UNSEEN = 5  # below that, scores of the fit to all rows are used instead
 _CURVE_BEYOND = 1.25  # times the last number of the table, or the number of flagged rows
 _DAYS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
@@ -98,7 +97,6 @@ class ReviewReport:
     table: list[TopRows]  # at 5, 10, 20, 50, ... rows
     curve: ReviewCurve
     average_precision: Estimate
-    tops: list[TopRows]  # of the highest 1 % and 5 %, and of as many rows as there are anomalies
     likely: int = 0  # rows that are more likely an anomaly than not
     cost: ExpectedCost | None = None  # for a rule that weighs false alarms against misses
 
@@ -286,7 +284,7 @@ def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport
     """Return the content for a report: `flagged` rows are above the threshold of a rule."""
     if review is None:
         return None
-    n_rows, anomalies = review.n_rows, review.anomalies
+    n_rows = review.n_rows
     table: list[TopRows] = []
     for k in review.counts[:-1] or [n_rows]:
         table.append(review.at(k))
@@ -296,18 +294,16 @@ def review_table(review: Review | None, flagged: int, rule: str) -> ReviewReport
     most = min(round(max(table[-1].rows, _CURVE_BEYOND * flagged)), n_rows)
     ks = np.unique(np.linspace(0, most, _CURVE_POINTS + 1).astype(int)).tolist()
     curve = [(each.value, each.low, each.high) for each in map(review.found, ks)]
-    tops = [round(share * n_rows) for share in _TOP_SHARES] + [round(anomalies.value)]
     threshold, cost = parse_threshold(rule), None
     if isinstance(threshold, Cost):
         cost = review.cost(flagged, threshold.false_alarm, threshold.miss)
     return ReviewReport(
         rows=n_rows,
-        anomalies=anomalies,
+        anomalies=review.anomalies,
         flagged=review.at(flagged),
         table=table,
         curve=ReviewCurve(ks, *map(list, zip(*curve, strict=True))),
         average_precision=review.average_precision(),
-        tops=[review.at(k) for k in tops if k],
         likely=review.likely,
         cost=cost,
     )
@@ -329,7 +325,7 @@ class CapacityPlan:
 
     def __str__(self) -> str:
         each = f" a {self.period}" if self.period else ""
-        return f"{self.rows:,} rows{each} can be looked at: {self.assumed}"
+        return f"{self.rows:,} rows{each} can be reviewed: {self.assumed}"
 
 
 def parse_capacity(capacity: str | int) -> tuple[int, str]:
@@ -338,8 +334,8 @@ def parse_capacity(capacity: str | int) -> tuple[int, str]:
     rows, period = (re.sub("[,_]", "", match[1]), match[2] or "") if match else ("0", "")
     if int(rows) < 1 or (period and period not in _DAYS):
         raise InputError(
-            f"capacity={quoted(capacity)} must be a number of rows that can be looked at, and in "
-            "which time: 50, 50/day, 50/week or 200/month."
+            f"capacity={quoted(capacity)} must be how many rows can be reviewed, and in what time: "
+            "50, 50/day, 50/week or 200/month."
         )
     return int(rows), period
 
@@ -358,13 +354,13 @@ def plan_capacity(
         of_rows = n_rows / days * _DAYS[period]
         pace = f"{of_rows:,.0f}" if of_rows >= 10 else f"{of_rows:.1f}"
         assumed = (
-            f"{n_rows:,} rows are of {days:,} days by {time!r}, {pace} a {period}, and later "
-            "tables are taken to have as many"
+            f"the table has {n_rows:,} rows of {days:,} days ({time!r}), {pace} a {period}, and "
+            "later tables are assumed to have as many"
         )
         if rows >= of_rows:
-            assumed += "; that is all of them, so that every row is flagged"
+            assumed += "; that is all of them, so every row is flagged"
         return CapacityPlan(rows, period, of_rows, assumed)
-    assumed = f"the {n_unlabelled:,} unlabelled rows are taken for "
+    assumed = f"the {n_unlabelled:,} unlabelled rows are taken to be "
     assumed += (
         f"those of one {period}; name the column of dates (time, or --time) if they are not"
         if period

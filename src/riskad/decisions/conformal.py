@@ -21,15 +21,13 @@ from scipy.stats import false_discovery_control
 
 from riskad.core.checks import InputError, check_in_interval
 
-_SHOWN = 10  # rows whose share of anomalies is stated if no list is as pure as required
-
 
 def check_normals(n: int, what: str) -> None:
     """Refuse if there are no held-out labelled normal rows."""
     if n < 2:
         raise InputError(
-            f"{what} rest on labelled normals that fits have not seen, and there are {n}. Label at "
-            "least 2 normal rows, better 50, and calibrate again."
+            f"{what} rest on labelled normal rows that were held out, and there are {n}. Label at "
+            "least 2 normal rows, preferably 50, and calibrate again."
         )
 
 
@@ -54,7 +52,6 @@ class FdrSelection:
     selected: np.ndarray  # whether each row is
     fdr: float
     n_normal: int
-    probabilities: np.ndarray | None = None  # of each row of being an anomaly, if known
 
     @property
     def n_selected(self) -> int:
@@ -75,54 +72,41 @@ class FdrSelection:
 
     def __str__(self) -> str:
         rows, smallest_p = len(self.selected), 1 / (self.n_normal + 1)
+        selected = f"{self.n_selected:,} of {rows:,} rows are selected"
+        if self.n_selected:
+            selected += f", of which on average at most {self.fdr:.0%} are normal"
         limit = (
-            f"{self.n_normal:,} labelled normals allow no p-value below 1/{self.n_normal + 1:,} = "
-            f"{smallest_p:.2g}"
+            f"with {self.n_normal:,} labelled normal rows no p-value is below "
+            f"1/{self.n_normal + 1:,} = {smallest_p:.2g}"
         )
         if self.fewest > rows:
-            limit += f": at {self.fdr:g} nothing can be selected, however anomalous"
+            limit += f", so at {self.fdr:g} no row can be selected, however anomalous"
         elif self.fewest > 1:
             limit += (
-                f": at {self.fdr:g} either no row is selected or at least {self.fewest:,}, which "
-                "must score above nearly all of them"
+                f", so at {self.fdr:g} either no row is selected or at least {self.fewest:,}, all "
+                "of which score above nearly all of these normal rows"
             )
-        if not self.n_selected and self.probabilities is not None and rows:
-            # As many rows as have a mean probability of being normal of at most `fdr`: unlike the
-            # selection, such a list promises nothing. Means rise with its length.
-            means = np.cumsum(np.sort(1 - self.probabilities)) / np.arange(1, rows + 1)
-            k = min(int((means <= self.fdr).sum()) or _SHOWN, rows)
-            precision = float(np.sort(self.probabilities)[-k:].mean())
-            limit += (
-                ". By their probabilities, which are estimates and no guarantee, about "
-                f"{precision:.0%} of the {k:,} most suspicious rows are anomalies"
-            )
-        return (
-            f"{self.n_selected:,} of {rows:,} rows selected, of which on average at most "
-            f"{self.fdr:.0%} are normal; {limit}"
-        )
+        return f"{selected}; {limit}"
 
 
-def select_at_fdr(
-    p_values: Any, fdr: float, n_normal: int, probabilities: np.ndarray | None = None
-) -> FdrSelection:
+def select_at_fdr(p_values: Any, fdr: float, n_normal: int) -> FdrSelection:
     """Select rows so that on average at most the share `fdr` of them is normal.
 
     Applies Benjamini and Hochberg's procedure: selects the k smallest p-values, for the largest k
     such that the k-th is at most fdr k / m. It is valid for conformal p-values, which depend on
     each other through the labelled normal rows that they share (Bates et al., 2023). `n_normal`
-    labelled normal rows are behind the p-values; `probabilities` of being an anomaly say what is
-    likely where nothing is selected.
+    labelled normal rows are behind the p-values.
 
     Examples
     --------
     >>> p = np.array([0.05, 0.05, 0.4, 0.9])
     >>> print(select_at_fdr(p, 0.1, n_normal=19))
-    2 of 4 rows selected, of which on average at most 10% are normal; 19 labelled normals allow no \
-p-value below 1/20 = 0.05: at 0.1 either no row is selected or at least 2, which must score above \
-nearly all of them
+    2 of 4 rows are selected, of which on average at most 10% are normal; with 19 labelled normal \
+rows no p-value is below 1/20 = 0.05, so at 0.1 either no row is selected or at least 2, all of \
+which score above nearly all of these normal rows
     """
     fdr = check_in_interval("fdr", fdr, 0, 1, "It is the share of false alarms among the selected.")
     p = np.asarray(p_values, dtype=float)
     # Rounding of the procedure's own division must not exclude a p-value on the limit.
     selected = false_discovery_control(p) <= fdr * (1 + 1e-12) if len(p) else np.zeros(0, bool)
-    return FdrSelection(selected, fdr, int(n_normal), probabilities)
+    return FdrSelection(selected, fdr, int(n_normal))

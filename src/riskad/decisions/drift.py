@@ -145,8 +145,7 @@ class ColumnDrift:
     missing: float  # share of missing values among new rows, and among the unlabelled rows
     missing_before: float
     p_value: float
-    q_value: float  # after Benjamini and Hochberg: the lowest level at which the column has moved
-    moved: bool
+    moved: bool  # at the level of the report, after Benjamini and Hochberg
 
     def __str__(self) -> str:
         gaps = ""
@@ -217,7 +216,7 @@ def drift_report(
     >>> model = ShallowRAD().fit(X, y)
     >>> new = rng.permutation(X)[:500]
     >>> print(drift_report(model, new))
-    no drift seen in 500 rows: 2 columns and the scores are spread as in the fit.
+    no drift seen in 500 rows: 2 columns and the scores are distributed as in the fit.
     >>> print(drift_report(model, new + [0.5, 0], names=["age", "income"]))
     1 of 2 columns has moved in 500 rows: age (+0.45 SD). Scores have moved: rows look more \
 anomalous (+0.32 SD).
@@ -274,9 +273,8 @@ def compare_scored(
     drifts = []
     for i, (name, values) in enumerate(lines):
         distance, shift, p_value = differences[i]
-        missing, q_value = float(np.isnan(values).mean()), float(q_values[i])
-        parts = distance, shift, missing, float(gaps[i]), p_value, q_value
-        drifts.append(ColumnDrift(name, *parts, moved=q_value <= level))
+        missing, moved = float(np.isnan(values).mean()), bool(q_values[i] <= level)
+        drifts.append(ColumnDrift(name, distance, shift, missing, float(gaps[i]), p_value, moved))
     return drifts[:n_columns], drifts[n_columns] if summary.has_scores else None
 
 
@@ -287,8 +285,8 @@ def _steps(model: Any) -> tuple[Any, Any]:
     detector = getattr(detector, "best_estimator_", detector)
     if not hasattr(detector, "anomaly_score"):
         raise InputError(
-            "drift is seen in the rows of a fitted detector of riskad, or of a pipeline that ends "
-            f"in one, got {model!r}."
+            "Drift is found with a fitted detector of riskad, or with a pipeline that ends in one; "
+            f"got {model!r}."
         )
     return before, detector
 
@@ -297,7 +295,7 @@ def _rows(detector: Any, X: Any) -> Any:
     """The rows as numbers, as the detector checks them."""
     rows = detector._check_rows(X, reset=False)
     if rows.ndim != 2:
-        raise InputError("drift is seen in the columns of a table, and these rows have none.")
+        raise InputError("Drift is found in the columns of a table, and these rows have none.")
     return rows
 
 
@@ -313,7 +311,7 @@ def _summary_of(detector: Any) -> UnlabelledSummary:
 
 
 def _names(before: Any, detector: Any, n_columns: int) -> list[str]:
-    if before is not None and hasattr(before, "get_feature_names_out"):
+    if before is not None:
         try:
             return [str(name) for name in before.get_feature_names_out()]
         except ValueError:  # a step that does not know the names
@@ -386,4 +384,5 @@ def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None)
     compared = [f"{len(columns):,} {several}"] if columns else []
     compared += ["the scores"] if scores is not None else []
     verb = "are" if len(columns) != 1 or scores is not None else "is"
-    return f"no drift seen in {n:,} rows: {' and '.join(compared)} {verb} spread as in the fit."
+    what = " and ".join(compared)
+    return f"no drift seen in {n:,} rows: {what} {verb} distributed as in the fit."

@@ -71,9 +71,9 @@ class LabelIssues:
     def __str__(self) -> str:
         checked = int((~np.isnan(self.probabilities)).sum())
         if self.expected is None:
-            return f"too few labels to tell wrong ones: {FEWEST} of each kind are needed"
+            return f"too few labels to tell which are wrong: it takes {FEWEST} of each kind"
         expected = (
-            f"{self.expected.value:.0f} wrong labels are to be expected (95% interval "
+            f"about {self.expected.value:.0f} are expected to be wrong (95% interval "
             f"{self.expected.low:.0f} to {self.expected.high:.0f})"
         )
         if not len(self):

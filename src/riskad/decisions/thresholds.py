@@ -225,9 +225,9 @@ class FalseAlarms(Threshold):
         k = math.floor(self.rate * (n + 1) + 1e-9)
         if k < 1:
             raise InputError(
-                f"a false alarm rate of {self.rate:g} cannot be set with {n} labelled normals: "
-                f"the smallest is 1/{n + 1} = {1 / (n + 1):.2g}. Ask for that much, or label "
-                f"{math.ceil(1 / self.rate - 1e-9) - 1 - n} more."
+                f"a false alarm rate of {self.rate:g} cannot be set with {n} labelled normal rows: "
+                f"the smallest is 1/{n + 1} = {1 / (n + 1):.2g}. Choose that one, or label "
+                f"{math.ceil(1 / self.rate - 1e-9) - 1 - n:,} more."
             )
         return float(np.sort(calibration.normals)[-k])
 
@@ -366,9 +366,9 @@ def _paths(calibration: Calibration, rule: Threshold) -> tuple[np.ndarray, np.nd
     anomalies, unlabelled = np.sort(calibration.anomalies), calibration.unlabelled
     if len(anomalies) < _FEWEST:
         raise InputError(
-            f"the threshold {str(rule)!r} weighs the anomalies that it finds, and there are "
-            f"{len(anomalies)} labelled ones that fits have not seen; it takes {_FEWEST}. Label "
-            "more, or choose 'rate:SHARE', 'false-alarms:RATE' or 'top:K'."
+            f"the threshold {str(rule)!r} takes {_FEWEST} labelled anomalies that were held out, "
+            f"and there are {len(anomalies)}. Label more, or choose 'rate:SHARE', "
+            "'false-alarms:RATE' or 'top:K'."
         )
     levels = np.unique(np.concatenate([anomalies, unlabelled]))
     edges = np.concatenate([levels[:1] - 1, levels])

@@ -117,10 +117,7 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
 
         The result says, too, what the labelled normal rows allow (`riskad.decisions.conformal`).
         """
-        p_values, calibration = self.p_values(X), self.calibration_
-        # Probabilities only describe the selection; p-values alone decide it.
-        likely = self.anomaly_probability(X) if calibration.knows_probabilities else None
-        return select_at_fdr(p_values, fdr, len(calibration.normals), likely)
+        return select_at_fdr(self.p_values(X), fdr, len(self.calibration_.normals))
 
     def anomaly_probability(self, X: Any) -> np.ndarray:
         """Return the probability of being an anomaly, at the anomaly rate of unlabelled rows."""

@@ -7,7 +7,6 @@ the prompt. To show another fact, add a field to `riskad.app.fit_report.FitRepor
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,6 @@ from riskad.core.checks import InputError
 from riskad.core.labels import LabelCounts
 from riskad.decisions.segments import MOST_SHOWN as MOST_SEGMENTS
 from riskad.decisions.thresholds import parse_threshold
-from riskad.detectors.registry import DETECTORS
 
 if TYPE_CHECKING:
     from riskad.app.look import TableLook
@@ -66,7 +64,7 @@ def _in_short(report: FitReport) -> list[Block]:
         ends = wording.interval(precision)
         tiles.append(("Anomalies among these", percent(precision.value), ends))
     if auc is None:
-        quality = f"the labels cannot say how good the model is: {report.why_no_auc}"
+        quality = f"the labels do not show how good the model is: {report.why_no_auc}"
     elif wording.is_vague(auc):
         quality = wording.too_few_labels("whether the order of the rows is better than chance")
     else:
@@ -214,7 +212,7 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
     lines += wording.cost_lines(review.cost)
     rows = "rows of this table" if report.trained_on else "unlabelled rows"
     about = (
-        f"What a reviewer finds who goes through the {rows} from the highest score down, estimated "
+        f"What a reviewer of the {rows} finds from the highest score down, estimated "
         f"from {review.anomalies.n_anomaly:,} labelled anomalies and "
         f"{review.anomalies.n_normal:,} labelled normal rows that were held out. The 95% intervals "
         "are for the number that will be counted."
@@ -246,34 +244,24 @@ def _rows_reviewed(report: FitReport) -> list[Block]:
     return [Note(about), Group([Table(head, cells, right=range(5)), figure]), expectation]
 
 
-def _segmented_by(report: FitReport) -> str | None:
-    """The column by which some rows have another threshold, as far as the report tells."""
-    shown = report.segments
-    same = 0 < len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown)
-    return None if same else report.spec.threshold_by
-
-
 def _rule(report: FitReport) -> str:
-    by = _segmented_by(report)
-    return report.rule if by is None else f"{report.rule}, and others by {by!r}"
+    by, shown = report.spec.threshold_by, report.segments
+    same = 0 < len(shown) < MOST_SEGMENTS and all(each.as_the_whole for each in shown)
+    return report.rule if by is None or same else f"{report.rule}, and others by {by!r}"
 
 
 def _decision(report: FitReport) -> list[Block]:
     if not report.rule:
         return []
     meaning = (parse_threshold(report.rule).__doc__ or "").splitlines()[0].split(".")[0]
-    by = _segmented_by(report)
-    others = "" if by is None else f"; segments of {by!r} may have other thresholds"
-    rows = f"rows that score above {report.threshold:.4g} are flagged{others}"
     lines = [f"threshold {report.rule}: {meaning[:1].lower()}{meaning[1:]}"]
     if report.calibrated_on is not None:
         n, m = report.calibrated_on.normal, report.calibrated_on.anomaly
         smallest = f"; the smallest possible p-value is {1 / (n + 1):.2g}" if n > 1 else ""
         lines.append(f"calibrated on {n:,} normal rows and {m:,} anomalies, all held out{smallest}")
     return [
-        Lines([rows, *lines], is_text=True, on=_WRITTEN),
-        Lines([wording.threshold_line(report.threshold, _rule(report))], on=TERMINAL),
-        Lines(lines, on=("verbose",)),
+        Lines([wording.threshold_line(report.threshold, _rule(report))], is_text=True),
+        Lines(lines, is_text=True, on=AT_LENGTH),
     ]
 
 
@@ -302,13 +290,11 @@ def _segments(report: FitReport) -> list[Block]:
     same = all(each.as_the_whole for each in report.segments)
     which = f"no {column!r}" if len(values) < MOST_SEGMENTS else "none of the largest"
     alike = [f"as far as the labels tell, {which} needs a threshold of its own"]
-    chart = partial(charts.segment_chart, report.segments)
     return [
         Note(about),
         Lines(alike if same else [], is_text=True),
         Table(head, with_intervals, right=range(1, 8), on=_WRITTEN),
         Table(head, values, right=range(1, 8), on=TERMINAL),
-        Figure(chart, "Anomaly rates with 95% intervals."),
     ]
 
 
@@ -349,7 +335,7 @@ def _scores(report: FitReport) -> list[Block]:
 
 def _quality(report: FitReport) -> list[Block]:
     lines = wording.quality_lines(report.auc, report.why_no_auc, report.evidence, report.labels)
-    blocks: list[Block] = [Lines(lines + wording.top_lines(report.review), is_text=True)]
+    blocks: list[Block] = [Lines(lines + wording.precision_lines(report.review), is_text=True)]
     if report.trained_on:
         about = f"These are labelled rows of {report.trained_on}, to which the model was fitted."
         blocks.append(Note(f"{about} Labels in this table, if any, were not read."))
@@ -366,17 +352,7 @@ def _quality(report: FitReport) -> list[Block]:
         f"Precision if {wording.percent(rate)} of all rows are anomalies, against the share of "
         "anomalies found, with conservative 95% intervals.",
     )
-    figures = [Figure(roc, captions[0]), Figure(precision, captions[1])]
-    if curves.reliability is None:
-        why = curves.why_no_reliability
-        blocks.append(Note(f"Probabilities could not be compared with labels: {why}."))
-    else:
-        caption = (
-            "Reliability: of labelled rows with some predicted probability, the share that are "
-            "anomalies, at the estimated anomaly rate. On the dotted line predictions are right."
-        )
-        figures.append(Figure(partial(charts.reliability_chart, curves.reliability), caption))
-    return [*blocks, Group(figures)]
+    return [*blocks, Group([Figure(roc, captions[0]), Figure(precision, captions[1])])]
 
 
 def _over_time(report: FitReport) -> list[Block]:
@@ -483,19 +459,17 @@ def _model(report: FitReport) -> list[Block]:
             name="Risk",
         ),
     ]
-    defaults = {}
-    entry = DETECTORS.get(report.spec.model)
-    if entry is not None and entry.load().__name__ == report.model:
-        parameters = inspect.signature(entry.load()).parameters.values()
-        defaults = {each.name: str(each.default) for each in parameters}
     settings = Table(
-        ["setting", "value", "default"],
-        [[name, str(value), defaults.get(name, "")] for name, value in report.settings.items()],
+        ["setting", "value"],
+        [[name, str(value)] for name, value in report.settings.items()],
         # A terminal has no room for them, unless nothing else is known of the model.
         on=_WRITTEN if report.summary else AT_LENGTH,
         name="Settings",
     )
-    brief = [f"{each.column} ({each.suspicious})" for each in effects[:_MOST_EFFECTS_IN_BRIEF]]
+    brief = [
+        f"{each.column} ({each.suspicious.strip('()')})"  # "(blank)" has its own
+        for each in effects[:_MOST_EFFECTS_IN_BRIEF]
+    ]
     where = where if "suspicious" in where else ""
     most = f"columns that move the score most{where}, with suspicious values: {', '.join(brief)}"
     return [
@@ -609,9 +583,8 @@ def _look_in_short(look: TableLook) -> list[Block]:
 
 def _look_suspicions(look: TableLook) -> list[Block]:
     return [
-        Lines([*look.suspicious, *look.warnings], on=_PAGE),
-        Lines(look.suspicious, on=TERMINAL),
-        Lines(look.warnings, on=TERMINAL, name="Notes"),
+        Lines(look.suspicious),
+        Lines(look.warnings, name="Notes"),
     ]
 
 

@@ -285,7 +285,7 @@ def print_drift(console: Console, report: TableDrift) -> None:
             elif drift.moved and not rates:
                 line = (
                     f"{low:.1%} to {high:.1%} of {rows}: columns have moved, and more anomalies "
-                    "would look the same as normal rows that have changed"
+                    "would look the same as a change of the normal rows"
                 )
             rates.append(line)
     if report.fail_above is not None:
@@ -319,7 +319,7 @@ def print_compress(console: Console, report: CompressReport, path: str) -> None:
     rows = "no training rows are in the file"
     if report.kept_rows:
         rows = "riskad score --quick uses them; without --quick the model itself scores rows"
-    gained = [f"scores in 1/{report.times_as_fast:.0f} of the time", rows]
+    gained = [f"rows are scored {report.times_as_fast:.0f} times as fast", rows]
     learned = f"the scores of {report.learned_rows:,} rows, in {report.seconds:.0f} s"
     blocks = [
         Lines([learned], name="Learned"),

@@ -152,28 +152,15 @@ def quality_lines(
     return [f"{value} on {rows} labelled rows, each {evidence}"]
 
 
-def top_lines(review: ReviewReport | None) -> list[str]:
-    """Say how good the top of the ranking is, by average precision and lift, if labels tell."""
+def precision_lines(review: ReviewReport | None) -> list[str]:
+    """Say how good the ranking is at its top, if labels tell."""
     if review is None:
         return []
     precision, rate = review.average_precision, review.anomalies.value / review.rows
-    lines = []
-    if not is_vague(precision):
-        lines.append(
-            f"average precision {precision.value:.3f} ({interval(precision, '.3f')}); a random "
-            f"order has {rate:.3f}"
-        )
-    tops = list[str]()
-    for top in review.tops:
-        if top_is_vague(top):
-            continue
-        rows = f"of {top.rows:,}" if tops else f"of the {top.rows:,} highest scores"
-        tops.append(
-            f"{rows} ({top.rows / review.rows:.1%} of the rows) {share_between(top.precision)}"
-            f"{'' if tops else ' are anomalies'}, {top.lift.value:.1f} times as many as by chance"
-        )
-    lines += ["; ".join(tops)] if tops else []
-    return lines or [too_few_labels("how many of the highest scores are anomalies")]
+    if is_vague(precision):
+        return [too_few_labels("how many of the highest scores are anomalies")]
+    value = f"average precision {precision.value:.3f} ({interval(precision, '.3f')})"
+    return [f"{value}; a random order has {rate:.3f}"]
 
 
 def rate_lines(rate: RateEstimate | None) -> list[str]:
@@ -189,7 +176,7 @@ def rate_lines(rate: RateEstimate | None) -> list[str]:
     if basis in (UNKNOWN, CHOSEN, ANOMALIES_ALONE):
         # Chosen labels need not include every kind of anomaly, and no score counts other kinds.
         counted = "rate of anomalies like the labelled ones"
-    line = f"estimated {counted} {rate.value:.1%} ({interval(rate, '.1%')})"
+    line = f"estimated {counted}: {rate.value:.1%} ({interval(rate, '.1%')})"
     line = line if basis == GIVEN else f"{line}, {basis}"
     return [line, f"for a better estimate, {_ADVICE[basis]}"] if basis in _ADVICE else [line]
 
@@ -212,12 +199,12 @@ def found_line(top: TopRows) -> str:
         return too_few_labels("whether this row is an anomaly" if k == 1 else unclear)
     if k == 1:
         return (
-            f"this row is an anomaly with a probability of {top.precision.value:.0%}; one drawn "
-            f"at random with {top.by_chance:.1%}"
+            f"this row is an anomaly with a probability of {top.precision.value:.0%}, a random row "
+            f"with {top.by_chance:.1%}"
         )
     return (
-        f"of these {k:,} rows about {about(top.found.value)} are anomalies (95% interval "
-        f"{between(top.found)}); of {k:,} random rows {about(top.by_chance)} would be"
+        f"about {about(top.found.value)} of these {k:,} rows are anomalies (95% interval "
+        f"{between(top.found)}), compared with {about(top.by_chance)} of {k:,} random rows"
     )
 
 
@@ -242,8 +229,9 @@ def flagged_lines(
     unflagged = likely - flagged
     if unflagged > 0:
         rows = pluralize(unflagged, "more row" if flagged else "row")
-        likely_rows = f"{rows} {'is' if unflagged == 1 else 'are'} more likely an anomaly than not"
-        lines.append(f"{likely_rows}, but not flagged by this threshold")
+        has, them = ("has", "it") if unflagged == 1 else ("have", "them")
+        likely_rows = f"{rows} {has} an anomaly_probability above 50%"
+        lines.append(f"{likely_rows}, but this threshold does not flag {them}")
     if not flagged:
         return [*lines, "the table of rows reviewed shows what the highest scores would turn up"]
     if expected.lift.low <= 1 and not top_is_vague(expected):

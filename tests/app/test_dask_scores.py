@@ -98,11 +98,14 @@ def auto():
 
 
 @pytest.mark.slow
-def test_the_model_or_its_trees_score_rows(auto, new):
+def test_many_rows_are_scored_quickly_and_a_warning_says_so(auto, new, monkeypatch):
     frame = in_partitions(new, 2)
     slow = riskad.dask.score(frame, auto)
     assert "novelty" in slow.columns
     assert_same(slow.compute(scheduler="sync"), riskad.score_table(auto, new)[0])
-    quick = riskad.dask.score(frame, auto, quick=True)
+    monkeypatch.setattr("riskad.app.batch_scoring.MANY_ROWS", 50)
+    with pytest.warns(riskad.DataWarning, match="scored by the trees"):
+        quick = riskad.dask.score(frame, auto)
     student = riskad.app.change_model.quick_model(auto)
     assert_same(quick.compute(scheduler="sync"), riskad.score_table(student, new)[0])
+    assert list(riskad.dask.score(frame, auto, quick=False).columns) == list(slow.columns)

@@ -165,6 +165,25 @@ def test_tasks_are_row_groups_and_suspects_are_numbered_over_all(model, tmp_path
     assert top == expected
 
 
+def test_many_rows_are_scored_by_the_student_which_is_said(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch_scoring, "MANY_ROWS", 100)
+    make_cards(150).write_parquet(tmp_path / "new.parquet")
+    seen = []
+
+    def student(model):
+        seen.append(model)
+        return model
+
+    monkeypatch.setattr(batch_scoring, "has_quick_scores", lambda model: True)
+    monkeypatch.setattr(batch_scoring, "quick_model", student)
+    score = partial(batch_scoring.score_files, load(model), [tmp_path / "new.parquet"])
+    report = score(tmp_path / "a", Threads(1))
+    assert len(seen) == 1
+    assert "scored by the trees" in report.warnings[0]
+    assert not score(tmp_path / "b", Threads(1), quick=False).warnings
+    assert len(seen) == 1
+
+
 class Dies(Threads):
     """An engine that is killed after some tasks."""
 

@@ -130,8 +130,9 @@ def test_a_fit_reports_and_scores_by_segment(fit, shops, tmp_path):
     again, _ = score_table(riskad.load(tmp_path / "m.riskad"), shops)
     assert again.equals(scored)
     page = render_page(fit.report)
+    assert page.count("Anomaly rate by segment") == 1  # the picture beside the table
     for each in fit.report.segments:
-        assert f">{each.rate.value:.1%} (" in page
+        assert f">{each.name}: {each.rate.value:.1%}<" in page
 
 
 def test_new_segments_have_the_threshold_of_the_whole_and_are_named(fit, shops):

@@ -76,6 +76,11 @@ def compress_model(
     return changed, fit_report, report
 
 
+def has_quick_scores(model: Pipeline) -> bool:
+    """Whether a model has a student, trees that have learned its scores."""
+    return getattr(steps_of(model)[1], "student_", None) is not None
+
+
 def quick_model(model: Pipeline) -> Pipeline:
     """Return the student of a model as a model, which decides as the model does."""
     preparer, detector = steps_of(model)

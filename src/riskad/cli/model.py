@@ -52,10 +52,11 @@ _id = params.spec_options("id", shown_default="that of the fit")
 )
 @params.spec_options("top")
 @params.path("--harmless", help="Rules of the known harmless (.toml): rows not to be flagged.")
-@params.option(
-    "--quick",
-    is_flag=True,
-    help="Let the trees of `riskad compress` or `fit --quick` score rows; without novelty.",
+@click.option(
+    "--quick/--no-quick",
+    default=None,
+    help="Let the trees of `riskad compress` or `fit --quick` score rows; without novelty.  "
+    "[default: no; with --engine for more than 1,000,000 rows]",
 )
 @click.option(
     "--add", is_flag=True, help="Add the rows that OUTPUT lacks, each once, identified by --id."
@@ -72,7 +73,7 @@ def score(
     add: bool,
     day: str | None,
     id: str | None,
-    quick: bool,
+    quick: bool | None,
     harmless: Path | None,
     engine: str,
     scheduler: str | None,

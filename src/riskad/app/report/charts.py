@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from riskad.app.fit_report import ScoreDistribution
 from riskad.app.series import Line, SeriesPicture
 from riskad.decisions.capacity import ReviewReport
+from riskad.decisions.segments import SegmentResult
 from riskad.metrics.ranking import Curve
 
 if TYPE_CHECKING:
@@ -247,6 +248,27 @@ def found_chart(review: ReviewReport) -> Chart:
     if 0 < flagged.rows <= across:
         ends = (flagged.found.value / up, flagged.found.low / up, flagged.found.high / up)
         _whisker(chart, flagged.rows / across, *ends)
+    return chart
+
+
+def segment_chart(segments: Sequence[SegmentResult]) -> Chart:
+    """Anomaly rates of segments with their intervals, one below the other."""
+    shown = [(each.name, each.rate) for each in segments if each.rate is not None]
+    most = max((rate.high for _, rate in shown), default=1.0) or 1.0
+    bottom = 40 * len(shown) + 4
+    chart = Chart("Anomaly rate by segment", "fluid", width="100%", height=str(bottom + 24))
+
+    def x(rate: float) -> str:
+        return f"{2 + 96 * rate / most:.3f}%"
+
+    for i, (name, rate) in enumerate(shown):
+        y = 40 * (i + 1) - 8
+        chart.write(f"{name[:30]}: {rate.value:.1%}", "0%", y - 14, style="name")
+        chart.line("interval anomaly", (x(rate.low), x(rate.high)), (y, y))
+        chart.draw("circle", "point anomaly", cx=x(rate.value), cy=y, r=4)
+    chart.line("axis", ("0%", "100%"), (bottom, bottom))
+    for tick in _ticks(0, most):
+        chart.write_around(f"{100 * tick:.3g}%", 2 + 96 * tick / most, bottom + 17)
     return chart
 
 

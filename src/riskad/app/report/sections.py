@@ -290,11 +290,13 @@ def _segments(report: FitReport) -> list[Block]:
     same = all(each.as_the_whole for each in report.segments)
     which = f"no {column!r}" if len(values) < MOST_SEGMENTS else "none of the largest"
     alike = [f"as far as the labels tell, {which} needs a threshold of its own"]
+    chart = partial(charts.segment_chart, report.segments)
     return [
         Note(about),
         Lines(alike if same else [], is_text=True),
         Table(head, with_intervals, right=range(1, 8), on=_WRITTEN),
         Table(head, values, right=range(1, 8), on=TERMINAL),
+        Figure(chart, "Anomaly rates with 95% intervals."),
     ]
 
 

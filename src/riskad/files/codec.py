@@ -12,7 +12,6 @@ object with one key, which names its kind:
 `$number`      "nan", "inf" or "-inf"
 `$tuple`       a list of values
 `$dict`        a list of pairs of key and value
-`$slice`       [start, stop]
 `$array`       the name of an array, which no other value names
 `$transposed`  the same, of an array that is stored transposed
 `$objects`     a list of values, for an array of texts
@@ -202,8 +201,6 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
                 for k, v in items
             ]
         }
-    if isinstance(value, slice):
-        return {"$slice": [value.start, value.stop]}
     name = type(value).__name__
     if _find_type(name) is not type(value):
         raise InputError(
@@ -289,16 +286,12 @@ def from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
         # A `$type` holds its state in a list: two levels of nesting at a time.
         inside = [from_tree(each, arrays, depth + 2) for each in state.values()]
         return _from_state(name, dict(zip(state, inside, strict=True)))
-    if kind not in ("$tuple", "$dict", "$slice", "$objects", "$pipeline"):
+    if kind not in ("$tuple", "$dict", "$objects", "$pipeline"):
         raise InputError(f"{enumerate_names(tree, 3)} says nothing of what it is")
     expect(isinstance(content, list), "a list", content)
     values = [from_tree(each, arrays, depth + 2) for each in content]
     if kind == "$tuple":
         return tuple(values)
-    if kind == "$slice":
-        plain = len(values) == 2 and all(end is None or type(end) is int for end in values)
-        expect(plain, "two whole numbers", content)
-        return slice(*values)
     if kind == "$objects":
         expect(not any(isinstance(v, list | dict | tuple) for v in values), "texts", content)
         texts = np.empty(len(values), dtype=object)

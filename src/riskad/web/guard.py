@@ -260,15 +260,10 @@ class Guard:
 # --- applications -------------------------------------------------------------------------
 
 
-def make_app(
-    routes: list[BaseRoute], handlers: Mapping[type[Exception], Any] | None = None
-) -> Starlette:
+def make_app(routes: list[BaseRoute]) -> Starlette:
     """Return an application that answers mistakes with a sentence, {"error": ...}."""
     mistakes = (Refusal, InputError, OSError, HTTPException, Exception)
-    app = Starlette(
-        routes=routes,
-        exception_handlers={**dict.fromkeys(mistakes, _explain), **(handlers or {})},
-    )
+    app = Starlette(routes=routes, exception_handlers=dict.fromkeys(mistakes, _explain))
     app.router.redirect_slashes = False
     return app
 

@@ -223,7 +223,7 @@ class _Worker:
                 {
                     "row": self.task.rows[each.row - 1],
                     "label": each.label,
-                    "p_wrong": each.p_wrong,
+                    "percent": each.percent,
                     "why": f"probably wrong ({each.percent}): it looks {each.looks}",
                 }
                 for each in ([] if doubtful is None else doubtful.rows)

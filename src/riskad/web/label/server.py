@@ -17,9 +17,10 @@ from riskad.app.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.core.checks import InputError
 from riskad.files.fields import Text
 from riskad.files.records import from_plain
+from riskad.tables.harmless import HarmlessRule
 from riskad.web.connections import Binding, WebServer
 from riskad.web.guard import BrowserSessions, Guard, make_app, parse_object, read_body
-from riskad.web.label.session import Conflict, Session
+from riskad.web.label.session import Session
 
 LARGEST_BODY = 16_384
 Query: TypeAlias = dict[str, str]
@@ -46,17 +47,6 @@ class AnswerRequest:
     before: Literal[LABELS] = ""  # type: ignore[valid-type]
     note: Annotated[str, Text(longest=LONGEST_NOTE)] = ""
     others: list[int] = field(default_factory=list)  # of the same stretch of a series
-
-
-@dataclass(frozen=True)
-class RuleRequest:
-    """A rule of the known harmless from the page."""
-
-    name: str
-    where: str
-    reason: str
-    by: str
-    until: str
 
 
 class Server(WebServer):
@@ -97,14 +87,10 @@ class Server(WebServer):
                 ),
                 _change("/api/answer", self._answer),
                 _change("/api/fit", lambda body: {"started": session.fit()}),
-                _change(
-                    "/api/rule",
-                    lambda body: session.add_rule(**vars(from_plain(RuleRequest, body))),
-                ),
+                _change("/api/rule", lambda body: session.add_rule(from_plain(HarmlessRule, body))),
                 _change("/api/invite", lambda body: {"address": self.invite()}),
                 _change("/api/leave", lambda body: session.leave(str(body.get("tab"))[:40])),
-            ],
-            {Conflict: _explain_conflict},
+            ]
         )
         self.mount(Guard(self.app, self.access, self.hosts, LARGEST_BODY))
 
@@ -176,10 +162,6 @@ def _change(path: str, work: Callable[[dict[str, Any]], Any]) -> Route:
         return JSONResponse(await run_in_threadpool(work, body))
 
     return Route(path, change, methods=["POST"])
-
-
-async def _explain_conflict(request: Request, error: Exception) -> Response:
-    return JSONResponse({"conflict": str(error)}, 409)
 
 
 @functools.cache

@@ -24,9 +24,10 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
 from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import CsvFormat
-from riskad.tables.harmless import LIKELY
+from riskad.tables.harmless import LIKELY, HarmlessRule
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
+from riskad.web.guard import Refusal
 from riskad.web.label.cards import Card, Cards
 from riskad.web.label.fit_process import FitResult, Task, fit_outliers, suggest
 from riskad.web.label.fits import TOP, Ranking, Worker, hint_to_stop
@@ -47,10 +48,6 @@ _MOST_MATCHES = 500
 _PAGE = 50  # rows of a list
 _AHEAD = 40  # rows that are made ready before they are asked for
 _UNANSWERED = RowAnswers()
-
-
-class Conflict(Exception):
-    """A person has answered the row meanwhile, in another tab."""
 
 
 @dataclass(frozen=True)
@@ -204,15 +201,16 @@ class Session:
     ) -> dict[str, Any]:
         """Store an answer; when this returns, it is on the disk.
 
-        `before` is this person's earlier answer according to the page, "" for none: if there is
-        another one meanwhile, a `Conflict` is raised. `others` are rows of the same stretch of a
-        series, which get the same answer.
+        `before` is this person's earlier answer according to the page, "" for none: if another tab
+        gave another one meanwhile, the answer is refused. `others` are rows of the same stretch of
+        a series, which get the same answer.
         """
         card, *stretch = self._cards_of([row, *others])
         with self._lock:
             self.journal.refresh()
             if (own := self._own(row, who)) != before:
-                raise Conflict(own)
+                other = f"gave “{own}”" if own else "took your answer back"
+                raise Refusal(409, f"In another tab you {other}. Answer again here to change it.")
             of_others = [Answer(each.row, each.hash, label, "chosen", who) for each in stretch]
             self.journal.add(Answer(row, card.hash, label, source, who, note=note), *of_others)
             if (doubt := self.ranking.doubtful.get(row)) is not None:
@@ -387,7 +385,7 @@ class Session:
         """Return labels that look wrong and that nobody has judged again."""
         labels = self.labels()
         return [
-            {"row": row, "p_wrong": doubt["p_wrong"]}
+            {"row": row, "percent": doubt["percent"]}
             for row, doubt in self.ranking.doubtful.items()
             if labels.get(row) == doubt["label"] != self._looked_again.get(row)
         ]
@@ -423,10 +421,10 @@ class Session:
             "lines": self._lines(shown, who),
         }
 
-    def add_rule(self, **rule: str) -> dict[str, Any]:
+    def add_rule(self, rule: HarmlessRule) -> dict[str, Any]:
         """Save a rule; rows that it matches are suggested no more."""
-        self.harmless.add(**rule)
-        return {"saved": rule["name"], "file": self.harmless.path.name}
+        self.harmless.add(rule)
+        return {"saved": rule.name, "file": self.harmless.path.name}
 
     def state(self, who: str) -> dict[str, Any]:
         """Return everything that the page shows next to a row."""

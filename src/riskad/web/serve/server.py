@@ -179,7 +179,7 @@ class Service:
         self.metrics.rows.inc(len(scores))
         self.metrics.flagged.inc(int(flagged.sum()))
         if len(scores):  # of points that complete no window there are none
-            self.metrics.window.add(model, rows, scores, flagged)
+            model.window.add(rows, scores, flagged)
         return Response(answer, media_type="application/json")
 
     async def _take_labels(self, request: Request) -> Response:
@@ -227,7 +227,7 @@ def _read_label(content: Any, columns: list[str]) -> Answer:
     """
     if not isinstance(content, dict) or not isinstance(content.get("row"), dict):
         raise InputError(f"Each label needs its row: {_LABEL_EXAMPLE}.")
-    check_nesting([content["row"]])
+    check_nesting([content["row"]], columns)
     label = from_plain(LabelledRow, content)
     if not label.who.strip():
         raise InputError("Say who labelled the row: who must not be blank.")

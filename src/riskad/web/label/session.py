@@ -46,7 +46,6 @@ _LETTERS = 60  # of the cells of neighbours and lists
 _COMPARED = 500  # newest labelled rows of a kind, among which the nearest are looked for
 _MOST_MATCHES = 500
 _PAGE = 50  # rows of a list
-_AHEAD = 40  # rows that are made ready before they are asked for
 _UNANSWERED = RowAnswers()
 
 
@@ -114,7 +113,7 @@ class Session:
         self._fitted_labels: dict[int, str] = {}
         self._looked_again: dict[int, str] = {}  # what rows were labelled that looked wrong
         self._fits = 0
-        self._behind = ThreadPoolExecutor(1)  # what nobody waits for: rows made ready, fits started
+        self._behind = ThreadPoolExecutor(1)  # for fits, so that nobody waits until one is started
         self._rank_without_labels()
 
     def _check_model(self, model: str) -> None:
@@ -161,7 +160,6 @@ class Session:
             result.kinds.extend(suggestions.reasons)
         self.ranking = Ranking(result, rows, scores, None)
         self.queue.refill(self.ranking)
-        self.cards.of(self.queue.peek(_AHEAD))
         self._try_to_fit()
 
     # --- labels ---------------------------------------------------------------------------
@@ -298,7 +296,6 @@ class Session:
                 self.queue.refill(self.ranking)
         if old is not None:
             old.close()
-        self.cards.of(self.queue.peek(_AHEAD))
         self._fit_if_due()
 
     def close(self) -> None:
@@ -321,11 +318,7 @@ class Session:
 
         with self._lock:
             rows = list(self.queue.next(tab, n, is_judged))
-            ahead = self.queue.peek(_AHEAD)
         cards, labels = self.cards.of([row for row, _, _ in rows]), self.labels()
-        # Many are made as fast as one.
-        if not all(row in self.cards.ready for row in ahead[: _AHEAD // 2]):
-            self._behind.submit(self.cards.of, ahead)
         return [
             self._describe(card, who, labels) | {"kind": kind, "source": source}
             for card, (_, kind, source) in zip(cards, rows, strict=True)

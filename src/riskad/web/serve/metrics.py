@@ -35,10 +35,6 @@ class Metrics(Collector):
         self.labels = count("riskad_labels", "Labels that came back.")
         self.registry.register(self)
 
-    def describe(self) -> list[Metric]:
-        """Name no metric: those of `collect` depend on what has happened."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Yield the state of the model and of the last rows."""
         model = self._file.current

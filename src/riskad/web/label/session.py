@@ -103,7 +103,7 @@ class Session:
             self._check_model(options.model)
         hashed = [name for name in self.frame.columns if name not in earlier]
         self.journal = Journal(journal, source, hashed, frame.height)
-        self.notes = [*filter(None, (str(self.journal.locate(frame)), self.journal.skipped()))]
+        self.notes = self.journal.locate(frame)
         self._top_rows: list[tuple[int, frozenset[int]]] = []  # of each fit, and its labels
         self.queue = RowQueue(frame.height, options.seed, lambda row: self.harmless.of(row))
         self.worker: Worker | None = None  # of the ranking in use, for reasons

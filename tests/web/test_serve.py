@@ -594,7 +594,7 @@ def test_labels_go_into_a_journal_that_a_fit_reads(served, tmp_path):
     applied = apply_labels(table.reverse(), journal, LABELS.labels)
     found = {199 - i: label for i, label in enumerate(applied.frame["label"]) if label}
     assert found == {5: "fraud", 2: "ok", 3: "ok"}
-    assert [200 - row for row in applied.disputed] == [9]
+    assert any("disagree about row 191:" in note for note in applied.notes)
     assert sorted(source for source in applied.sources if source) == ["chosen", "random", "random"]
     assert "riskad_labels_total 5" in ask.get("/metrics")
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -19,11 +19,18 @@ from riskad.files.fields import Text
 from riskad.files.records import from_plain
 from riskad.tables.harmless import HarmlessRule
 from riskad.web.connections import Binding, WebServer
-from riskad.web.guard import BrowserSessions, Guard, make_app, parse_object, read_body
+from riskad.web.guard import (
+    BrowserSessions,
+    Guard,
+    Query,
+    make_app,
+    parse_object,
+    read_body,
+    show,
+)
 from riskad.web.label.session import Session
 
 LARGEST_BODY = 16_384
-Query: TypeAlias = dict[str, str]
 _FILES = {
     "page.html": "text/html",
     "page.css": "text/css",
@@ -77,12 +84,12 @@ class Server(WebServer):
                 Route("/static/{name}", self._file),
                 Route("/api/start", self._start),
                 Route("/api/export", self._export),
-                _show("/api/state", lambda q: session.state(_who(q))),
-                _show("/api/next", self._next),
-                _show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
-                _show("/api/rows", self._rows),
-                _show("/api/rule/of/{row}", lambda q: session.propose_rule(_whole(q, "row"))),
-                _show(
+                show("/api/state", lambda q: session.state(_who(q))),
+                show("/api/next", self._next),
+                show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
+                show("/api/rows", self._rows),
+                show("/api/rule/of/{row}", lambda q: session.propose_rule(_whole(q, "row"))),
+                show(
                     "/api/rule/effect", lambda q: session.rule_effect(q.get("where", ""), _who(q))
                 ),
                 _change("/api/answer", self._answer),
@@ -142,16 +149,6 @@ class Server(WebServer):
         if not answer.who.strip():
             raise InputError("who must not be blank.")
         return self.session.answer(**vars(answer))
-
-
-def _show(path: str, work: Callable[[Query], Any]) -> Route:
-    """Return the route of an address whose query, and path, `work` answers."""
-
-    async def show(request: Request) -> Response:
-        query = {**request.query_params, **request.path_params}
-        return JSONResponse(await run_in_threadpool(work, query))
-
-    return Route(path, show)
 
 
 def _change(path: str, work: Callable[[dict[str, Any]], Any]) -> Route:

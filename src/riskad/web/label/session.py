@@ -92,9 +92,8 @@ class Session:
         # Two locks: nobody who answers a row waits for a process to start.
         self._lock = RLock()  # for answers and the queue of rows
         self._fit_lock = RLock()  # for starting fits and using their results
-        self.codes, label = table_codes(frame, options.labels)
-        labelled = np.flatnonzero(self.codes != UNLABELLED)
-        self._in_table = {int(i) + 1: _WORDS[int(self.codes[i])] for i in labelled}
+        codes, label = table_codes(frame, options.labels)
+        self._in_table = {int(i) + 1: _WORDS[int(codes[i])] for i in np.flatnonzero(codes)}
         self.frame = frame.drop([label] if label in frame.columns else [])
         earlier = earlier_results(self.frame.columns)
         spec = FitSpec(id=options.id, drop=tuple(options.drop), group=options.group)
@@ -313,7 +312,7 @@ class Session:
         def is_judged(row: int) -> bool:
             answers = self.journal.answers.get(row)
             if answers is None:
-                return bool(self.codes[row - 1] != UNLABELLED)
+                return row in self._in_table
             return bool(answers.label or answers.disputed or self._own(row, who))
 
         with self._lock:

@@ -35,6 +35,7 @@ from riskad.web.guard import (
     parse_object,
     read_body,
     read_query,
+    show,
     to_line,
 )
 from riskad.web.serve.metrics import Metrics
@@ -108,10 +109,13 @@ class Service:
             [
                 Route("/score", self._score, methods=["POST"]),
                 Route("/feedback", self._take_labels, methods=["POST"]),
-                Route("/model", self._model),
+                show("/model", lambda query: self.file.current.description),
                 Route("/health", self._health),
                 Route("/metrics", self._show_metrics),
-                Route("/openapi.json", self._openapi),
+                show(
+                    "/openapi.json",
+                    lambda query: describe_service(self.file.current, self.limits.rows),
+                ),
             ]
         )
         self._paths = {route.path for route in self.app.routes if isinstance(route, Route)}
@@ -200,9 +204,6 @@ class Service:
             journal.add(*[_read_label(each, journal.columns) for each in labels])
         return len(labels)
 
-    async def _model(self, request: Request) -> Response:
-        return JSONResponse(self.file.current.description)
-
     async def _health(self, request: Request) -> Response:
         # Clients with the token get more details.
         ready = self.waiting < self.limits.waiting
@@ -214,9 +215,6 @@ class Service:
     async def _show_metrics(self, request: Request) -> Response:
         text = await asyncio.to_thread(generate_latest, self.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
-
-    async def _openapi(self, request: Request) -> Response:
-        return JSONResponse(describe_service(self.file.current, self.limits.rows))
 
 
 def _read_label(content: Any, columns: list[str]) -> Answer:

@@ -334,7 +334,7 @@ def test_reasons_are_seen_on_a_phone(served):
 @pytest.mark.slow
 def test_two_tabs_share_the_rows_and_do_not_overwrite_each_other(served):
     first = served.page()
-    served.expected = "409"
+    served.expected = "422"
     second = served.page(context=served.contexts[0])
     assert shown_row(first) != shown_row(second)
     row = press(first, "n")

@@ -22,7 +22,6 @@ from riskad.core.checks import InputError
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.harmless import HarmlessRule
 from riskad.tables.labelled import FrameTable, LabelColumn
-from riskad.web.guard import Refusal
 from riskad.web.label.fit_process import FitResult, Task, _listen, _Worker
 from riskad.web.label.fits import Ranking, Worker, hint_to_stop
 from riskad.web.label.row_queue import RANDOM, RowQueue
@@ -228,7 +227,7 @@ def test_a_file_of_rules_is_read_at_the_start(tmp_path, no_fits):
 
 def test_a_second_tab_does_not_overwrite_the_first_and_people_who_differ_are_shown(session):
     say(session, 5, "normal")
-    with pytest.raises(Refusal, match="In another tab you gave “normal”"):
+    with pytest.raises(InputError, match="In another tab you gave “normal”"):
         say(session, 5, "anomaly")  # it knew of no answer
     assert session.labels() == {5: "normal"}
     say(session, 5, "anomaly", before="normal")

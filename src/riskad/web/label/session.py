@@ -27,7 +27,6 @@ from riskad.tables.csv_reading import CsvFormat
 from riskad.tables.harmless import LIKELY, HarmlessRule
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
-from riskad.web.guard import Refusal
 from riskad.web.label.cards import Card, Cards
 from riskad.web.label.fit_process import FitResult, Task, fit_outliers, suggest
 from riskad.web.label.fits import TOP, Ranking, Worker, hint_to_stop
@@ -207,7 +206,7 @@ class Session:
             self.journal.refresh()
             if (own := self._own(row, who)) != before:
                 other = f"gave “{own}”" if own else "took your answer back"
-                raise Refusal(409, f"In another tab you {other}. Answer again here to change it.")
+                raise InputError(f"In another tab you {other}. Answer again here to change it.")
             of_others = [Answer(each.row, each.hash, label, "chosen", who) for each in stretch]
             self.journal.add(Answer(row, card.hash, label, source, who, note=note), *of_others)
             if (doubt := self.ranking.doubtful.get(row)) is not None:

@@ -209,7 +209,7 @@ async function deliver(card, label, note, before, others) {
     say(`Row ${card.row} was not saved.`);
     card.mine = before;
     trouble(`Row ${card.row} was not saved. ${failure.message}`);
-    if (failure.status === 409) card.mine = (await get(`/api/row/${card.row}`, { who: body.who })).mine;
+    if (failure.status === 422) card.mine = (await get(`/api/row/${card.row}`, { who: body.who })).mine;
     const place = shown.indexOf(card);
     if (place >= 0) {
       at = place;

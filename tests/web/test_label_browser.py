@@ -236,6 +236,7 @@ def test_a_row_is_found_and_help_and_names_for_screen_readers_are_there(served):
     assert {"Previous row, without judging", "Next row, without judging"} <= names
     assert all(names)
     assert page.get_attribute("#status", "aria-live") == "polite"
+    assert page.get_attribute("#row-title", "aria-live") == "polite"
     assert page.get_attribute("#trouble", "role") == "alert"
     heads = page.locator("#row-cells table").first.locator("th[scope]")
     assert heads.count() >= 5 + 3

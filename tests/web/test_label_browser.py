@@ -217,6 +217,13 @@ def test_mouse_and_touch_on_a_phone_in_the_dark(served):
         assert box["width"] >= 40
 
 
+UNDER_THE_BAR = """(() => {
+  const focus = document.activeElement, bar = document.querySelector("footer");
+  const inside = focus === document.body || focus.closest("footer");
+  return !inside && focus.getBoundingClientRect().bottom > bar.getBoundingClientRect().top;
+})()"""
+
+
 def test_a_row_is_found_and_help_and_names_for_screen_readers_are_there(served):
     page = served.page()
     page.keyboard.press("?")
@@ -245,6 +252,7 @@ def test_a_row_is_found_and_help_and_names_for_screen_readers_are_there(served):
     for _ in range(30):
         page.keyboard.press("Tab")
         tabs.append(page.evaluate("document.activeElement.id"))
+        assert not page.evaluate(UNDER_THE_BAR), tabs
     assert {"open-list", "note", "normal", "anomaly", "undo"} - {"undo"} <= set(tabs)
 
 

@@ -81,7 +81,7 @@ def test_people_who_differ_leave_no_label(journal, table):
     assert journal.labels() == {1: "normal"}
     applied = apply_labels(table, journal)
     assert applied.frame["label"].to_list() == ["normal", None, None, None]
-    assert "People disagree about row 3" in applied.notes()[0]
+    assert "People disagree about row 3" in applied.notes[0]
     add(journal, table, 3, "anomaly", who="ada")
     assert journal.disputes() == []
     assert journal.labels()[3] == "anomaly"
@@ -211,7 +211,7 @@ def test_a_journal_whose_first_line_was_torn_begins_anew(tmp_path, table, torn):
     assert path.read_text() == torn
     add(Journal(path, "cards.csv", table.columns, table.height), table, 1, "normal")
     assert Journal(path).labels() == {1: "normal"}
-    assert Journal(path).skipped() == ""
+    assert Journal(path).unreadable == 0
 
 
 def test_lines_that_were_skipped_are_said(journal, table):
@@ -219,7 +219,7 @@ def test_lines_that_were_skipped_are_said(journal, table):
         file.write('{"row": 2, "ha\nnull\n')
     add(journal, table, 1, "normal")
     said = "2 lines of the journal 'labels.jsonl' hold no answer and were skipped."
-    assert apply_labels(table, journal.path).notes() == [said]
+    assert apply_labels(table, journal.path).notes == [said]
 
 
 # --- rows that moved ------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_rows_are_found_again_in_a_sorted_and_longer_table(journal, table):
     applied = apply_labels(changed, journal.path)
     assert applied.frame["label"].to_list() == ["anomaly", None, "normal", None, None]
     assert applied.sources == ["random", "", "suggested", "", ""]
-    assert (applied.located.moved, applied.located.lost) == (2, 0)
+    assert applied.notes == ["The table has changed: of 2 judged rows 2 have moved."]
 
 
 def test_a_changed_row_loses_its_label_and_that_is_said(journal, table):
@@ -242,7 +242,7 @@ def test_a_changed_row_loses_its_label_and_that_is_said(journal, table):
     changed = table.with_columns(pl.Series("amount", ["1", "2", "3", "901"]))
     applied = apply_labels(changed, journal)
     assert applied.frame["label"].to_list() == ["normal", None, None, None]
-    assert "1 is gone" in applied.notes()[0]
+    assert "1 is gone" in applied.notes[0]
 
 
 def test_new_answers_go_to_the_rows_as_they_are_now(journal, table):

@@ -152,7 +152,6 @@ def test_files_whose_parts_do_not_fit_each_other_are_refused(rows):
         (outliers, {"rows": outliers.rows[:0]}, "rows: expected at least one value"),
         (features, {"maps_": features.maps_ | {"outliers": other}}, "of other columns"),
         (features, {"maps_": {"outliers": outliers}}, "without their maps"),
-        (features, {"slices_": {}}, "of other widths"),
     ):
         with pytest.raises(InputError, match=message):
             build(type(model), vars(model) | change)

@@ -22,14 +22,6 @@ def throw(error):
     raise error
 
 
-def test_a_finished_block_leaves_one_whole_file(tmp_path):
-    with atomic_path(tmp_path / "out.txt") as part:
-        part.write_text("whole")
-        assert names(tmp_path) == [part.name]
-    assert names(tmp_path) == ["out.txt"]
-    assert (tmp_path / "out.txt").read_text() == "whole"
-
-
 @each("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_a_failed_block_leaves_the_old_file_or_nothing(tmp_path, error):
     with pytest.raises(error):
@@ -46,14 +38,6 @@ def test_an_existing_file_is_kept_without_force(tmp_path):
     with pytest.raises(InputError, match="force=True"), atomic_path(tmp_path / "out.txt"):
         pytest.fail("the block must not run")
     assert (tmp_path / "out.txt").read_text() == "old"
-
-
-def test_a_file_that_appears_meanwhile_is_kept(tmp_path):
-    target = tmp_path / "out.txt"
-    with pytest.raises(InputError, match="exists already"):
-        write_half_and(lambda: target.write_text("somebody else's"), target)
-    assert target.read_text() == "somebody else's"
-    assert names(tmp_path) == ["out.txt"]
 
 
 def test_replacing_keeps_the_permissions(tmp_path):

@@ -438,7 +438,7 @@ def native(n):
     state |= {"random_state": 0, "marks": None, "levels": [{"$tuple": [0, n]}] * n}
     scale = {"mean": {"$array": "mean"}, "scale": {"$array": "scale"}}
     state |= {"scaler_": {"$type": ["ColumnScale", scale]}, "kept_": {"$array": "kept"}}
-    state |= {"maps_": {"$dict": []}, "slices_": {"$dict": []}}
+    state |= {"maps_": {"$dict": []}}
     state |= {"n_features_in_": n, "n_features_out_": n}
     arrays = {"mean": np.zeros(n), "scale": np.ones(n), "kept": column}
     return {"$type": ["LearnedFeatures", state]}, save_arrays(arrays)

@@ -7,6 +7,7 @@ import queue
 import re
 import sys
 import threading
+from datetime import date
 
 import numpy as np
 import polars as pl
@@ -19,11 +20,12 @@ import riskad
 from riskad.app.spec import FitSpec
 from riskad.core.checks import InputError
 from riskad.detectors.outlier_mean import OutlierMean
+from riskad.tables.harmless import HarmlessRule
 from riskad.tables.labelled import FrameTable, LabelColumn
 from riskad.web.label.fit_process import FitResult, Task, _listen, _Worker
 from riskad.web.label.fits import Ranking, Worker, hint_to_stop
 from riskad.web.label.row_queue import RANDOM, RowQueue
-from riskad.web.label.session import Conflict, Options, Session
+from riskad.web.label.session import Options, Session
 
 OPTIONS = Options(id="card", who="ada", budget=1.0)
 
@@ -131,7 +133,7 @@ def test_a_model_of_other_columns_is_refused_at_once(tmp_path, no_fits):
 def name_doubtful(session, *rows):
     """As if a fit had found that these labels, all normal, look wrong."""
     session.ranking.doubtful = {
-        row: {"row": row, "label": "normal", "p_wrong": 0.9, "why": "probably wrong (90%)"}
+        row: {"row": row, "label": "normal", "percent": "90%", "why": "probably wrong (90%)"}
         for row in rows
     }
 
@@ -197,7 +199,8 @@ def test_a_rule_is_proposed_shown_and_saved_beside_the_journal(tmp_path, session
     assert effect["flagged"] == (matching & (scores > threshold)).sum() > 0
     assert effect["labels"] == {"normal": 0, "anomaly": 1}
     assert {line["row"] for line in effect["lines"]} == set(hidden)
-    session.add_rule(**rule, reason="we know them", by="ada")
+    until = date.fromisoformat(rule.pop("until"))
+    session.add_rule(HarmlessRule(**rule, reason="we know them", by="ada", until=until))
     assert session.card(hidden[1], "ada")["harmless"] == rule["name"]
     assert session.rule_effect(rule["where"], "ada")["matching"] == 0  # what it hides besides
 
@@ -224,7 +227,7 @@ def test_a_file_of_rules_is_read_at_the_start(tmp_path, no_fits):
 
 def test_a_second_tab_does_not_overwrite_the_first_and_people_who_differ_are_shown(session):
     say(session, 5, "normal")
-    with pytest.raises(Conflict, match="normal"):
+    with pytest.raises(InputError, match="In another tab you gave “normal”"):
         say(session, 5, "anomaly")  # it knew of no answer
     assert session.labels() == {5: "normal"}
     say(session, 5, "anomaly", before="normal")

@@ -111,31 +111,23 @@ class RowAnswers:
         return next(sources, "")
 
 
-@dataclass(frozen=True)
-class RowChanges:
-    """How many rows have answers, how many of them moved, and how many are gone.
+def _say_changes(rows: int, moved: int, lost: int) -> str:
+    """Say how many of the rows with answers moved and how many are gone; blank if none.
 
-    >>> print(RowChanges(20, 3, 1))
-    The table has changed: of 20 judged rows 3 have moved and 1 is gone.
-    >>> print(RowChanges(20, 0, 20))
-    None of the 20 judged rows is in this table. Is the journal that of another table?
+    >>> _say_changes(20, moved=3, lost=1)
+    'The table has changed: of 20 judged rows 3 have moved and 1 is gone.'
+    >>> _say_changes(20, moved=0, lost=20)
+    'None of the 20 judged rows is in this table. Is the journal that of another table?'
     """
-
-    rows: int
-    moved: int
-    lost: int
-
-    def __str__(self) -> str:
-        if not (self.moved or self.lost):
-            return ""
-        if self.lost == self.rows:
-            none = f"None of the {self.rows:,} judged rows is" if self.rows > 1 else ""
-            none = none or "The judged row is not"
-            return f"{none} in this table. Is the journal that of another table?"
-        moved = f"{self.moved:,} {'has' if self.moved == 1 else 'have'} moved"
-        lost = f"{self.lost:,} {'is' if self.lost == 1 else 'are'} gone"
-        changes = [text for text, n in ((moved, self.moved), (lost, self.lost)) if n]
-        return f"The table has changed: of {self.rows:,} judged rows {' and '.join(changes)}."
+    if not (moved or lost):
+        return ""
+    if lost == rows:
+        none = f"None of the {rows:,} judged rows is" if rows > 1 else "The judged row is not"
+        return f"{none} in this table. Is the journal that of another table?"
+    moves = f"{moved:,} {'has' if moved == 1 else 'have'} moved"
+    losses = f"{lost:,} {'is' if lost == 1 else 'are'} gone"
+    changes = [text for text, n in ((moves, moved), (losses, lost)) if n]
+    return f"The table has changed: of {rows:,} judged rows {' and '.join(changes)}."
 
 
 class Journal:
@@ -292,16 +284,8 @@ class Journal:
         """Return the rows about which people disagree, in order."""
         return sorted(self.disputed)
 
-    def skipped(self) -> str:
-        """Say how many lines were passed over; blank where none was."""
-        if not self.unreadable:
-            return ""
-        lines = pluralize(self.unreadable, "line")
-        what = "holds no answer and was" if self.unreadable == 1 else "hold no answer and were"
-        return f"{lines} of the journal {self.path.name!r} {what} skipped."
-
-    def locate(self, frame: pl.DataFrame) -> RowChanges:
-        """Find the rows of all answers in a table, which may have changed since.
+    def locate(self, frame: pl.DataFrame) -> list[str]:
+        """Find the rows of all answers in a table, and say how it has changed since.
 
         A row with unchanged content is where it was. For others all rows are searched, and the
         nearest with the same content is used. Answers about rows that are gone no longer count.
@@ -325,7 +309,15 @@ class Journal:
             for answer in self.log:
                 self._count(answer)
             moved = sum(place not in (None, row) for (row, _), place in places.items())
-            return RowChanges(len(keys), moved, sum(place is None for place in places.values()))
+            lost = sum(place is None for place in places.values())
+            notes = [_say_changes(len(keys), moved, lost)]
+            if self.unreadable:
+                lines = pluralize(self.unreadable, "line")
+                what = (
+                    "holds no answer and was" if self.unreadable == 1 else "hold no answer and were"
+                )
+                notes.append(f"{lines} of the journal {self.path.name!r} {what} skipped.")
+            return [note for note in notes if note]
 
     def _hashed(self, frame: pl.DataFrame) -> list[str]:
         lost = [name for name in self.columns if name not in frame.columns]
@@ -398,20 +390,8 @@ class LabelledFrame:
     # "" where the journal has no label.
     sources: list[str]
     first_judged: list[str]
-    located: RowChanges
-    # Rows, counted from 1, about which people disagree: the table keeps what it said of them.
-    disputed: list[int]
-    skipped: str = ""  # a sentence on lines that hold no answer
-
-    def notes(self) -> list[str]:
-        """List what the user should know."""
-        remarks = [text for text in (str(self.located), self.skipped) if text]
-        if self.disputed:
-            rows = "row " if len(self.disputed) == 1 else "rows "
-            rows += ", ".join(f"{row:,}" for row in self.disputed[:5])
-            rows += " and others" if len(self.disputed) > 5 else ""
-            remarks.append(f"People disagree about {rows}: the journal gives no label there.")
-        return remarks
+    notes: list[str]
+    """What the user should know."""
 
 
 def apply_labels(
@@ -438,7 +418,12 @@ def apply_labels(
     normal, anomaly = list(labels.normal) or ["normal"], list(labels.anomaly) or ["anomaly"]
     labels = replace(labels, normal=normal, anomaly=anomaly)
     words = {"normal": str(normal[0]), "anomaly": str(anomaly[0])}
-    located = journal.locate(frame)
+    notes = journal.locate(frame)
+    if disputed := journal.disputes():
+        rows = "row " if len(disputed) == 1 else "rows "
+        rows += ", ".join(f"{row:,}" for row in disputed[:5])
+        rows += " and others" if len(disputed) > 5 else ""
+        notes.append(f"People disagree about {rows}: the journal gives no label there.")
     sources, first = [""] * frame.height, [""] * frame.height
     for row, answers in journal.answers.items():
         if answers.label:
@@ -446,15 +431,7 @@ def apply_labels(
             first[row - 1] = answers.first
     column = pl.Series(labels.column, values, dtype=pl.String)
     labels = _occurring(labels, column)
-    return LabelledFrame(
-        frame=frame.with_columns(column),
-        labels=labels,
-        sources=sources,
-        first_judged=first,
-        located=located,
-        disputed=journal.disputes(),
-        skipped=journal.skipped(),
-    )
+    return LabelledFrame(frame.with_columns(column), labels, sources, first, notes)
 
 
 def _occurring(labels: LabelColumn, column: pl.Series) -> LabelColumn:

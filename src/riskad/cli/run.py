@@ -253,7 +253,7 @@ def answered(table: Any, journal: Path, spec: FitSpec) -> tuple[LabelledFrame, F
     from riskad.app.journal import apply_labels
 
     applied = apply_labels(table, journal, replace(spec, label=spec.label or "label").labels)
-    echo_notes(applied.notes())
+    echo_notes(applied.notes)
     words = {name: getattr(applied.labels, name) for name in ("normal", "anomaly", "unlabelled")}
     return applied, replace(spec, label=applied.labels.column, **words)
 

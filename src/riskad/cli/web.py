@@ -96,7 +96,7 @@ def label(run: Run, export: Path | None, journal: Path | None, open_: bool, **op
         with run.start(export=export):
             applied = apply_labels(run.table, journal, labels)
             run.write_table(applied.frame, export)
-            echo_notes(applied.notes())
+            echo_notes(applied.notes)
             labelled = sum(bool(source) for source in applied.sources)
             run.text = printable(f"{export}: {labelled:,} rows have a label from {journal.name}.")
         return

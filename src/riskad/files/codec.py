@@ -12,7 +12,6 @@ object with one key, which names its kind:
 `$number`      "nan", "inf" or "-inf"
 `$tuple`       a list of values
 `$dict`        a list of pairs of key and value
-`$slice`       [start, stop]
 `$array`       the name of an array, which no other value names
 `$transposed`  the same, of an array that is stored transposed
 `$objects`     a list of values, for an array of texts
@@ -41,57 +40,47 @@ from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_u
 from riskad.core.losses import LOSSES, Loss
 from riskad.files.fields import Optional, check_state, expect, fields_of, require
 
-_TYPES = {
-    "riskad.decisions.anomaly_rate": ("RateEstimate",),
-    "riskad.decisions.calibration": ("Calibration",),
-    "riskad.decisions.segments": ("Segments",),
-    "riskad.decisions.drift": ("UnlabelledSummary",),
-    "riskad.decisions.thresholds": (
-        "AnomalyRate",
-        "BestF",
-        "Capacity",
-        "Cost",
-        "FalseAlarms",
-        "Likely",
-        "RiskZero",
-        "TopK",
-    ),
-    "riskad.deep.deep_sad": ("DeepSAD",),
-    "riskad.deep.risk_detectors": ("DeepRAD", "NNPU"),
-    "riskad.detectors.auto": ("AutoRAD",),
-    "riskad.detectors.auto.novelty": ("Novelty",),
-    "riskad.detectors.boosted": ("BoostedRAD", "LabelledTrees"),
-    "riskad.detectors.compressed": ("CompressedRAD", "Fidelity"),
-    "riskad.detectors.features": ("LearnedFeatures", "SmoothScaler"),
-    "riskad.detectors.features.maps": (
-        "ColumnScale",
-        "GaussianKernels",
-        "OutlierScores",
-        "PrincipalComponents",
-    ),
-    "riskad.detectors.forest": ("ForestRAD",),
-    "riskad.detectors.linear.feature_maps": ("ColumnProducts", "KernelLandmarks", "RandomWaves"),
-    "riskad.detectors.linear.stream": ("StreamSummary",),
-    "riskad.detectors.outlier_mean": ("OutlierMean",),
-    "riskad.detectors.pretrained": ("PretrainedRAD",),
-    "riskad.detectors.shallow": ("ShallowRAD",),
-    "riskad.detectors.streaming": ("StreamingRAD",),
-    "riskad.detectors.tree_ensemble": ("Trees",),
-    "riskad.metrics.ranking": ("Auc",),
-    "riskad.rows.date_features": ("MomentParts",),
-    "riskad.rows.encoding": ("AnomalyRateEncoder", "OneHotImputer", "SingularVectors"),
-    "riskad.rows.table": ("TableSchema",),
-    "riskad.tables.cells": ("Reader",),
-    "riskad.tables.formats.flags": ("FlagFormat",),
-    "riskad.tables.formats.moments": ("MomentFormat",),
-    "riskad.tables.formats.numbers": ("NumberFormat",),
-    "riskad.tables.groups": ("GroupComparison", "NumberByGroup", "ShareByGroup"),
-    "riskad.tables.kinds.derived": ("BesideGroup", "TimeBetween"),
-    "riskad.tables.preparation": ("TablePreparer",),
-    "riskad.tables.shifts": ("Shifts",),
-    "riskad.tables.windows": ("History", "Windower"),
+_TYPES = """
+riskad.decisions.anomaly_rate: RateEstimate
+riskad.decisions.calibration: Calibration
+riskad.decisions.segments: Segments
+riskad.decisions.drift: UnlabelledSummary
+riskad.decisions.thresholds: AnomalyRate BestF Capacity Cost FalseAlarms Likely RiskZero TopK
+riskad.deep.deep_sad: DeepSAD
+riskad.deep.risk_detectors: DeepRAD NNPU
+riskad.detectors.auto: AutoRAD
+riskad.detectors.auto.novelty: Novelty
+riskad.detectors.boosted: BoostedRAD LabelledTrees
+riskad.detectors.compressed: CompressedRAD Fidelity
+riskad.detectors.features: LearnedFeatures SmoothScaler
+riskad.detectors.features.maps: ColumnScale GaussianKernels OutlierScores PrincipalComponents
+riskad.detectors.forest: ForestRAD
+riskad.detectors.linear.feature_maps: ColumnProducts KernelLandmarks RandomWaves
+riskad.detectors.linear.stream: StreamSummary
+riskad.detectors.outlier_mean: OutlierMean
+riskad.detectors.pretrained: PretrainedRAD
+riskad.detectors.shallow: ShallowRAD
+riskad.detectors.streaming: StreamingRAD
+riskad.detectors.tree_ensemble: Trees
+riskad.metrics.ranking: Auc
+riskad.rows.date_features: MomentParts
+riskad.rows.encoding: AnomalyRateEncoder OneHotImputer SingularVectors
+riskad.rows.table: TableSchema
+riskad.tables.cells: Reader
+riskad.tables.formats.flags: FlagFormat
+riskad.tables.formats.moments: MomentFormat
+riskad.tables.formats.numbers: NumberFormat
+riskad.tables.groups: GroupComparison NumberByGroup ShareByGroup
+riskad.tables.kinds.derived: BesideGroup TimeBetween
+riskad.tables.preparation: TablePreparer
+riskad.tables.shifts: Shifts
+riskad.tables.windows: History Windower
+"""
+OURS = {
+    name: module
+    for module, names in (line.split(":") for line in _TYPES.strip().splitlines())
+    for name in names.split()
 }
-OURS = {name: module for module, names in _TYPES.items() for name in names}
 """The closed list: the modules of our types, by their names."""
 
 _REGISTERED: dict[str, type] = {}
@@ -202,8 +191,6 @@ def _to_tree(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
                 for k, v in items
             ]
         }
-    if isinstance(value, slice):
-        return {"$slice": [value.start, value.stop]}
     name = type(value).__name__
     if _find_type(name) is not type(value):
         raise InputError(
@@ -289,16 +276,12 @@ def from_tree(tree: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
         # A `$type` holds its state in a list: two levels of nesting at a time.
         inside = [from_tree(each, arrays, depth + 2) for each in state.values()]
         return _from_state(name, dict(zip(state, inside, strict=True)))
-    if kind not in ("$tuple", "$dict", "$slice", "$objects", "$pipeline"):
+    if kind not in ("$tuple", "$dict", "$objects", "$pipeline"):
         raise InputError(f"{enumerate_names(tree, 3)} says nothing of what it is")
     expect(isinstance(content, list), "a list", content)
     values = [from_tree(each, arrays, depth + 2) for each in content]
     if kind == "$tuple":
         return tuple(values)
-    if kind == "$slice":
-        plain = len(values) == 2 and all(end is None or type(end) is int for end in values)
-        expect(plain, "two whole numbers", content)
-        return slice(*values)
     if kind == "$objects":
         expect(not any(isinstance(v, list | dict | tuple) for v in values), "texts", content)
         texts = np.empty(len(values), dtype=object)

@@ -67,10 +67,6 @@ class Flag(Field):
     """True or False."""
 
 
-class Span(Field):
-    """A slice from one position to a later one."""
-
-
 class Plain(Field):
     """Numbers, texts, truth values, None, arrays of them, and lists and dicts of these."""
 
@@ -190,7 +186,7 @@ TEXT = Text()
 NAME = Text(longest=10_000)  # of a column; names of features repeat it
 NAMES = Names()
 _OF_TYPE: dict[Any, Field] = {str: TEXT, bool: FLAG, int: Number(whole=True), float: NUMBER}
-_OF_TYPE |= {Any: Plain(), slice: Span()}
+_OF_TYPE[Any] = Plain()
 
 
 # --- from annotations ---------------------------------------------------------------------
@@ -373,11 +369,6 @@ def check(value: Any, field: Field, sizes: Sizes, where: str = "") -> None:
             expect(len(set(value)) == len(value), "different names", value, where)
             n = sizes.setdefault(size, len(value))
             expect(len(value) == n, "a name each", value, where)
-        case Span():
-            expect(isinstance(value, slice) and value.step is None, "a slice", value, where)
-            for end in (value.start, value.stop):
-                check(end, COUNT, sizes, where)
-            expect(value.start <= value.stop, "a slice that goes on", value, where)
         case Plain():
             if isinstance(value, list | tuple | dict):
                 for each in [*value, *value.values()] if isinstance(value, dict) else value:

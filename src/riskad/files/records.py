@@ -1,15 +1,16 @@
 """Dataclasses as plain JSON: stored form, check and schema all follow from the annotations.
 
 A field is annotated with what it may hold: `str`, `int`, `float`, `bool`, `Any` (plain values),
-`T | None`, `list[T]`, `tuple[T, ...]`, `dict[str, T]`, or another dataclass; a `Field` states a
-narrower range: `Annotated[float, SHARE]`. A dataclass field with `metadata={"stored": False}` is
-not written, and has its default when the record is read again.
+`date`, `T | None`, `list[T]`, `tuple[T, ...]`, `dict[str, T]`, or another dataclass; a `Field`
+states a narrower range: `Annotated[float, SHARE]`. A dataclass field with
+`metadata={"stored": False}` is not written, and has its default when the record is read again.
 """
 
 from __future__ import annotations
 
 from dataclasses import MISSING, field, fields, is_dataclass
 from dataclasses import Field as DataclassField
+from datetime import date
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 from typing import get_type_hints as type_hints
@@ -103,6 +104,12 @@ def from_plain(kind: type[T], value: Any, where: str = "") -> T:
         for key in value:
             check(key, TEXT, {}, where)
         record = {key: from_plain(inner[1], each, f"{where}.{key}") for key, each in value.items()}
+    elif bare is date:
+        check(value, TEXT, {}, where)
+        try:
+            record = date.fromisoformat(value)
+        except ValueError:
+            raise InputError(f"{where}={value!r} must be a day such as 2027-06-30.") from None
     else:
         check(value, field_of(kind), {}, where)
         # JSON writes 1.0 as 1 in some languages; the record holds a float.

@@ -99,7 +99,8 @@ def _parse(data: bytes, name: str, lines_before: int) -> pl.DataFrame:
         values = columns[key] = [row.get(key) for row in rows]
         types = set(map(type, values)) - {type(None)}
         if types and types <= {int, float}:
-            columns[key] = [None if value is None else float(value) for value in values]
+            # By way of text, in which a number beyond all floats is infinite, and not a failure.
+            columns[key] = [None if value is None else float(str(value)) for value in values]
         elif types not in ({str}, {bool}):
             columns[key] = [
                 v if v is None or type(v) is str else json.dumps(v, ensure_ascii=False)

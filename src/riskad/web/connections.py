@@ -73,21 +73,23 @@ class Binding:
 
     def bound(self) -> socket.socket:
         """Return a listening socket, on its own port."""
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named.
-        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        # A restarted server takes its port again at once, not after minutes of TIME_WAIT.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        is_six = ":" in self.host
         try:
-            sock.bind((self.host, self.port))
-            sock.listen(128)  # a browser that comes before the server runs waits
+            sock = socket.create_server(
+                (self.host, self.port),
+                family=socket.AF_INET6 if is_six else socket.AF_INET,
+                backlog=128,  # a browser that comes before the server runs waits
+                dualstack_ipv6=is_six and socket.has_dualstack_ipv6(),
+            )
         except OSError as error:
-            sock.close()
             place = f"{self.host} port {self.port}" if self.port else self.host
             other = "port (0 for any free one)" if self.port else "host"
+            reason = str(error.strerror).partition(" (while")[0]
             raise InputError(
-                f"Cannot listen on {place}: {error.strerror}. Give another {other}."
+                f"Cannot listen on {place}: {reason}. Give another {other}."
             ) from error
+        # Small answers go at once; asyncio would say so only of sockets that name their protocol.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
     def hosts(self, port: int) -> frozenset[str]:

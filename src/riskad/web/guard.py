@@ -32,15 +32,17 @@ from typing import Any, NoReturn, TypeAlias
 from urllib.parse import parse_qs, parse_qsl
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from riskad.core.checks import InputError
 
 Headers: TypeAlias = defaultdict[str, str]  # one that is missing or comes twice is blank
+Query: TypeAlias = dict[str, str]
 
 CSRF_HEADER = "x-riskad-csrf"
 LOG = logging.getLogger("riskad.web")
@@ -260,17 +262,22 @@ class Guard:
 # --- applications -------------------------------------------------------------------------
 
 
-def make_app(
-    routes: list[BaseRoute], handlers: Mapping[type[Exception], Any] | None = None
-) -> Starlette:
+def make_app(routes: list[BaseRoute]) -> Starlette:
     """Return an application that answers mistakes with a sentence, {"error": ...}."""
     mistakes = (Refusal, InputError, OSError, HTTPException, Exception)
-    app = Starlette(
-        routes=routes,
-        exception_handlers={**dict.fromkeys(mistakes, _explain), **(handlers or {})},
-    )
+    app = Starlette(routes=routes, exception_handlers=dict.fromkeys(mistakes, _explain))
     app.router.redirect_slashes = False
     return app
+
+
+def show(path: str, work: Callable[[Query], Any]) -> Route:
+    """Return the route of an address whose query, and path, `work` answers, in a thread."""
+
+    async def answer(request: Request) -> Response:
+        query = {**request.query_params, **request.path_params}
+        return JSONResponse(await run_in_threadpool(work, query))
+
+    return Route(path, answer)
 
 
 async def _explain(request: Request, error: Exception) -> Response:

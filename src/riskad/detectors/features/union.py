@@ -92,7 +92,6 @@ class LearnedFeatures(FeatureMap):
             fields.Text(choices=_PARTS), fields.Record([each.__name__ for each in _MAPS.values()])
         ),
     ]
-    slices_: Annotated[Any, fields.DictOf(fields.Text(choices=_PARTS), fields.Span())]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -107,8 +106,6 @@ class LearnedFeatures(FeatureMap):
             require(each.shape[1] > 0, f"maps_[{part!r}]: empty")
             widths[part] = each.shape[1]
         require(set(state["parts"]) <= set(widths), "parts: without their maps")
-        slices = _side_by_side({part: widths[part] for part in state["parts"]})
-        require(state["slices_"] == slices, "slices_: of other widths")
         total = sum(widths[part] for part in state["parts"])
         require(state["n_features_out_"] == total, "n_features_out_: another number")
 
@@ -149,7 +146,6 @@ class LearnedFeatures(FeatureMap):
             else:
                 settings = {"widths": self.widths} if part == "kernels" else {}
                 self.maps_[part], blocks[part] = _MAPS[part].fit_transform(Z, seed, **settings)
-        self.slices_ = _side_by_side({part: block.shape[1] for part, block in blocks.items()})
         F = np.hstack(list(blocks.values()))
         self.n_features_out_ = F.shape[1]
         return F
@@ -159,6 +155,16 @@ class LearnedFeatures(FeatureMap):
         check_is_fitted(self)
         Z = self.columns_of(check_numbers(self, X, reset=False))
         return np.hstack([self.part_of(part, Z) for part in self.parts])
+
+    @property
+    def slices_(self) -> dict[str, slice]:
+        """Position of each part in the result."""
+        columns = self.scaler_.n_features_out_ if self.smooth else len(self.kept_)
+        ends = accumulate(
+            (columns if part == "columns" else self.maps_[part].shape[1] for part in self.parts),
+            initial=0,
+        )
+        return {part: slice(*pair) for part, pair in zip(self.parts, pairwise(ends), strict=True)}
 
     def part_of(self, part: str, Z: np.ndarray) -> np.ndarray:
         return Z if part == "columns" else np.asarray(self.maps_[part].transform(Z))
@@ -186,12 +192,6 @@ class LearnedFeatures(FeatureMap):
         return {"columns": Z} | {
             part: each.onnx_rows(graph, Z) for part, each in self.maps_.items()
         }
-
-
-def _side_by_side(widths: dict[str, int]) -> dict[str, slice]:
-    """Positions of blocks of these widths that stand side by side."""
-    ends = accumulate(widths.values(), initial=0)
-    return {part: slice(*pair) for part, pair in zip(widths, pairwise(ends), strict=True)}
 
 
 class NativeColumns:

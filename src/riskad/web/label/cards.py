@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -60,23 +59,17 @@ class Cards:
         matrix = _dense(preparer, parsed)
         self._mean, self._scale = matrix.mean(axis=0), matrix.std(axis=0)
         self._scale[self._scale == 0] = 1.0
-        self.ready: OrderedDict[int, Card] = OrderedDict()  # by row, the last ones that were shown
-        self._lock = Lock()
+        self._ready: dict[int, Card] = {}
 
     def of(self, rows: Sequence[int]) -> list[Card]:
         """Return the cards of rows, counted from 1; new ones are made together."""
-        with self._lock:
-            new = [row for row in dict.fromkeys(rows) if row not in self.ready]
-            cards = {row: self.ready[row] for row in rows if row in self.ready}
+        # When there are many, all go: those that are still needed are soon made again.
+        ready = self._ready if len(self._ready) <= _MOST_CARDS else {}
+        new = [row for row in dict.fromkeys(rows) if row not in ready]
         if new:
-            cards |= {card.row: card for card in self._make(new)}
-        with self._lock:
-            for row in rows:
-                self.ready[row] = cards[row]
-                self.ready.move_to_end(row)
-            while len(self.ready) > _MOST_CARDS:
-                self.ready.popitem(last=False)
-        return [cards[row] for row in rows]
+            # Other threads read it meanwhile: it is never changed, but replaced.
+            self._ready = ready = ready | {card.row: card for card in self._make(new)}
+        return [ready[row] for row in rows]
 
     def _make(self, rows: Sequence[int]) -> list[Card]:
         some = self.frame[[row - 1 for row in rows]]

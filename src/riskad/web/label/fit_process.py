@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import polars as pl
@@ -38,7 +38,7 @@ from riskad.decisions.suggest import suggest_rows
 from riskad.detectors.outlier_mean import OutlierMean
 from riskad.tables.cells import free_name
 from riskad.tables.preparation import TablePreparer
-from riskad.tables.windows import Windower, Windows
+from riskad.tables.windows import Windows
 
 _REASONS = 12  # columns of a row
 _WORDS = {1: "normal", -1: "anomaly", 0: ""}
@@ -130,40 +130,30 @@ class _Worker:
 
     def run(self) -> None:
         """Fit, report the results, and explain rows until there are no more requests."""
-        task = self.task
+        task, frame = self.task, self.frame
+        if task.model is not None and task.how == "model":
+            self.send({"progress": "Scoring the rows"})
+            self.report(load(task.model), None)
+        options: dict[str, Any] = {"model": "outliers"}
         if task.how == "labels":
-            label = free_name(self.frame.columns, "label")
-            words = pl.Series(label, [_WORDS[int(code)] for code in self.codes])
-            fit_table(
-                self.frame.with_columns(words),
-                label=label,
-                normal="normal",
-                anomaly="anomaly",
-                kinds=task.kinds or {},
-                group=task.group,
-                settings={"budget": task.budget},
-                seed=task.seed,
-                **task.cut,
-                top=0,
-                progress=lambda what: self.send({"progress": what}),
-                on_fit=self.report,  # which does not return before the end
-            )
-            return
-        self.send({"progress": "Scoring the rows"})
-        if task.how == "model" and task.model is not None:
-            model = load(task.model)
-        elif not task.cut:
-            model, _ = fit_outliers(self.frame, task.kinds, task.group, task.seed)
-        else:
-            with quietly():
-                cut = {"group": task.group, "kinds": task.kinds, **task.cut}
-                windows = Windower.fit(self.frame, **cut)
-            features = windows.frame.select(windows.features)
-            model, _ = fit_outliers(features, {}, None, task.seed)
-            model[0].windower_ = windows.windower
-        self.report(model, None)
+            label = free_name(frame.columns, "label")
+            words = [_WORDS[int(code)] for code in self.codes]
+            frame = frame.with_columns(pl.Series(label, words))
+            options = {"label": label, "normal": "normal", "anomaly": "anomaly"}
+            options["settings"] = {"budget": task.budget}
+        fit_table(
+            frame,
+            **options,
+            **task.cut,
+            kinds=task.kinds,
+            group=task.group,
+            seed=task.seed,
+            top=0,
+            progress=lambda what: self.send({"progress": what}),
+            on_fit=self.report,  # which does not return before the end
+        )
 
-    def report(self, model: Pipeline, report: FitReport | None) -> None:
+    def report(self, model: Pipeline, report: FitReport | None) -> NoReturn:
         """Report the results, then explain."""
         task = self.task
         self.send({"progress": "Choosing rows to judge"})
@@ -223,7 +213,7 @@ class _Worker:
                 {
                     "row": self.task.rows[each.row - 1],
                     "label": each.label,
-                    "p_wrong": each.p_wrong,
+                    "percent": each.percent,
                     "why": f"probably wrong ({each.percent}): it looks {each.looks}",
                 }
                 for each in ([] if doubtful is None else doubtful.rows)

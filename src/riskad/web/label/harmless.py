@@ -74,15 +74,10 @@ class HarmlessFile:
         rules.check_not_all(rule, int(matching.sum()), len(matching))
         return matching & (self.numbers < 0)
 
-    def add(self, name: str, where: str, reason: str, by: str, until: str) -> None:
+    def add(self, rule: HarmlessRule) -> None:
         """Write a rule to the file; when this returns, it is on the disk."""
-        try:
-            last = date.fromisoformat(until)
-        except ValueError as error:
-            raise InputError(f"until={until!r} must be a day such as 2027-06-30.") from error
-        rule = HarmlessRule(name, where, reason, by, last)
         if rule.expired:
-            raise InputError(f"until={until!r} is over; give a day to come.")
-        self.matching(where)  # refuses what the file would be refused for
+            raise InputError(f"until='{rule.until}' is over; give a day to come.")
+        self.matching(rule.where)  # refuses what the file would be refused for
         with self._lock:
             self._use(add_rule(self.path, rule))

@@ -6,15 +6,17 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from riskad.app.journal import LabelledFrame, apply_labels
-from riskad.core.checks import InputError, MissingLibrary
+from riskad.core.checks import InputError, required
 from riskad.core.labels import Codes
 from riskad.tables.cells import as_polars, is_frame
 from riskad.tables.labelled import LabelColumn
 from riskad.web.label.session import Options, Session
+
+if TYPE_CHECKING:
+    from riskad.web.label.server import Server
 
 __all__ = ["Labelling", "label"]
 
@@ -28,12 +30,8 @@ class Labelling:
     A notebook shows the page if this is the last value of a cell.
     """
 
-    def __init__(self, session: Session, host: str, height: int):
-        from riskad.web.connections import Binding
-        from riskad.web.label.server import Server
-
-        self._session, self._height = session, height
-        self._server = Server(session, Binding(host), frames=_NOTEBOOKS)
+    def __init__(self, server: Server, height: int):
+        self._server, self._session, self._height = server, server.session, height
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
 
@@ -135,8 +133,9 @@ def label(
             f"table must be a frame, got {type(table).__name__}. Read one: "
             "riskad.read_table('cards.csv')."
         )
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise MissingLibrary("The page needs other libraries: pip install 'riskad[app]'.")
+    with required("The page needs other libraries: pip install 'riskad[app]'."):
+        from riskad.web.connections import Binding
+        from riskad.web.label.server import Server
     options = Options(labels, id, tuple(drop), dict(kinds or {}), group, who=who, budget=budget)
     session = Session(as_polars(table), str(journal), options)
-    return Labelling(session, host, height)
+    return Labelling(Server(session, Binding(host), frames=_NOTEBOOKS), height)

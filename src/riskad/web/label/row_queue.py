@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 from time import monotonic
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ HIGH = "high score"
 _EVERY = 10  # of which one is drawn at random
 _SECONDS = 600.0  # for which a row that one person has does not come to others
 _TRIES = 50
-_BATCH = 20  # random rows that are drawn at a time, so that `peek` sees some
 
 
 class _Loan(NamedTuple):
@@ -43,7 +41,6 @@ class RowQueue:
         self._n_rows, self._is_harmless = n_rows, is_harmless
         self._rng = np.random.default_rng(seed)
         self._suggestions: deque[tuple[int, str]] = deque()
-        self._random = deque(self._draw())
         self._loans: dict[int, _Loan] = {}
         self._count = 0
 
@@ -95,20 +92,11 @@ class RowQueue:
         drawn = self._draw_free(free)
         return None if drawn is None else (drawn, RANDOM, "random")
 
-    def _draw(self) -> list[int]:
-        return [int(row) for row in self._rng.integers(1, self._n_rows + 1, _BATCH)]
-
     def _draw_free(self, free: Callable[[int], bool]) -> int | None:
         """A random row; if few are left, one of those."""
         for _ in range(_TRIES):
-            row = self._random.popleft()
-            if not self._random:
-                self._random.extend(self._draw())
+            row = int(self._rng.integers(1, self._n_rows + 1))
             if free(row):
                 return row
         rest = [row for row in range(1, self._n_rows + 1) if free(row)]
         return int(self._rng.choice(rest)) if rest else None
-
-    def peek(self, n: int) -> list[int]:
-        """Return some rows that will come soon, so that they can be prepared."""
-        return [*islice(self._random, 5), *(row for row, _ in islice(self._suggestions, n))]

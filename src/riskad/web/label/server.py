@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,12 +17,20 @@ from riskad.app.journal import LABELS, LONGEST_NAME, LONGEST_NOTE, SOURCES
 from riskad.core.checks import InputError
 from riskad.files.fields import Text
 from riskad.files.records import from_plain
+from riskad.tables.harmless import HarmlessRule
 from riskad.web.connections import Binding, WebServer
-from riskad.web.guard import BrowserSessions, Guard, make_app, parse_object, read_body
-from riskad.web.label.session import Conflict, Session
+from riskad.web.guard import (
+    BrowserSessions,
+    Guard,
+    Query,
+    make_app,
+    parse_object,
+    read_body,
+    show,
+)
+from riskad.web.label.session import Session
 
 LARGEST_BODY = 16_384
-Query: TypeAlias = dict[str, str]
 _FILES = {
     "page.html": "text/html",
     "page.css": "text/css",
@@ -46,17 +54,6 @@ class AnswerRequest:
     before: Literal[LABELS] = ""  # type: ignore[valid-type]
     note: Annotated[str, Text(longest=LONGEST_NOTE)] = ""
     others: list[int] = field(default_factory=list)  # of the same stretch of a series
-
-
-@dataclass(frozen=True)
-class RuleRequest:
-    """A rule of the known harmless from the page."""
-
-    name: str
-    where: str
-    reason: str
-    by: str
-    until: str
 
 
 class Server(WebServer):
@@ -87,24 +84,20 @@ class Server(WebServer):
                 Route("/static/{name}", self._file),
                 Route("/api/start", self._start),
                 Route("/api/export", self._export),
-                _show("/api/state", lambda q: session.state(_who(q))),
-                _show("/api/next", self._next),
-                _show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
-                _show("/api/rows", self._rows),
-                _show("/api/rule/of/{row}", lambda q: session.propose_rule(_whole(q, "row"))),
-                _show(
+                show("/api/state", lambda q: session.state(_who(q))),
+                show("/api/next", self._next),
+                show("/api/row/{row}", lambda q: session.card(_whole(q, "row"), _who(q))),
+                show("/api/rows", self._rows),
+                show("/api/rule/of/{row}", lambda q: session.propose_rule(_whole(q, "row"))),
+                show(
                     "/api/rule/effect", lambda q: session.rule_effect(q.get("where", ""), _who(q))
                 ),
                 _change("/api/answer", self._answer),
                 _change("/api/fit", lambda body: {"started": session.fit()}),
-                _change(
-                    "/api/rule",
-                    lambda body: session.add_rule(**vars(from_plain(RuleRequest, body))),
-                ),
+                _change("/api/rule", lambda body: session.add_rule(from_plain(HarmlessRule, body))),
                 _change("/api/invite", lambda body: {"address": self.invite()}),
                 _change("/api/leave", lambda body: session.leave(str(body.get("tab"))[:40])),
-            ],
-            {Conflict: _explain_conflict},
+            ]
         )
         self.mount(Guard(self.app, self.access, self.hosts, LARGEST_BODY))
 
@@ -158,16 +151,6 @@ class Server(WebServer):
         return self.session.answer(**vars(answer))
 
 
-def _show(path: str, work: Callable[[Query], Any]) -> Route:
-    """Return the route of an address whose query, and path, `work` answers."""
-
-    async def show(request: Request) -> Response:
-        query = {**request.query_params, **request.path_params}
-        return JSONResponse(await run_in_threadpool(work, query))
-
-    return Route(path, show)
-
-
 def _change(path: str, work: Callable[[dict[str, Any]], Any]) -> Route:
     """Return the route of an address to which the page sends an object."""
 
@@ -176,10 +159,6 @@ def _change(path: str, work: Callable[[dict[str, Any]], Any]) -> Route:
         return JSONResponse(await run_in_threadpool(work, body))
 
     return Route(path, change, methods=["POST"])
-
-
-async def _explain_conflict(request: Request, error: Exception) -> Response:
-    return JSONResponse({"conflict": str(error)}, 409)
 
 
 @functools.cache

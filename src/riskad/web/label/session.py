@@ -24,7 +24,7 @@ from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED, Codes
 from riskad.tables.cells import to_text
 from riskad.tables.csv_reading import CsvFormat
-from riskad.tables.harmless import LIKELY
+from riskad.tables.harmless import LIKELY, HarmlessRule
 from riskad.tables.labelled import LabelColumn
 from riskad.tables.writing import write_table
 from riskad.web.label.cards import Card, Cards
@@ -45,12 +45,7 @@ _LETTERS = 60  # of the cells of neighbours and lists
 _COMPARED = 500  # newest labelled rows of a kind, among which the nearest are looked for
 _MOST_MATCHES = 500
 _PAGE = 50  # rows of a list
-_AHEAD = 40  # rows that are made ready before they are asked for
 _UNANSWERED = RowAnswers()
-
-
-class Conflict(Exception):
-    """A person has answered the row meanwhile, in another tab."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +91,8 @@ class Session:
         # Two locks: nobody who answers a row waits for a process to start.
         self._lock = RLock()  # for answers and the queue of rows
         self._fit_lock = RLock()  # for starting fits and using their results
-        self.codes, label = table_codes(frame, options.labels)
-        labelled = np.flatnonzero(self.codes != UNLABELLED)
-        self._in_table = {int(i) + 1: _WORDS[int(self.codes[i])] for i in labelled}
+        codes, label = table_codes(frame, options.labels)
+        self._in_table = {int(i) + 1: _WORDS[int(codes[i])] for i in np.flatnonzero(codes)}
         self.frame = frame.drop([label] if label in frame.columns else [])
         earlier = earlier_results(self.frame.columns)
         spec = FitSpec(id=options.id, drop=tuple(options.drop), group=options.group)
@@ -107,7 +101,7 @@ class Session:
             self._check_model(options.model)
         hashed = [name for name in self.frame.columns if name not in earlier]
         self.journal = Journal(journal, source, hashed, frame.height)
-        self.notes = [*filter(None, (str(self.journal.locate(frame)), self.journal.skipped()))]
+        self.notes = self.journal.locate(frame)
         self._top_rows: list[tuple[int, frozenset[int]]] = []  # of each fit, and its labels
         self.queue = RowQueue(frame.height, options.seed, lambda row: self.harmless.of(row))
         self.worker: Worker | None = None  # of the ranking in use, for reasons
@@ -117,7 +111,7 @@ class Session:
         self._fitted_labels: dict[int, str] = {}
         self._looked_again: dict[int, str] = {}  # what rows were labelled that looked wrong
         self._fits = 0
-        self._behind = ThreadPoolExecutor(1)  # what nobody waits for: rows made ready, fits started
+        self._behind = ThreadPoolExecutor(1)  # for fits, so that nobody waits until one is started
         self._rank_without_labels()
 
     def _check_model(self, model: str) -> None:
@@ -164,7 +158,6 @@ class Session:
             result.kinds.extend(suggestions.reasons)
         self.ranking = Ranking(result, rows, scores, None)
         self.queue.refill(self.ranking)
-        self.cards.of(self.queue.peek(_AHEAD))
         self._try_to_fit()
 
     # --- labels ---------------------------------------------------------------------------
@@ -204,15 +197,16 @@ class Session:
     ) -> dict[str, Any]:
         """Store an answer; when this returns, it is on the disk.
 
-        `before` is this person's earlier answer according to the page, "" for none: if there is
-        another one meanwhile, a `Conflict` is raised. `others` are rows of the same stretch of a
-        series, which get the same answer.
+        `before` is this person's earlier answer according to the page, "" for none: if another tab
+        gave another one meanwhile, the answer is refused. `others` are rows of the same stretch of
+        a series, which get the same answer.
         """
         card, *stretch = self._cards_of([row, *others])
         with self._lock:
             self.journal.refresh()
             if (own := self._own(row, who)) != before:
-                raise Conflict(own)
+                other = f"gave “{own}”" if own else "took your answer back"
+                raise InputError(f"In another tab you {other}. Answer again here to change it.")
             of_others = [Answer(each.row, each.hash, label, "chosen", who) for each in stretch]
             self.journal.add(Answer(row, card.hash, label, source, who, note=note), *of_others)
             if (doubt := self.ranking.doubtful.get(row)) is not None:
@@ -300,7 +294,6 @@ class Session:
                 self.queue.refill(self.ranking)
         if old is not None:
             old.close()
-        self.cards.of(self.queue.peek(_AHEAD))
         self._fit_if_due()
 
     def close(self) -> None:
@@ -318,16 +311,12 @@ class Session:
         def is_judged(row: int) -> bool:
             answers = self.journal.answers.get(row)
             if answers is None:
-                return bool(self.codes[row - 1] != UNLABELLED)
+                return row in self._in_table
             return bool(answers.label or answers.disputed or self._own(row, who))
 
         with self._lock:
             rows = list(self.queue.next(tab, n, is_judged))
-            ahead = self.queue.peek(_AHEAD)
         cards, labels = self.cards.of([row for row, _, _ in rows]), self.labels()
-        # Many are made as fast as one.
-        if not all(row in self.cards.ready for row in ahead[: _AHEAD // 2]):
-            self._behind.submit(self.cards.of, ahead)
         return [
             self._describe(card, who, labels) | {"kind": kind, "source": source}
             for card, (_, kind, source) in zip(cards, rows, strict=True)
@@ -387,7 +376,7 @@ class Session:
         """Return labels that look wrong and that nobody has judged again."""
         labels = self.labels()
         return [
-            {"row": row, "p_wrong": doubt["p_wrong"]}
+            {"row": row, "percent": doubt["percent"]}
             for row, doubt in self.ranking.doubtful.items()
             if labels.get(row) == doubt["label"] != self._looked_again.get(row)
         ]
@@ -423,10 +412,10 @@ class Session:
             "lines": self._lines(shown, who),
         }
 
-    def add_rule(self, **rule: str) -> dict[str, Any]:
+    def add_rule(self, rule: HarmlessRule) -> dict[str, Any]:
         """Save a rule; rows that it matches are suggested no more."""
-        self.harmless.add(**rule)
-        return {"saved": rule["name"], "file": self.harmless.path.name}
+        self.harmless.add(rule)
+        return {"saved": rule.name, "file": self.harmless.path.name}
 
     def state(self, who: str) -> dict[str, Any]:
         """Return everything that the page shows next to a row."""

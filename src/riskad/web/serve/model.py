@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from riskad.core.checks import InputError
 from riskad.tables.harmless import HarmlessRules
 from riskad.web.guard import LOG, to_line
 from riskad.web.serve.scoring import RowScorer
+from riskad.web.serve.window import Window
 
 _LOOK_SECONDS = 1.0  # a model takes longer to load, and a look takes microseconds
 
@@ -31,9 +31,8 @@ class ServedModel:
     name: str
     header: ModelHeader
     scorer: RowScorer
+    window: Window
     loaded: datetime = field(default_factory=lambda: datetime.now(UTC))
-    # Larger than that of the models before it, even if the clock was put back.
-    order: float = field(default_factory=time.monotonic)
 
     @classmethod
     def load(
@@ -41,7 +40,8 @@ class ServedModel:
     ) -> ServedModel:
         """Load a model file, which must be of a model that reads tables."""
         model, header = load_with_header(path)
-        return cls(path.name, header, RowScorer(model, state, harmless))
+        scorer = RowScorer(model, state, harmless)
+        return cls(path.name, header, scorer, Window(scorer))
 
     @cached_property
     def version(self) -> str:

@@ -195,7 +195,7 @@ class RowScorer:
                     f"{'The row' if single else f'Row {number:,}'} lacks the column {name!r}, "
                     f"which the model reads; send it, with null where it is blank.{guess}"
                 )
-        check_nesting(rows)
+        check_nesting(rows, self.columns)
         frame = frame_of_objects(rows, self.columns)
         for name in self._pictures:
             # A path would be one of this machine, whose files are nobody else's.
@@ -246,8 +246,8 @@ def _parse_rows(body: Mapping[str, Any], most: int) -> tuple[Sequence[Mapping[st
     return rows, False
 
 
-def check_nesting(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse cells that are nested so deeply or widely that reading them would take minutes."""
+def check_nesting(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Refuse objects as cells, and cells that would take minutes to read, so nested are they."""
     n_values, depth, keys = 0, 0, set[str]()
     nested = (dict, list)
     level = [(name, cell) for row in rows for name, cell in row.items() if type(cell) in nested]
@@ -260,6 +260,10 @@ def check_nesting(rows: Sequence[Mapping[str, Any]]) -> None:
             )
         below: list[tuple[str, Any]] = []
         for name, cell in level:
+            # Alone it would become columns of its own, and among other rows a text.
+            if depth == 1 and type(cell) is dict and name in columns:
+                what = "an object; send a number, a text or null"
+                raise InputError(f"The cell {name[:40]!r} is {what}.")
             keys.update(cell if type(cell) is dict else ())
             inside = cell.values() if type(cell) is dict else cell
             below += [(name, each) for each in inside if type(each) in nested]

@@ -35,6 +35,7 @@ from riskad.web.guard import (
     parse_object,
     read_body,
     read_query,
+    show,
     to_line,
 )
 from riskad.web.serve.metrics import Metrics
@@ -108,10 +109,13 @@ class Service:
             [
                 Route("/score", self._score, methods=["POST"]),
                 Route("/feedback", self._take_labels, methods=["POST"]),
-                Route("/model", self._model),
+                show("/model", lambda query: self.file.current.description),
                 Route("/health", self._health),
                 Route("/metrics", self._show_metrics),
-                Route("/openapi.json", self._openapi),
+                show(
+                    "/openapi.json",
+                    lambda query: describe_service(self.file.current, self.limits.rows),
+                ),
             ]
         )
         self._paths = {route.path for route in self.app.routes if isinstance(route, Route)}
@@ -179,7 +183,7 @@ class Service:
         self.metrics.rows.inc(len(scores))
         self.metrics.flagged.inc(int(flagged.sum()))
         if len(scores):  # of points that complete no window there are none
-            self.metrics.window.add(model, rows, scores, flagged)
+            model.window.add(rows, scores, flagged)
         return Response(answer, media_type="application/json")
 
     async def _take_labels(self, request: Request) -> Response:
@@ -200,9 +204,6 @@ class Service:
             journal.add(*[_read_label(each, journal.columns) for each in labels])
         return len(labels)
 
-    async def _model(self, request: Request) -> Response:
-        return JSONResponse(self.file.current.description)
-
     async def _health(self, request: Request) -> Response:
         # Clients with the token get more details.
         ready = self.waiting < self.limits.waiting
@@ -215,9 +216,6 @@ class Service:
         text = await asyncio.to_thread(generate_latest, self.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
-    async def _openapi(self, request: Request) -> Response:
-        return JSONResponse(describe_service(self.file.current, self.limits.rows))
-
 
 def _read_label(content: Any, columns: list[str]) -> Answer:
     """A label that came back; its row is found by its cells in the columns of the journal.
@@ -227,7 +225,7 @@ def _read_label(content: Any, columns: list[str]) -> Answer:
     """
     if not isinstance(content, dict) or not isinstance(content.get("row"), dict):
         raise InputError(f"Each label needs its row: {_LABEL_EXAMPLE}.")
-    check_nesting([content["row"]])
+    check_nesting([content["row"]], columns)
     label = from_plain(LabelledRow, content)
     if not label.who.strip():
         raise InputError("Say who labelled the row: who must not be blank.")

@@ -82,7 +82,7 @@ function cellLine(name, cell, column, reason, largest) {
       element("div", { class: "seen" },
         element("img", { src: cell.picture, alt: "the picture" }),
         element("img", { src: cell.map, alt: "where it is unusual" })),
-      element("span", { class: "small" }, element("kbd", {}, "v"), " where it is unusual"))] : [
+      element("button", { type: "button", class: "small map" }, "Where it is unusual ", element("kbd", {}, "v")))] : [
       element("td", { class: blank ? "value blank" : "value" }, blank ? value : fromData(value)),
       element("td", { class: "picture" }, cell ? picture(column, cell) : null)]),
     element("td", { class: "usual" }, usual ? fromData(usual) : null),

@@ -103,7 +103,7 @@ function show() {
   const name = `Row ${card.row.toLocaleString("en")}`;
   $("row-title").replaceChildren(name, ...(card.id === null ? [] : [": ", draw.fromData(card.id)]));
   $("row-kind").textContent = card.kind;
-  showBeside(card, true, true);
+  showBeside(card, true, true, true);
   $("note").value = card.note;
   for (const label of ANSWERS) $(label).setAttribute("aria-pressed", String(card.mine === label));
   $("undo").disabled = !undo.length;
@@ -136,8 +136,10 @@ function askReasons(card, tries) {
       const news = Boolean(reasons) && JSON.stringify(reasons) !== JSON.stringify(card.reasons);
       // A row that was fetched ahead does not know of labels that have come since.
       const others = news || JSON.stringify(near) !== JSON.stringify(card.near);
+      // Drawn again, a series would lose the stretch that somebody is just drawing.
+      const otherSeries = JSON.stringify(series) !== JSON.stringify(card.series);
       Object.assign(card, { reasons, score, probability, flagged, near, answers, disputed, label, series, fits });
-      if (card === current()) showBeside(card, news, others);
+      if (card === current()) showBeside(card, news, others, otherSeries);
       if (!reasons) askReasons(card, tries + 1);
     } catch {
       // the page says elsewhere that the server does not answer
@@ -145,10 +147,10 @@ function askReasons(card, tries) {
   }, tries || card.reasons ? WAITS[tries] : 0);
 }
 
-function showBeside(card, withCells, withNear) {
+function showBeside(card, withCells, withNear, withSeries) {
   $("row-scores").textContent = scores(card);
   $("row-answers").replaceChildren(...draw.answers(card));
-  $("row-series").replaceChildren(...draw.series(card, mark));
+  if (withSeries) $("row-series").replaceChildren(...draw.series(card, mark));
   if (withCells) $("row-cells").replaceChildren(...draw.cells(card, columns));
   if (withNear) $("row-near").replaceChildren(draw.near(card, columns, open));
 }
@@ -206,13 +208,8 @@ async function deliver(card, label, note, before, others) {
   } catch (failure) {
     say(`Row ${card.row} was not saved.`);
     card.mine = before;
-    if (failure.status === 409) {
-      card.mine = failure.conflict;
-      const there = failure.conflict ? `“${failure.conflict}”` : "no answer";
-      trouble(`Row ${card.row} was not saved: in another tab you gave ${there}. Answer again here to change it.`);
-    } else {
-      trouble(`Row ${card.row} was not saved. ${failure.message}`);
-    }
+    trouble(`Row ${card.row} was not saved. ${failure.message}`);
+    if (failure.status === 422) card.mine = (await get(`/api/row/${card.row}`, { who: body.who })).mine;
     const place = shown.indexOf(card);
     if (place >= 0) {
       at = place;
@@ -269,8 +266,8 @@ function counts(found) {
   if (!found) return;
   const { normal, anomaly, unsure, unlabelled } = found;
   const parts = [draw.plural(normal, "normal", "normal"), draw.plural(anomaly, "anomaly", "anomalies")];
-  if (unsure) parts.push(`${unsure.toLocaleString("en")} unsure`);
-  parts.push(`${unlabelled.toLocaleString("en")} unlabelled`);
+  const ofThese = unsure ? ` (${unsure.toLocaleString("en")} unsure)` : "";
+  parts.push(`${unlabelled.toLocaleString("en")} unlabelled${ofThese}`);
   $("counts").textContent = parts.join(", ");
 }
 
@@ -331,9 +328,9 @@ function showDoubtful(doubtful) {
   $("doubtful-body").dataset.rows = text;
   $("doubtful-body").replaceChildren(
     draw.element("p", { class: "small" }, "Fits that had not seen these labels contradict them. Judge the rows again."),
-    ...doubtful.slice(0, MOST_DOUBTFUL).map(({ row, p_wrong }) => {
+    ...doubtful.slice(0, MOST_DOUBTFUL).map(({ row, percent }) => {
       const button = draw.element("button", { type: "button", class: "small" },
-        `Row ${row.toLocaleString("en")}: ${draw.percent(p_wrong)}`);
+        `Row ${row.toLocaleString("en")}: ${percent}`);
       button.addEventListener("click", () => open(row));
       return button;
     }));
@@ -486,6 +483,7 @@ $("following").addEventListener("click", forward);
 $("again").addEventListener("click", lookAgain);
 $("harmless").addEventListener("click", openRule);
 $("rule-close").addEventListener("click", () => $("rule").close());
+$("row-cells").addEventListener("click", (event) => event.target.closest(".map") && KEYS.v());
 $("rule-form").addEventListener("submit", saveRule);
 $("rule-where").addEventListener("input", () => {
   $("rule-save").disabled = true; // until it is seen what the new condition hides

@@ -19,17 +19,12 @@ async function request(path, options) {
   const text = await answer.text();
   if (!answer.ok) {
     let message = text;
-    let conflict;
     try {
-      const body = JSON.parse(text);
-      message = body.error ?? text;
-      conflict = body.conflict;
+      message = JSON.parse(text).error ?? text;
     } catch {
       // plain words
     }
-    const failure = new Failure(answer.status, message);
-    failure.conflict = conflict;
-    throw failure;
+    throw new Failure(answer.status, message);
   }
   return JSON.parse(text);
 }

@@ -26,6 +26,7 @@ from riskad.tables.sketches import RowSample
 _EXAMPLES = 3
 _BINS = 24  # ten units wide each in the chart of a column
 _LEVELS = 3
+_FEWEST_TEXTS = 5  # of which it is worth a word that none comes twice
 _MOST_ROWS = 100_000  # drawn at random from a table that comes in batches
 _KINDS = {"normal": NORMAL, "anomaly": ANOMALY, "unlabelled": UNLABELLED}
 
@@ -195,6 +196,8 @@ def _values_in_words(column: Column, plain: NDArray[Any]) -> str:
     """The middle half of numbers, or the most frequent levels."""
     if column.extremes is None:
         texts = pl.Series([BLANK if text is None else str(text) for text in plain], dtype=pl.String)
+        if len(texts) >= _FEWEST_TEXTS and texts.is_unique().all():
+            return "no value twice"
         shares = texts.alias("level").value_counts(sort=True, normalize=True, name="share")
         first = shares.sort(["share", "level"], descending=[True, False]).head(_LEVELS)
         return ", ".join(f"{show_value(text)} {share:.0%}" for text, share in first.iter_rows())

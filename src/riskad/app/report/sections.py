@@ -95,8 +95,9 @@ def _doubtful_labels(report: FitReport) -> list[Block]:
     if not doubtful.rows:
         return [Lines([doubtful.summary], is_text=True, on=AT_LENGTH)]
     about = (
-        "Fits that had not seen the label contradict it. The model believes it nevertheless: look "
-        "at these rows again (`riskad suggest --doubtful`), and fit again if labels change."
+        "Fits that had not seen these labels contradict them: a label is wrong, or its row is of a "
+        "kind that this model cannot tell. The model was fitted to them as they are. Look at these "
+        "rows again (`riskad suggest --doubtful`), and fit again if labels change."
     )
     rows = []
     for each in doubtful.rows[:MOST_SHOWN]:

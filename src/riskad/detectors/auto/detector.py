@@ -565,9 +565,9 @@ class AutoRAD(FrameDetector):
         if len(learners) > 1:
             if kinds is not None and auc is not None and kinds.value <= auc.value - _CLEARLY_LOWER:
                 sentences.append(
-                    "new kinds of anomaly may rank low: labelled ones whose like no fit had seen "
-                    f"have an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look at "
-                    "novelty, too"
+                    "new kinds of anomaly may rank low: labelled anomalies of a kind that fits had "
+                    f"not seen have an AUC of {kinds.value:.2f} (all others {auc.value:.2f}); look "
+                    "at novelty, too"
                 )
             sentences.append(f"learned from {self.n_rows_:,} rows")
         if self.student_ is not None:

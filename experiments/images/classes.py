@@ -76,7 +76,7 @@ def _images(name: str) -> Any:
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
-    """Learn features of the training rows, fit, and rank the test pictures."""
+    """Learn features of the training rows without labels, fit, and rank the test pictures."""
     images = _images(cell["dataset"])
     rows, codes = draw(images.y_train[:N_TRAIN], cell)
     start = time.process_time()
@@ -102,7 +102,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
             detector = DeepRAD(_hidden_layer, random_state=0)
         else:
             training = [records[i] for i in rows]
-            learned = PictureFeatures.learn(backbone(), training, codes == ANOMALY)
+            learned = PictureFeatures.learn(backbone(), training)
             X = learned.features(training)
             X_test = learned.features(records[N_TRAIN : N_TRAIN + N_TEST])
     scores = detector.fit(X, codes).score_samples(X_test)

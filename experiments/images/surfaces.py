@@ -73,15 +73,14 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         again = (time.process_time() - start) / len(cells_)
     records = [seen[i] for i in range(len(seen))]
     train_records, test_records = records[: len(training)], records[len(training) :]
-    learned = PictureFeatures.learn(network, train_records, codes == ANOMALY)
+    learned = PictureFeatures.learn(network, train_records)
     start = time.process_time()
     X, X_test = learned.features(train_records), learned.features(test_records)
     features = (time.process_time() - start) / len(records)
     scores = AutoRAD(budget=30, n_jobs=1).fit(X, codes).score_samples(X_test)
     truth = np.where([kind is None for *_, kind in test], NORMAL, ANOMALY)
     metrics: dict[str, Any] = {"auc": rank_metrics(truth, scores)["auc"]}
-    unlabelled = PictureFeatures.learn(network, train_records).features(test_records)
-    metrics["auc_places"] = rank_metrics(truth, -unlabelled[:, 1])["auc"]
+    metrics["auc_places"] = rank_metrics(truth, -X_test[:, 1])["auc"]
     kinds, shares = np.array([kind or "" for *_, kind in test]), []
     for kind in DEFECTS:
         some = np.isin(kinds, ["", kind])

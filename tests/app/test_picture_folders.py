@@ -60,7 +60,8 @@ def test_a_folder_is_fitted_scored_and_reported_with_maps(tmp_path, photos, netw
     scores = pl.read_csv(scored)
     assert scores.height == 52
     maps = ("--rows", 3, "--maps", tmp_path / "maps")
-    run("explain", model, photos, *maps, "--backbone", network)
+    out = run("explain", model, photos, *maps, "--backbone", network).output
+    assert "maps (maps of their pictures)" in " ".join(out.split())
     assert len(list((tmp_path / "maps").glob("row-*.png"))) == 3
 
 

@@ -326,26 +326,6 @@ def test_a_column_of_pictures_has_the_same_numbers_in_training_and_later(tmp_pat
     assert higher.mean() > 0.8
 
 
-def test_places_of_pictures_labelled_as_anomalies_are_not_taken_for_usual(tmp_path, network):
-    table = read_pictures(folder_of_surfaces(tmp_path / "photos", n=12, n_labelled=4))
-    cells = table["picture"].to_list()
-    ids = [
-        int.from_bytes(bytes(r["picture"])[:8], "little", signed=True)
-        for r in (record for _, record in sorted(network.look(cells), key=lambda each: each[0]))
-    ]
-    y = table["label"].replace_strict({"normal": 1, "anomaly": -1}, default=0).to_numpy()
-
-    def owners(labels):
-        preparer = TablePreparer(kinds={"picture": "image"}, encode=False)
-        preparer.fit(table.drop("label"), labels)
-        return set(preparer.columns_["picture"].pictures.owners.tolist())
-
-    anomalies = {i for i, label in zip(ids, y, strict=True) if label == -1}
-    assert owners(None) & anomalies
-    assert not owners(y) & anomalies
-    assert owners(-np.ones(len(y))) & anomalies  # of these alone, something is usual
-
-
 def test_maps_point_at_defects(tmp_path, network):
     folder = folder_of_surfaces(tmp_path / "photos")
     records = [record for _, record in network.look(read_pictures(folder)["picture"].to_list())]

@@ -79,8 +79,8 @@ class Backbone:
             for key, usual in (("mean", _MEAN), ("std", _STD))
         )
         self._mean, self._std = (np.array(c, np.float32).reshape(-1, 1, 1) for c in colours)
-        # Without other outputs the runtime leaves out what comes after: the classifier.
         self._outputs = list(dict.fromkeys([*self.layers, self._pooled]))
+        # Without other outputs the runtime leaves out what comes after: the classifier.
         del model.graph.output[:]
         model.graph.output.extend(
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)

@@ -170,7 +170,7 @@ class FrameTable(LabelledTable):
 
     def prepare(self, preparer: TablePreparer, features: Sequence[str]) -> TrainingSample:
         """Fit a preparer and return all rows; each cell is read once."""
-        parsed = preparer.fit_parse(self.frame.select(features), self.codes)
+        parsed = preparer.fit_parse(self.frame.select(features))
         return TrainingSample(parsed, self.codes, True, "all rows")
 
 

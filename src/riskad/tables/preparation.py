@@ -178,23 +178,22 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         self.max_levels = max_levels
         self.encode = encode
 
-    def fit(self, X: Any, y: Any = None) -> TablePreparer:
-        """Find the kind of each column of a frame; of the labels `y` only pictures make use."""
-        self.fit_parse(X, y)
+    def fit(self, X: Any, y: object = None) -> TablePreparer:
+        """Find the kind of each column of a frame; `y` is ignored."""
+        self.fit_parse(X)
         return self
 
-    def fit_parse(self, X: Any, y: Any = None) -> pl.DataFrame:
+    def fit_parse(self, X: Any) -> pl.DataFrame:
         """Fit to a frame, and return the result of `parse`; each cell is read once."""
         # Columns go from the clone once they are parsed: if nobody else has them, from memory, too.
         frame = as_polars(X).clone()
         del X
-        codes = None if y is None else np.asarray(y)
-        rows = self._fit(frame, [frame], fold_batches, codes=codes, exact=True)
+        rows = self._fit(frame, [frame], fold_batches, exact=True)
         return rows.select(self.read_columns)
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: object = None) -> Any:
         """Fit, and return the rows for training: no row is compared with itself."""
-        return self.features(self.fit_parse(X, y), training=True)
+        return self.features(self.fit_parse(X), training=True)
 
     def fit_batches(
         self,
@@ -235,28 +234,14 @@ class TablePreparer(TransformerMixin, BaseEstimator):
         )
 
     def _fit(
-        self,
-        first: pl.DataFrame,
-        batches: Iterable[Any],
-        fold: Fold,
-        *,
-        exact: bool,
-        codes: NDArray[Any] | None = None,
-        n_rows: int = 0,
+        self, first: pl.DataFrame, batches: Iterable[Any], fold: Fold, exact: bool, n_rows: int = 0
     ) -> pl.DataFrame:
         """Find all kinds; returns the rows, or a sample of them, parsed by their kinds."""
         requests = {n: KindRequest.parse(n, kind) for n, kind in (self.kinds or {}).items()}
         names = first.columns
         check_columns([*requests, *([] if self.group is None else [self.group])], names)
         columns, sample = profile_table(
-            first,
-            batches,
-            fold,
-            requests=requests,
-            group=self.group,
-            codes=codes,
-            exact=exact,
-            of_rows=n_rows,
+            first, batches, fold, requests=requests, group=self.group, exact=exact, of_rows=n_rows
         )
         self.__dict__.pop("usual_row_", None)
         self.columns_ = {column.name: column for column in columns}

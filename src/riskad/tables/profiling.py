@@ -16,7 +16,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from riskad.core.checks import InputError, check_choice, describe_column_difference, quoted
 from riskad.tables.cells import Reader, categories_as_texts, is_blank, is_flat
@@ -324,7 +323,6 @@ def profile_table(
     requests: Mapping[str, KindRequest],
     group: str | None,
     exact: bool,
-    codes: NDArray[Any] | None = None,
     of_rows: int = 0,
 ) -> tuple[list[Column], RowSample]:
     """Return the columns of a table, and typed rows: all of them if `exact`, else random ones.
@@ -391,7 +389,6 @@ def profile_table(
             look=looks[name],
             sketch=counts.sketches[name],
             values=counts.sample.rows[name],
-            codes=codes,
         )
         if not profile.n_filled:
             return LeftOut(name, "constant", why=f"it holds no {profile.reader.word}")

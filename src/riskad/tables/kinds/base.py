@@ -47,7 +47,6 @@ class ColumnProfile:
     sketch: Numbers | Texts  # counts over all rows
     values: pl.Series  # typed, of all rows, or of a random sample
     written: str = ""  # how the user asked for it: the word after the colon
-    codes: NDArray[Any] | None = None  # of labels, if all rows are here
 
     @property
     def n_filled(self) -> int:

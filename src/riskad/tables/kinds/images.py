@@ -1,4 +1,4 @@
-r"""Columns of pictures, as numbers.
+r"""Columns of pictures, as numbers learned without a label.
 
 A network looks at each picture (`riskad.tables.backbones`). *Global* features are of its pooled
 vector, divided by its length: the distance within which 5 % of the training pictures lie, and
@@ -9,9 +9,7 @@ V' = V R. Detectors divide each column by its spread, which makes the twelfth as
 first; columns that were turned spread about equally (results/images).
 
 *Local* features compare each place of a picture with a memory of places of other pictures. Places
-of some training pictures make a pool, but none of pictures that are labelled as anomalies. This is
-all that labels do here, and they do it to each picture alike, labelled or new: none is compared
-with itself. Places are whitened,
+of some training pictures make a pool. They are whitened,
 
     x = diag(l + 0.01)^-1/2 V' diag(1 / s) (what the network saw),
 
@@ -40,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
@@ -50,7 +47,6 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from riskad.core.checks import InputError, quoted
-from riskad.core.labels import ANOMALY
 from riskad.files.codec import register
 from riskad.files.fields import Array, Number, Text
 from riskad.tables.backbones import Backbone, find_backbone, state_of
@@ -100,16 +96,8 @@ class PictureFeatures(Vectors):
     shape = _NAMES
 
     @classmethod
-    def learn(
-        cls,
-        backbone: Backbone,
-        records: Sequence[Any],
-        anomalous: Sequence[bool] | NDArray[np.bool_] = (),
-    ) -> PictureFeatures:
-        """Learn directions and the memory from records of pictures; always the same.
-
-        The memory and what is usual are learned from those that are not labelled as anomalous.
-        """
+    def learn(cls, backbone: Backbone, records: Sequence[Any]) -> PictureFeatures:
+        """Learn directions and the memory from records of pictures; always the same."""
         rng = np.random.default_rng(0)
         some = [records[i] for i in rng.permutation(len(records))[:_MOST_LEARNED]]
         units = _unit(np.stack([record["pooled"] for record in some]))
@@ -122,8 +110,6 @@ class PictureFeatures(Vectors):
             right = np.vstack([right[:_LEADING], turn @ right])
         directions = np.ascontiguousarray(right.T, dtype=np.float32)
         ids = np.array([_id(record) for record in some[:_MOST_COMPARED]])
-        if len(anomalous) - sum(anomalous) > 1:
-            records = [r for r, out in zip(records, anomalous, strict=True) if not out]
         pool, owners = _some_places(records, rng)
         whitening = _whitening(np.concatenate(pool))
         memory, owners = _learn_memory([places @ whitening for places in pool], owners)
@@ -257,20 +243,16 @@ class ImageColumn(VectorColumn):
         if any(not cell.startswith("data:") for cell in cells):
             for _ in backbone.look(cells):  # then all are in the cache, and not in memory
                 pass
-        seen = sorted(backbone.look(cells), key=itemgetter(0))
-        errors = [record for _, record in seen if isinstance(record, PictureError)]
-        read = [(cells[i], record) for i, record in seen if not isinstance(record, PictureError)]
-        if len(read) < 2:
+        seen = dict(backbone.look(cells))
+        errors = [record for record in seen.values() if isinstance(record, PictureError)]
+        records = [seen[i] for i in sorted(seen) if not isinstance(seen[i], PictureError)]
+        if len(records) < 2:
             why = f": {errors[0]}" if errors else ""
             raise InputError(
-                f"Column {quoted(profile.name)} has {len(read)} pictures that can be read, and "
+                f"Column {quoted(profile.name)} has {len(records)} pictures that can be read, and "
                 f"it takes two{why}."
             )
-        anomalies = set[str]()
-        if profile.codes is not None:
-            anomalies = set(profile.values.filter(profile.codes == ANOMALY))
-        anomalous = [cell in anomalies for cell, _ in read]
-        pictures = PictureFeatures.learn(backbone, [record for _, record in read], anomalous)
+        pictures = PictureFeatures.learn(backbone, records)
         return cls(profile.name, "image", pictures=pictures, blanks=profile.sketch.blanks)
 
     @property

@@ -34,7 +34,7 @@ from experiments.evaluation import TrialMean
 from experiments.runner import Cell, Experiment, NotAvailable, seed_of
 from experiments.summaries import grid, json_page
 from experiments.tables import Table, markdown_table, write_text
-from riskad.app.series import stretches, window_codes
+from riskad.app.series import codes_to_learn, stretches, window_codes
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.windows import END, Windower
@@ -192,8 +192,9 @@ def run_series(cell: Cell) -> dict[str, Any]:
             per_window = windows.sum_points(np.ones(len(of_point)))
             scores[test] = (windows.sum_points(of_point) / per_window)[test]
         else:
+            learned = codes_to_learn(windows, labels) if method == "AutoRAD" else labels
             scores[test] = OF_WINDOWS[method](
-                features.filter(train), labels[train], groups[train], features.filter(test), seed
+                features.filter(train), learned[train], groups[train], features.filter(test), seed
             )
     except ImportError as error:
         raise NotAvailable(str(error), method=method) from error

@@ -25,6 +25,7 @@ from riskad.app.score import (
     steps_of,
     suspects_of,
 )
+from riskad.app.series import first_of_events
 from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.core.labels import UNLABELLED
 from riskad.decisions.calibration import quietly
@@ -93,6 +94,9 @@ def explain_table(
     scored = results if id is None else frame.select(id).hstack(results)
     number = free_name(scored.columns)
     ranked = rank(scored.with_row_index(number, 1))
+    # Overlapping windows of an event have the same reasons.
+    if picks is None and hasattr(preparer, "windower_"):
+        ranked = first_of_events(preparer.windower_, frame, ranked)
     chosen = ranked.head(rows) if picks is None else ranked.filter(pl.col(number).is_in(picks))
     suspects = suspects_of(chosen, id)
     progress("Finding reasons")

@@ -70,13 +70,9 @@ def stretches(windows: Windows, codes: Codes) -> tuple[Codes, Integers]:
     overlap another stretch lose their label, so that folds of stretches have a gap of a window.
     Unlabelled windows that overlap a stretch are held out with it; any other is one of its own.
     """
-    codes, width = np.array(codes), windows.panes.width
-    # All series on one line, more than a window apart.
-    end = windows.end + windows.group * (np.ptp(windows.end) + width)
-    anomalies = end[codes == ANOMALY]
-    if len(anomalies):  # an incident keeps its labels; normal windows that reach into it do not
-        nearest = np.abs(end[:, None] - _nearest(anomalies, end)).min(axis=1)
-        codes[(codes == NORMAL) & (nearest < width)] = UNLABELLED
+    codes, width, end = np.array(codes), windows.panes.width, _on_one_line(windows)
+    # An incident keeps its labels; normal windows that reach into it do not.
+    codes[(codes == NORMAL) & _near(end, codes == ANOMALY, width)] = UNLABELLED
     stretch, count = np.full(len(codes), -1, dtype=np.int64), 0
     first = last = -np.inf
     for i in np.flatnonzero(codes != UNLABELLED):  # in the order of time
@@ -95,6 +91,35 @@ def stretches(windows: Windows, codes: Codes) -> tuple[Codes, Integers]:
     alone = stretch < 0
     stretch[alone] = count + np.arange(alone.sum())
     return codes, stretch
+
+
+def codes_to_learn(windows: Windows, codes: Codes) -> Codes:
+    """Return labels to learn from, in which some windows that nobody marked are normal.
+
+    Incidents are rare, and the few stretches that a person marked as normal do not show all that
+    is: a weekend, a drift, other weather. So unlabelled windows that share no point with each
+    other, nor with a labelled window, are learned as normal if any incident is marked. What is
+    measured and decided rests on the labels of the person alone.
+    """
+    width, end = windows.panes.width, _on_one_line(windows)
+    if not (codes == ANOMALY).any():
+        return codes
+    # One step longer than a window apart, lest all of them be of the same hours.
+    apart = end % (width + 1) == 0
+    free = (codes == UNLABELLED) & ~_near(end, codes != UNLABELLED, width)
+    return np.where(free & apart, NORMAL, codes)
+
+
+def _on_one_line(windows: Windows) -> Integers:
+    """The ends of windows, with all series on one line, more than a window apart."""
+    return windows.end + windows.group * (np.ptp(windows.end) + windows.panes.width)
+
+
+def _near(end: Integers, which: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
+    """Whether windows overlap one of some, by their ends on one line."""
+    if not which.any():
+        return np.zeros(len(end), dtype=bool)
+    return np.abs(end[:, None] - _nearest(end[which], end)).min(axis=1) < width
 
 
 def _nearest(places: Integers, values: Integers) -> Integers:
@@ -118,6 +143,40 @@ def find_events(windows: Windows, is_anomaly: NDArray[np.bool_], scores: Floats)
     last = flagged[np.append(first[1:], len(flagged))[: len(first)] - 1]
     numbers = {"first_point": flagged[first], "last_point": last, "peak_point": peak}
     return pl.DataFrame(numbers | {"score": scores[peak]})
+
+
+def first_of_events(
+    windower: Windower,
+    frame: pl.DataFrame,
+    ranked: pl.DataFrame,
+    marked: NDArray[np.bool_] | None = None,
+) -> pl.DataFrame:
+    """Return ranked rows of a table of windows, without those of an event of one before.
+
+    Flagged windows that overlap, also through `marked` ones, are an event. So is any other window
+    with those that overlap it. The first column of `ranked` counts rows from 1.
+    """
+    rows = ranked.to_series(0).to_numpy() - 1
+    flagged = np.zeros(frame.height, dtype=bool) if marked is None else marked.copy()
+    flagged[rows] |= ranked["is_anomaly"].to_numpy()
+    start = frame[windower.time].dt.epoch("us").to_numpy() / 1e6
+    if windower.group is not None:  # all series on one line, further apart than windows
+        names = frame[windower.group].fill_null("").rank("dense").to_numpy()
+        start = start + names * (np.ptp(start) + 2 * windower.window)
+    order = np.argsort(start, kind="stable")
+    line, least = start[order], windower.window - windower.step / 2
+    events = order[flagged[order]]
+    event = np.zeros(frame.height, dtype=np.int64)  # its number, from 1
+    event[events] = np.cumsum(np.diff(start[events], prepend=-np.inf) >= least)
+    free, first = np.full(frame.height, True), list[int]()
+    for place, row in enumerate(rows):
+        if free[row]:
+            first.append(place)
+            a, b = np.searchsorted(line, [start[row] - least, start[row] + least])
+            free[order[a:b]] = False
+            if event[row]:
+                free[event == event[row]] = False
+    return ranked[first]
 
 
 def mark_spans(
@@ -224,7 +283,8 @@ class WindowTable(FrameTable):
         sample = super().prepare(preparer, features)
         preparer.windower_ = self.windows.windower
         moments = self.windows.frame[preparer.windower_.time]
-        return replace(sample, stretches=self.stretches, moments=moments)
+        learned = codes_to_learn(self.windows, self.codes)
+        return replace(sample, learned=learned, stretches=self.stretches, moments=moments)
 
     def describe_cut(self) -> str:
         """Tell how rows became windows."""
@@ -233,15 +293,10 @@ class WindowTable(FrameTable):
         return f"{windows}, one every {show_span(cut.step)}, from {n}: {self.counts}"
 
     def peaks(self, ranked: pl.DataFrame) -> pl.DataFrame:
-        """Return of ranked windows, which are numbered, the highest one of each alarm."""
-        flagged = ranked.filter("is_anomaly")
-        rows = flagged.to_series(0).to_numpy() - 1
-        # Windows that overlap are one alarm, also if they do so through a marked incident.
-        alarmed = np.union1d(rows, np.flatnonzero(self.codes == ANOMALY))
-        new = np.diff(self.windows.place[alarmed], prepend=-np.inf) >= self.windows.panes.width
-        event = np.cumsum(new)[np.searchsorted(alarmed, rows)]
-        highest = np.sort(np.unique(event, return_index=True)[1])
-        return flagged[highest] if len(highest) else ranked
+        """Return of ranked windows, which are numbered, the first one of each event."""
+        flagged, marked = ranked.filter("is_anomaly"), self.codes == ANOMALY
+        shown = flagged if flagged.height else ranked
+        return first_of_events(self.windows.windower, self.frame, shown, marked)
 
     def alarms(self, scores: Floats, threshold: float) -> Alarms:
         """Return the alarms of the model in these rows."""

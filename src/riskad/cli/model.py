@@ -281,7 +281,7 @@ def report_table(run: Run, output: Path, top: int) -> None:
             scored=run.progress.rows,
         )
         run.write_report(report, output)
-        flagged = f"{report.flagged:,} of {report.flagged_of:,} rows look anomalous."
+        flagged = f"{report.flagged:,} of {report.flagged_of:,} {report.spec.unit}s look anomalous."
         run.text = printable(f"{flagged}\nWrote {output}.")
 
 

@@ -80,15 +80,15 @@ def _in_short(report: FitReport) -> list[Block]:
         name = "Anomaly rate of the fit" if report.trained_on else "Anomaly rate"
         ends = "as given" if rate.low == rate.high else wording.interval(rate)
         tiles.append((name, percent(rate.value), ends))
-    tiles += _label_tiles(report.labels)
+    tiles += _label_tiles(report.labels, report.spec.unit)
     return [Lines(lines, is_text=True), Lines([quality], is_text=True, on=_PAGE), Tiles(tiles)]
 
 
-def _label_tiles(labels: LabelCounts | None) -> list[tuple[str, str, str]]:
+def _label_tiles(labels: LabelCounts | None, unit: str = "row") -> list[tuple[str, str, str]]:
     if labels is None:
         return []
     number, rest = f"{labels.normal:,} + {labels.anomaly:,}", f"{labels.unlabelled:,} unlabelled"
-    return [("Labelled: normal + anomalies", number, f"and {rest} rows")]
+    return [("Labelled: normal + anomalies", number, f"and {rest} {unit}s")]
 
 
 def _doubtful_labels(report: FitReport) -> list[Block]:
@@ -527,7 +527,7 @@ def _data(report: FitReport) -> list[Block]:
     if report.labels is None:
         why = "not known: the model was saved from Python, not made by `riskad fit`"
         return [Lines([why], is_text=True, on=AT_LENGTH)]
-    rows = f"{report.rows:,} rows of {report.source}"
+    rows = f"{report.rows:,} {report.spec.unit}s of {report.source}"
     rows = f"fitted to {report.trained_on}" if report.trained_on else rows
     labels = wording.label_line(report.labels, report.spec.label)
     usual = vars(FitSpec())

@@ -452,6 +452,9 @@ def test_unmarked_windows_far_apart_are_learned_as_normal() -> None:
     assert np.diff(more).min() >= 4  # none shares a point with another, nor with a marked one
     assert min(np.abs(end - labelled[labelled != end]).min() for end in more) >= 4
     assert len(set(more % 24)) == 24  # of all hours of the day
+    day = windows_of(8_000, window="23h")  # whose windows end 24 hours apart, if one hour is left
+    codes = np.where(day.end == 100, ANOMALY, UNLABELLED)
+    assert len(set(day.end[codes_to_learn(day, codes) == NORMAL] % 24)) > 6
     nothing = np.where(marked == NORMAL, NORMAL, UNLABELLED)
     assert (codes_to_learn(windows, nothing) == nothing).all()
 

@@ -6,12 +6,14 @@ windows. Between the two: `window_codes` and `stretches` on the way in, `Alarms`
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LONGEST = 10  # windows, end to end, in a stretch of normal ones: enough for folds, and for gaps
+_HOURS = 6  # of the day, at least, of windows that are learned as normal
 _BINS = 300  # of a picture: more than a page has room for would be drawn over each other
 _COLUMNS, _WHOLE, _CLOSE = 3, 2, 3  # in a picture; series drawn as a whole, events drawn closely
 
@@ -104,10 +107,11 @@ def codes_to_learn(windows: Windows, codes: Codes) -> Codes:
     width, end = windows.panes.width, _on_one_line(windows)
     if not (codes == ANOMALY).any():
         return codes
-    # One step longer than a window apart, lest all of them be of the same hours.
-    apart = end % (width + 1) == 0
+    # A little more than a window apart: they are of many hours of the day, if there are as many.
+    day = max(1, round(DAY / windows.windower.step))
+    apart = next(n for n in itertools.count(width + 1) if day // gcd(n, day) >= min(_HOURS, day))
     free = (codes == UNLABELLED) & ~_near(end, codes != UNLABELLED, width)
-    return np.where(free & apart, NORMAL, codes)
+    return np.where(free & (end % apart == 0), NORMAL, codes)
 
 
 def _on_one_line(windows: Windows) -> Integers:

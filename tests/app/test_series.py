@@ -24,6 +24,7 @@ from riskad.app.series import (
     Alarms,
     WindowTable,
     codes_to_learn,
+    cut_table,
     find_events,
     plain_model,
     stretches,
@@ -482,3 +483,13 @@ def test_one_window_of_each_event_is_explained_and_suggested(fit: riskad.app.fit
     named = [str(explained[0]), str(explained[0] + timedelta(hours=1))]
     _, report = riskad.app.explain.explain_table(fit.model, windows, id="t", only=named)
     assert len(report.explained) == 2
+
+
+def test_labelled_windows_are_not_suggested(fit: riskad.app.fit.Fit) -> None:
+    table = label(make_points())
+    frame = cut_table(fit.model[0].windower_, table, fit.report.spec)
+    marked = frame.filter(pl.col("label").is_not_null())["t"].to_list()
+    options: dict[str, Any] = {"label": "label", "id": "t"}
+    suggested, report = riskad.app.suggest.suggest_table(fit.model, frame, 20, **options)
+    assert report.labelled == len(marked) > 0
+    assert not set(suggested["t"]) & set(marked)

@@ -274,11 +274,8 @@ class WindowTable(FrameTable):
         codes = window_codes(self.windows, table.codes, spec.enough)
         self.codes, self.stretches = stretches(self.windows, codes)
         self.label, self.counts = table.label, count_labels(self.codes)
-        words = pl.Series(self.codes).replace_strict(
-            {ANOMALY: "anomaly", NORMAL: "normal", UNLABELLED: None}, return_dtype=pl.String
-        )
         self.columns = self.windows.frame.columns
-        self.frame = self.windows.frame.with_columns(words.alias(self.label))
+        self.frame = _with_labels(self.windows, self.codes, self.label)
         self.shown_columns, self.n_rows = self.frame.columns, self.frame.height
         self.features = [*([] if spec.group is None else [spec.group]), *self.windows.features]
 
@@ -307,6 +304,21 @@ class WindowTable(FrameTable):
         of_point = self.windows.over_points(scores)
         marked = self.windows.over_points((self.codes == ANOMALY).astype(float)) > 0
         return Alarms(self.windows, of_point, of_point > threshold, threshold, marked)
+
+
+def _with_labels(windows: Windows, codes: Codes, label: str) -> pl.DataFrame:
+    words = {ANOMALY: "anomaly", NORMAL: "normal", UNLABELLED: None}
+    labels = pl.Series(label, codes).replace_strict(words, return_dtype=pl.String)
+    return windows.frame.with_columns(labels)
+
+
+def cut_table(windower: Windower, table: pl.DataFrame, spec: FitSpec) -> pl.DataFrame:
+    """Return the windows of a table, with their labels if it has the label column of the fit."""
+    windows, labels = windower.cut(table), spec.labels
+    if labels is None or labels.column not in table.columns:
+        return windows.frame
+    codes = window_codes(windows, FrameTable(table, labels).codes, spec.enough)
+    return _with_labels(windows, codes, labels.column)
 
 
 # --- scores ---------------------------------------------------------------------------------------

@@ -113,9 +113,9 @@ def suggest_table(
             ranked = pl.DataFrame({"row": places + 1, "is_anomaly": flagged})[np.argsort(-scores)]
             first = first_of_events(preparer.windower_, frame, ranked)
             places = np.sort(first["row"].to_numpy() - 1)
-            parsed, labelled = parsed[places], labelled[places]
+            parsed = parsed[places]
         progress("Choosing rows")
-        codes = read_codes(np.where(labelled, NORMAL, UNLABELLED))
+        codes = read_codes(np.where(labelled[places], NORMAL, UNLABELLED))
         rows, matrix = preparer.features(parsed), preparer.matrix(parsed)
         chosen = suggest_rows(detector, rows, n, y=codes, compared=matrix)
     if len(chosen) < n:

@@ -7,7 +7,6 @@ windows. Between the two: `window_codes` and `stretches` on the way in, `Alarms`
 from __future__ import annotations
 
 import itertools
-import re
 import warnings
 from collections.abc import Sequence
 from copy import copy
@@ -459,20 +458,6 @@ class Alarms:
         )
 
 
-def _spread_in_words(reason: str) -> str:
-    """Write the logarithm of a spread beside an earlier one as people would.
-
-    >>> _spread_in_words("heat: spread beside the days before 1.4 (usual -0.08) adds 0.21")
-    'heat: spread 4.1 times as usual at this hour of the days before adds 0.21'
-    """
-    match = re.match(r"(.*: spread) beside (the \w+ before) (\S+) \(usual \S+\)", reason)
-    if match is None:
-        return reason
-    times = np.exp(float(match[3].replace(",", "")))
-    when = f"at this hour of {match[2]}" if "hours" not in match[2] else f"in {match[2]}"
-    return f"{match[1]} {times:.2g} times as usual {when}{reason[match.end() :]}"
-
-
 def scores_of_points(
     windows: Windows,
     scored: pl.DataFrame,
@@ -500,8 +485,7 @@ def scores_of_points(
     event[flagged] = alarms.events_of(np.flatnonzero(flagged))
     peaks = alarms.events["peak_point"].to_numpy()
     highest = windows.highest(peaks, scored["anomaly_score"].to_numpy())
-    in_words = pl.col(reasons).map_elements(_spread_in_words, return_dtype=pl.String)
-    alarms.events = alarms.events.hstack(scored[highest].select(in_words))
+    alarms.events = alarms.events.hstack(scored[highest].select(reasons))
     results = pl.DataFrame(columns | {"is_anomaly": flagged, "event": event})
     results = results.with_columns(pl.col("event").replace(0, None))
     of_event = pl.col(reasons).gather(results["event"] - 1)

@@ -13,12 +13,23 @@ import polars as pl
 import pytest
 
 import riskad
+import riskad.app.explain
+import riskad.app.suggest
 from riskad import InputError
 from riskad.app.describe import describe_fit, describe_table
 from riskad.app.model_files import load, read_header, save
 from riskad.app.report.documents import make_card, render_page
 from riskad.app.score import score_table
-from riskad.app.series import Alarms, WindowTable, find_events, plain_model, stretches, window_codes
+from riskad.app.series import (
+    Alarms,
+    WindowTable,
+    codes_to_learn,
+    cut_table,
+    find_events,
+    plain_model,
+    stretches,
+    window_codes,
+)
 from riskad.app.stream import Stream
 from riskad.core.labels import ANOMALY, NORMAL, UNLABELLED
 from riskad.tables.labelled import FrameTable
@@ -427,3 +438,58 @@ def test_a_server_answers_with_the_windows_that_points_complete(
     assert [each["anomaly_score"] for each in answers] == pytest.approx(expected[: len(answers)])
     assert len(answers) >= len(expected) - 1
     assert answers[0]["t"].startswith("2024-02-12T00:00")
+
+
+def test_unmarked_windows_far_apart_are_learned_as_normal() -> None:
+    codes = np.zeros(2_000, dtype=np.int16)
+    codes[640:656], codes[1_200:1_280] = ANOMALY, NORMAL
+    windows = windows_of(len(codes))
+    marked, _ = stretches(windows, window_codes(windows, codes))
+    learned = codes_to_learn(windows, marked)
+    assert (learned[marked != UNLABELLED] == marked[marked != UNLABELLED]).all()
+    more = windows.end[learned != marked]
+    assert (learned[learned != marked] == NORMAL).all()
+    labelled = np.sort(np.append(more, windows.end[marked != UNLABELLED]))
+    assert np.diff(more).min() >= 4  # none shares a point with another, nor with a marked one
+    assert min(np.abs(end - labelled[labelled != end]).min() for end in more) >= 4
+    assert len(set(more % 24)) == 24  # of all hours of the day
+    day = windows_of(8_000, window="23h")  # whose windows end 24 hours apart, if one hour is left
+    codes = np.where(day.end == 100, ANOMALY, UNLABELLED)
+    assert len(set(day.end[codes_to_learn(day, codes) == NORMAL] % 24)) > 6
+    nothing = np.where(marked == NORMAL, NORMAL, UNLABELLED)
+    assert (codes_to_learn(windows, nothing) == nothing).all()
+
+
+def test_a_cross_fitting_fit_learns_more_windows_and_is_judged_by_marked_ones() -> None:
+    table = label(make_points(n=1_500))
+    spec = riskad.FitSpec(**LABELS, **CUT, settings={"budget": 2})
+    fit, counts = riskad.fit_table(table, spec), WindowTable(FrameTable(table, spec.labels), spec)
+    assert fit.report.labels == counts.counts
+    assert any("learned" in line and "as normal" in line for line in fit.report.reading)
+    calibration = fit.model[1].calibration_
+    assert len(calibration.normals) <= counts.counts.normal
+    assert len(calibration.anomalies) <= counts.counts.anomaly
+    assert fit.ranked.height == counts.counts.unlabelled
+
+
+def test_one_window_of_each_event_is_explained_and_suggested(fit: riskad.app.fit.Fit) -> None:
+    later = make_points(n=1_200, seed=1, start=START + timedelta(days=42)).drop("incident")
+    windows = fit.model[0].windower_.cut(later).frame
+    _, report = riskad.app.explain.explain_table(fit.model, windows, id="t", rows=4)
+    suggested, _ = riskad.app.suggest.suggest_table(fit.model, windows, 12, id="t")
+    explained = [datetime.fromisoformat(suspect.id or "") for suspect in report.explained]
+    for starts in (explained, suggested["t"].to_list()):
+        assert np.diff(np.sort(starts)).min() >= timedelta(hours=4)
+    named = [str(explained[0]), str(explained[0] + timedelta(hours=1))]
+    _, report = riskad.app.explain.explain_table(fit.model, windows, id="t", only=named)
+    assert len(report.explained) == 2
+
+
+def test_labelled_windows_are_not_suggested(fit: riskad.app.fit.Fit) -> None:
+    table = label(make_points())
+    frame = cut_table(fit.model[0].windower_, table, fit.report.spec)
+    marked = frame.filter(pl.col("label").is_not_null())["t"].to_list()
+    options: dict[str, Any] = {"label": "label", "id": "t"}
+    suggested, report = riskad.app.suggest.suggest_table(fit.model, frame, 20, **options)
+    assert report.labelled == len(marked) > 0
+    assert not set(suggested["t"]) & set(marked)

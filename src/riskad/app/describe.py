@@ -33,13 +33,16 @@ from riskad.app.score import (
     Suspect,
     catch_notes,
     earlier_results,
+    rank,
     score_table,
     steps_of,
+    suspects_of,
 )
-from riskad.app.series import SeriesPicture, plain_model, scores_of_points
+from riskad.app.series import SeriesPicture, first_of_events, plain_model, scores_of_points
 from riskad.decisions.calibration import Calibration, quietly
 from riskad.decisions.capacity import review_rows, review_table
 from riskad.metrics.ranking import precision_recall_with_interval, roc_with_interval
+from riskad.tables.cells import free_name
 
 _REASONS = 4  # of each suspicious row
 _REASONS_OF_ALARM = 2
@@ -93,6 +96,11 @@ def describe_table(
         progress=progress,
         scored=scored,
     )
+    if windows is not None:  # one window of each event
+        names = fit.spec.row_names
+        ranked = rank(scored_frame.with_row_index(free_name(scored_frame.columns), 1))
+        first = first_of_events(preparer.windower_, frame, ranked).head(top)
+        summary = replace(summary, top=suspects_of(first, names))
     progress("Finding reasons")
     shown = scored_frame[[suspect.row - 1 for suspect in summary.top]]
     with quietly():

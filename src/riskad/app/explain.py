@@ -12,14 +12,22 @@ import polars as pl
 from sklearn.pipeline import Pipeline
 
 from riskad.app.reasons import Reasons, explain_rows, plain_value
-from riskad.app.score import RESULT_COLUMNS, Progress, Suspect, score_table, steps_of
-from riskad.app.series import plain_model
+from riskad.app.score import (
+    RESULT_COLUMNS,
+    Progress,
+    Suspect,
+    rank,
+    score_table,
+    steps_of,
+    suspects_of,
+)
+from riskad.app.series import first_of_events, plain_model
 from riskad.core.checks import InputError, enumerate_names, quoted
 from riskad.core.labels import UNLABELLED
 from riskad.decisions.calibration import quietly
 from riskad.detectors.base import Detector
 from riskad.detectors.description import detector_tags
-from riskad.tables.cells import BLANK, to_text
+from riskad.tables.cells import BLANK, free_name, to_text
 from riskad.tables.labelled import TrainingSample
 
 _SECONDS = 30.0  # after which no further row is explained, unless requested or there is a budget
@@ -67,7 +75,8 @@ def explain_table(
     first reasons and the importance of all columns over a sample of the table.
     """
     preparer, detector = steps_of(model)
-    if hasattr(preparer, "windower_"):  # whose rows are windows here
+    windower = getattr(preparer, "windower_", None)
+    if windower is not None:  # the rows are windows here
         model = plain_model(model)
     # Results of an earlier run, or other columns with such names, are nothing to explain.
     frame = frame.drop(set(RESULT_COLUMNS) - set(preparer.read_columns), strict=False)
@@ -75,10 +84,13 @@ def explain_table(
     if only:
         picks = _named_rows(frame, id if id in frame.columns else None, only)
         chosen, rows = frame[[row - 1 for row in picks]], len(picks)
-    _, scored = score_table(model, chosen, id=id, top=rows, source=source, progress=progress)
+    scores, scored = score_table(model, chosen, id=id, top=rows, source=source, progress=progress)
     suspects = scored.top
     if only:  # which have their numbers in the whole table
         suspects = [replace(each, row=picks[each.row - 1]) for each in suspects]
+    elif windower is not None:  # overlapping windows of an event have the same reasons
+        ranked = rank(scores.with_row_index(free_name(scores.columns), 1))
+        suspects = suspects_of(first_of_events(windower, frame, ranked).head(rows), scored.id)
     progress("Finding reasons")
     with quietly():
         explanation = explain_rows(model, frame[[suspect.row - 1 for suspect in suspects]])

@@ -20,7 +20,14 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.explain import explain_fit
 from riskad.app.fit_report import FitReport
-from riskad.app.hold_out import Evidence, TrainingRows, describe_hold_out, hold_out, list_warnings
+from riskad.app.hold_out import (
+    Evidence,
+    TrainingRows,
+    describe_hold_out,
+    hold_out,
+    in_order,
+    list_warnings,
+)
 from riskad.app.label_issues import check_labels_of_fit
 from riskad.app.pictures import open_pictures, refuse_broken
 from riskad.app.reasons import Reasons, choose_usual_row
@@ -53,6 +60,7 @@ from riskad.rows.cluster import is_spark
 from riskad.rows.engine import Engine
 from riskad.tables.cells import as_polars, free_name, is_frame, to_text
 from riskad.tables.labelled import FrameTable, LabelledTable, TrainingSample, open_table
+from riskad.tables.notes import pluralize
 from riskad.tables.paths import find_tables
 from riskad.tables.preparation import TablePreparer
 from riskad.tables.reading import is_larger_than_memory, read_table
@@ -180,6 +188,10 @@ def fit_table(
 
     progress("Scoring the rows")
     scores, novelty = detector._anomaly_score_and_novelty(rows.features)
+    if rows.learned is not rows.codes:  # a window learned as normal may be an unmarked incident
+        unseen = in_order(detector.calibration_, rows)
+        if unseen is not None:
+            scores = np.where((rows.codes == UNLABELLED) & ~np.isnan(unseen), unseen, scores)
     # Now, while all rows have scores: reasons compare with this row, also after loading.
     choose_usual_row(model, rows.parsed, scores)
 
@@ -359,6 +371,8 @@ def _prepare(
     preparer = TablePreparer(kinds=kinds, group=spec.group, encode=encode)
     with catch_notes() as preparation_notes:
         sample = labelled.prepare(preparer, features)
+        if not detector_tags(detector).cross_fits:
+            sample = replace(sample, learned=None)
         rows = TrainingRows.of(preparer, sample, spec.time)
     refuse_broken(preparation_notes, spec)
     return preparer, sample, rows, [*notes, *preparation_notes]
@@ -407,7 +421,7 @@ def _fit_detector(
     if listens:
         detector.set_params(callback=progress)
     try:
-        detector.fit(rows.features, rows.codes, **options)
+        detector.fit(rows.features, rows.learned, **options)
     finally:
         if listens:
             detector.set_params(callback=None)
@@ -513,7 +527,13 @@ def _set_segments(
 def _reading(labelled: LabelledTable, kept: TrainingSample, detector: Detector) -> list[str]:
     """How files larger than memory, or series, were read, and which rows were learned from."""
     if isinstance(labelled, WindowTable):
-        return [labelled.describe_cut()]
+        lines = [labelled.describe_cut()]
+        if kept.learned is not None and (more := int((kept.learned != kept.codes).sum())):
+            lines.append(
+                f"learned {pluralize(more, 'unlabelled window')} that share no row as normal, "
+                "since incidents are rare; quality and alarms rest on your labels alone"
+            )
+        return lines
     if labelled.in_memory:
         return []
     learned = "learned from all rows"

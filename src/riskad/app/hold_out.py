@@ -50,6 +50,8 @@ class TrainingRows:
 
     parsed: pl.DataFrame
     codes: Codes
+    learned: Codes
+    """What a detector that cross-fits learns from: the codes, and of windows some more."""
     features: Any
     groups: NDArray[np.intp] | None
     """Group of each row; copies of a labelled row are in one."""
@@ -66,8 +68,9 @@ class TrainingRows:
     def of(cls, preparer: TablePreparer, sample: TrainingSample, time: str | None) -> TrainingRows:
         """Turn parsed rows into features, and find groups, copies and periods."""
         parsed, codes, groups = sample.parsed, sample.codes, sample.stretches
+        learned = codes if sample.learned is None else sample.learned
         features = preparer.features(parsed, training=True)
-        copies = number_copies(features, codes)
+        copies = number_copies(features, learned)
         if groups is None and preparer.group is not None:
             # A row with a blank cell is a group of its own.
             groups = as_groups(parsed[preparer.group].rank("dense").to_numpy(), len(codes))
@@ -77,8 +80,9 @@ class TrainingRows:
         return cls(
             parsed=parsed,
             codes=codes,
+            learned=learned,
             features=features,
-            groups=group_copies(copies, codes, groups),
+            groups=group_copies(copies, learned, groups),
             repeats=repeats_label(codes, copies),
             copies=copies,
             time=time,
@@ -195,10 +199,12 @@ def _by_folds(
     why_no_auc = _why_no_auc(codes, groups, preparer.group)
     if hasattr(detector, "calibration_"):  # it may have sampled the unlabelled rows
         calibration = detector.calibration_.over(scores[codes == UNLABELLED])
-        auc = getattr(detector, "auc_", None)
+        auc, held_out = getattr(detector, "auc_", None), in_order(calibration, rows)
         if not why_no_auc and auc is None:
             why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
-        held_out = _in_order(calibration, rows)
+        if held_out is not None and rows.learned is not codes:  # labels of a person judge
+            calibration = calibrate(held_out)
+            auc = auc and _auc(calibration, rows, held_out)
     else:
         # The kinds of the columns are fixed; medians and levels are found again in each fold.
         template, seed = make_pipeline(preparer.refit(), detector), detector.random_state
@@ -235,10 +241,11 @@ def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.floa
     return auc_with_interval(calibration.codes, calibration.scores, groups=groups)
 
 
-def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float64] | None:
-    """The held-out scores in the order of the rows; None if some labelled rows have none."""
+def in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float64] | None:
+    """Return held-out scores in the order of the rows; None if some labelled rows have none."""
     # The calibration holds one score for each set of copies.
-    single = (rows.codes != UNLABELLED) & ~rows.repeats
+    repeats = repeats_label(rows.learned, rows.copies)
+    single = (rows.learned != UNLABELLED) & ~repeats
     if len(calibration.scores) != single.sum():
         return None
     scores = np.full(len(rows.codes), np.nan)
@@ -246,7 +253,7 @@ def _in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float6
     if rows.copies is not None:  # a row has the score of its copies, with which it was held out
         of_set = np.full(rows.copies.max() + 1, np.nan)
         of_set[rows.copies[single]] = calibration.scores
-        scores[rows.repeats] = of_set[rows.copies[rows.repeats]]
+        scores[repeats] = of_set[rows.copies[repeats]]
     return scores
 
 
@@ -307,7 +314,7 @@ def _score_later_rows(
     for split in forward_splits(rows.periods):
         try:
             part = cross_scores(
-                template, rows.parsed, rows.codes, scores, [split], detector.random_state
+                template, rows.parsed, rows.learned, scores, [split], detector.random_state
             )
         except InputError:
             continue  # the earlier rows lack a kind of label, for instance

@@ -57,6 +57,8 @@ class Reason:
 
     >>> print(Reason("amount", 9500.0, 43.0, adds=1.87))
     amount 9,500 (usual 43) adds 1.87
+    >>> print(Reason("heat: spread beside the days before", 1.4, -0.08, adds=0.21))
+    heat: spread 4.1 times as usual at this hour of the days before adds 0.21
     """
 
     column: str
@@ -67,6 +69,10 @@ class Reason:
 
     def __str__(self) -> str:
         effect = f"adds {self.adds:.3g}" if self.adds >= 0 else f"takes off {-self.adds:.3g}"
+        what, beside, before = self.column.partition(": spread beside ")
+        if beside and isinstance(self.value, float):  # the logarithm of a ratio: see tables.windows
+            when = f"in {before}" if "hours" in before else f"at this hour of {before}"
+            return f"{what}: spread {np.exp(self.value):.2g} times as usual {when} {effect}"
         value, usual = show_value(self.value), show_value(self.usual)
         value = "is blank" if value == BLANK else value
         usual = "usually blank" if usual == BLANK else f"usual {usual}"

@@ -6,12 +6,13 @@ windows. Between the two: `window_codes` and `stretches` on the way in, `Alarms`
 
 from __future__ import annotations
 
-import re
+import itertools
 import warnings
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LONGEST = 10  # windows, end to end, in a stretch of normal ones: enough for folds, and for gaps
+_HOURS = 6  # of the day, at least, of windows that are learned as normal
 _BINS = 300  # of a picture: more than a page has room for would be drawn over each other
 _COLUMNS, _WHOLE, _CLOSE = 3, 2, 3  # in a picture; series drawn as a whole, events drawn closely
 
@@ -70,13 +72,9 @@ def stretches(windows: Windows, codes: Codes) -> tuple[Codes, Integers]:
     overlap another stretch lose their label, so that folds of stretches have a gap of a window.
     Unlabelled windows that overlap a stretch are held out with it; any other is one of its own.
     """
-    codes, width = np.array(codes), windows.panes.width
-    # All series on one line, more than a window apart.
-    end = windows.end + windows.group * (np.ptp(windows.end) + width)
-    anomalies = end[codes == ANOMALY]
-    if len(anomalies):  # an incident keeps its labels; normal windows that reach into it do not
-        nearest = np.abs(end[:, None] - _nearest(anomalies, end)).min(axis=1)
-        codes[(codes == NORMAL) & (nearest < width)] = UNLABELLED
+    codes, width, end = np.array(codes), windows.panes.width, _on_one_line(windows)
+    # An incident keeps its labels; normal windows that reach into it do not.
+    codes[(codes == NORMAL) & _near(end, codes == ANOMALY, width)] = UNLABELLED
     stretch, count = np.full(len(codes), -1, dtype=np.int64), 0
     first = last = -np.inf
     for i in np.flatnonzero(codes != UNLABELLED):  # in the order of time
@@ -95,6 +93,36 @@ def stretches(windows: Windows, codes: Codes) -> tuple[Codes, Integers]:
     alone = stretch < 0
     stretch[alone] = count + np.arange(alone.sum())
     return codes, stretch
+
+
+def codes_to_learn(windows: Windows, codes: Codes) -> Codes:
+    """Return labels to learn from, in which some windows that nobody marked are normal.
+
+    Incidents are rare, and the few stretches that a person marked as normal do not show all that
+    is: a weekend, a drift, other weather. So unlabelled windows that share no point with each
+    other, nor with a labelled window, are learned as normal if any incident is marked. What is
+    measured and decided rests on the labels of the person alone.
+    """
+    width, end = windows.panes.width, _on_one_line(windows)
+    if not (codes == ANOMALY).any():
+        return codes
+    # A little more than a window apart: they are of many hours of the day, if there are as many.
+    day = max(1, round(DAY / windows.windower.step))
+    apart = next(n for n in itertools.count(width + 1) if day // gcd(n, day) >= min(_HOURS, day))
+    free = (codes == UNLABELLED) & ~_near(end, codes != UNLABELLED, width)
+    return np.where(free & (end % apart == 0), NORMAL, codes)
+
+
+def _on_one_line(windows: Windows) -> Integers:
+    """The ends of windows, with all series on one line, more than a window apart."""
+    return windows.end + windows.group * (np.ptp(windows.end) + windows.panes.width)
+
+
+def _near(end: Integers, which: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
+    """Whether windows overlap one of some, by their ends on one line."""
+    if not which.any():
+        return np.zeros(len(end), dtype=bool)
+    return np.abs(end[:, None] - _nearest(end[which], end)).min(axis=1) < width
 
 
 def _nearest(places: Integers, values: Integers) -> Integers:
@@ -118,6 +146,40 @@ def find_events(windows: Windows, is_anomaly: NDArray[np.bool_], scores: Floats)
     last = flagged[np.append(first[1:], len(flagged))[: len(first)] - 1]
     numbers = {"first_point": flagged[first], "last_point": last, "peak_point": peak}
     return pl.DataFrame(numbers | {"score": scores[peak]})
+
+
+def first_of_events(
+    windower: Windower,
+    frame: pl.DataFrame,
+    ranked: pl.DataFrame,
+    marked: NDArray[np.bool_] | None = None,
+) -> pl.DataFrame:
+    """Return ranked rows of a table of windows, without those of an event of one before.
+
+    Flagged windows that overlap, also through `marked` ones, are an event. So is any other window
+    with those that overlap it. The first column of `ranked` counts rows from 1.
+    """
+    rows = ranked.to_series(0).to_numpy() - 1
+    flagged = np.zeros(frame.height, dtype=bool) if marked is None else marked.copy()
+    flagged[rows] |= ranked["is_anomaly"].to_numpy()
+    start = frame[windower.time].dt.epoch("us").to_numpy() / 1e6
+    if windower.group is not None:  # all series on one line, further apart than windows
+        names = frame[windower.group].fill_null("").rank("dense").to_numpy()
+        start = start + names * (np.ptp(start) + 2 * windower.window)
+    order = np.argsort(start, kind="stable")
+    line, least = start[order], windower.window - windower.step / 2
+    events = order[flagged[order]]
+    event = np.zeros(frame.height, dtype=np.int64)  # its number, from 1
+    event[events] = np.cumsum(np.diff(start[events], prepend=-np.inf) >= least)
+    free, first = np.full(frame.height, True), list[int]()
+    for place, row in enumerate(rows):
+        if free[row]:
+            first.append(place)
+            a, b = np.searchsorted(line, [start[row] - least, start[row] + least])
+            free[order[a:b]] = False
+            if event[row]:
+                free[event == event[row]] = False
+    return ranked[first]
 
 
 def mark_spans(
@@ -211,11 +273,8 @@ class WindowTable(FrameTable):
         codes = window_codes(self.windows, table.codes, spec.enough)
         self.codes, self.stretches = stretches(self.windows, codes)
         self.label, self.counts = table.label, count_labels(self.codes)
-        words = pl.Series(self.codes).replace_strict(
-            {ANOMALY: "anomaly", NORMAL: "normal", UNLABELLED: None}, return_dtype=pl.String
-        )
         self.columns = self.windows.frame.columns
-        self.frame = self.windows.frame.with_columns(words.alias(self.label))
+        self.frame = _with_labels(self.windows, self.codes, self.label)
         self.shown_columns, self.n_rows = self.frame.columns, self.frame.height
         self.features = [*([] if spec.group is None else [spec.group]), *self.windows.features]
 
@@ -224,7 +283,8 @@ class WindowTable(FrameTable):
         sample = super().prepare(preparer, features)
         preparer.windower_ = self.windows.windower
         moments = self.windows.frame[preparer.windower_.time]
-        return replace(sample, stretches=self.stretches, moments=moments)
+        learned = codes_to_learn(self.windows, self.codes)
+        return replace(sample, learned=learned, stretches=self.stretches, moments=moments)
 
     def describe_cut(self) -> str:
         """Tell how rows became windows."""
@@ -233,21 +293,31 @@ class WindowTable(FrameTable):
         return f"{windows}, one every {show_span(cut.step)}, from {n}: {self.counts}"
 
     def peaks(self, ranked: pl.DataFrame) -> pl.DataFrame:
-        """Return of ranked windows, which are numbered, the highest one of each alarm."""
-        flagged = ranked.filter("is_anomaly")
-        rows = flagged.to_series(0).to_numpy() - 1
-        # Windows that overlap are one alarm, also if they do so through a marked incident.
-        alarmed = np.union1d(rows, np.flatnonzero(self.codes == ANOMALY))
-        new = np.diff(self.windows.place[alarmed], prepend=-np.inf) >= self.windows.panes.width
-        event = np.cumsum(new)[np.searchsorted(alarmed, rows)]
-        highest = np.sort(np.unique(event, return_index=True)[1])
-        return flagged[highest] if len(highest) else ranked
+        """Return of ranked windows, which are numbered, the first one of each event."""
+        flagged, marked = ranked.filter("is_anomaly"), self.codes == ANOMALY
+        shown = flagged if flagged.height else ranked
+        return first_of_events(self.windows.windower, self.frame, shown, marked)
 
     def alarms(self, scores: Floats, threshold: float) -> Alarms:
         """Return the alarms of the model in these rows."""
         of_point = self.windows.over_points(scores)
         marked = self.windows.over_points((self.codes == ANOMALY).astype(float)) > 0
         return Alarms(self.windows, of_point, of_point > threshold, threshold, marked)
+
+
+def _with_labels(windows: Windows, codes: Codes, label: str) -> pl.DataFrame:
+    words = {ANOMALY: "anomaly", NORMAL: "normal", UNLABELLED: None}
+    labels = pl.Series(label, codes).replace_strict(words, return_dtype=pl.String)
+    return windows.frame.with_columns(labels)
+
+
+def cut_table(windower: Windower, table: pl.DataFrame, spec: FitSpec) -> pl.DataFrame:
+    """Return the windows of a table, with their labels if it has the label column of the fit."""
+    windows, labels = windower.cut(table), spec.labels
+    if labels is None or labels.column not in table.columns:
+        return windows.frame
+    codes = window_codes(windows, FrameTable(table, labels).codes, spec.enough)
+    return _with_labels(windows, codes, labels.column)
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -388,20 +458,6 @@ class Alarms:
         )
 
 
-def _spread_in_words(reason: str) -> str:
-    """Write the logarithm of a spread beside an earlier one as people would.
-
-    >>> _spread_in_words("heat: spread beside the days before 1.4 (usual -0.08) adds 0.21")
-    'heat: spread 4.1 times as usual at this hour of the days before adds 0.21'
-    """
-    match = re.match(r"(.*: spread) beside (the \w+ before) (\S+) \(usual \S+\)", reason)
-    if match is None:
-        return reason
-    times = np.exp(float(match[3].replace(",", "")))
-    when = f"at this hour of {match[2]}" if "hours" not in match[2] else f"in {match[2]}"
-    return f"{match[1]} {times:.2g} times as usual {when}{reason[match.end() :]}"
-
-
 def scores_of_points(
     windows: Windows,
     scored: pl.DataFrame,
@@ -429,8 +485,7 @@ def scores_of_points(
     event[flagged] = alarms.events_of(np.flatnonzero(flagged))
     peaks = alarms.events["peak_point"].to_numpy()
     highest = windows.highest(peaks, scored["anomaly_score"].to_numpy())
-    in_words = pl.col(reasons).map_elements(_spread_in_words, return_dtype=pl.String)
-    alarms.events = alarms.events.hstack(scored[highest].select(in_words))
+    alarms.events = alarms.events.hstack(scored[highest].select(reasons))
     results = pl.DataFrame(columns | {"is_anomaly": flagged, "event": event})
     results = results.with_columns(pl.col("event").replace(0, None))
     of_event = pl.col(reasons).gather(results["event"] - 1)

@@ -287,6 +287,11 @@ class FitSpec:
         return LabelColumn(self.label, self.normal, self.anomaly, self.unlabelled, others)
 
     @property
+    def unit(self) -> str:
+        """What the model scores: "row", or "window"."""
+        return "row" if self.window is None else "window"
+
+    @property
     def row_names(self) -> str | None:
         """The column that names the rows: the one that says so, that of windows, or of pictures."""
         if self.window is not None:

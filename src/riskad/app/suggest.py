@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from riskad.app.fit_report import FitReport
 from riskad.app.score import NoRows, catch_notes, check_not_scored, earlier_results, steps_of
+from riskad.app.series import first_of_events
 from riskad.core.checks import InputError
 from riskad.core.labels import NORMAL, UNLABELLED, read_codes
 from riskad.decisions.suggest import suggest_rows
@@ -105,9 +106,16 @@ def suggest_table(
         labelled = (~words.is_in(["", "unlabelled"])).to_numpy()
     with catch_notes() as notes:
         progress("Preparing the columns")
-        parsed = preparer.parse(frame)
+        parsed, places = preparer.parse(frame), np.arange(frame.height)
+        if hasattr(preparer, "windower_"):  # one window of each event
+            scores = detector.anomaly_score(preparer.features(parsed))
+            flagged = scores > detector._anomaly_threshold
+            ranked = pl.DataFrame({"row": places + 1, "is_anomaly": flagged})[np.argsort(-scores)]
+            first = first_of_events(preparer.windower_, frame, ranked)
+            places = np.sort(first["row"].to_numpy() - 1)
+            parsed = parsed[places]
         progress("Choosing rows")
-        codes = read_codes(np.where(labelled, NORMAL, UNLABELLED))
+        codes = read_codes(np.where(labelled[places], NORMAL, UNLABELLED))
         rows, matrix = preparer.features(parsed), preparer.matrix(parsed)
         chosen = suggest_rows(detector, rows, n, y=codes, compared=matrix)
     if len(chosen) < n:
@@ -116,7 +124,7 @@ def suggest_table(
         )
     table, report = _suggested(
         frame,
-        (chosen.rows + 1).tolist(),
+        (places[chosen.rows] + 1).tolist(),
         chosen.anomaly_score.tolist(),
         chosen.reasons,
         source=source,

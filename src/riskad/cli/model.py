@@ -237,7 +237,7 @@ def explain(
             rows = run.table[[number - 1 for number in numbers]]
             run.written["maps"] = str(maps)
             write_maps(run.model[0], rows, numbers, maps)
-        run.present(report, print_explain, run.written)
+        run.present(report, print_explain, run.written, run.spec.unit)
 
 
 @command("Write a page about a model and a table it scores.", MODEL, TABLE, FORCE, name="report")
@@ -270,7 +270,7 @@ def report_table(run: Run, output: Path, top: int) -> None:
             scored=run.progress.rows,
         )
         run.write_report(report, output)
-        flagged = f"{report.flagged:,} of {report.flagged_of:,} rows look anomalous."
+        flagged = f"{report.flagged:,} of {report.flagged_of:,} {report.spec.unit}s look anomalous."
         run.text = printable(f"{flagged}\nWrote {output}.")
 
 
@@ -329,7 +329,7 @@ def suggest(
         else:
             rows, report = suggest_table(run.model, table, n, progress=run.progress, **options)
         run.write_table(rows, output)
-        run.present(report, print_suggest, run.written.get("suggested"))
+        run.present(report, print_suggest, run.written.get("suggested"), run.spec.unit)
 
 
 @command("Say whether new rows differ from the training rows.", MODEL, TABLE, JSON)

@@ -204,7 +204,9 @@ class Run:
         points = self.ctx.info_name in ("refit", "report")
         if not self.model_file or self.spec.window is None or points:
             return table
-        return self.model[0].windower_.cut(table).frame
+        from riskad.app.series import cut_table
+
+        return cut_table(self.model[0].windower_, table, self.spec)
 
     @contextmanager
     def engine(self, name: str, scheduler: str | None) -> Iterator[Engine | None]:

@@ -287,9 +287,6 @@ class Windows:
         return self.panes.over_windows({"s": sums}, self.place)["s"]
 
 
-_FORECASTS = fields.Optional(Maybe(Array("f", (None, MEMORY + 2))))
-
-
 @dataclass(frozen=True, eq=False)
 class Windower:
     """Cuts tables of points into windows, as it learned from a first table."""
@@ -305,9 +302,8 @@ class Windower:
     levels: Annotated[dict[str, list[str]], DictOf(TEXT, ListOf(TEXT))]
     groups: Annotated[list[str], ListOf(TEXT)]
     history: Annotated[History, Record(("History",))]
-    # Of each number a constant, the weights of the points before, and the usual error. Models from
-    # before have none, and no features of them.
-    forecasts: Annotated[Floats | None, _FORECASTS] = None
+    # Of each number a constant, the weights of the points before, and the usual error.
+    forecasts: Annotated[Floats, Array("f", ("numbers", MEMORY + 2))]
 
     @classmethod
     def _check_state(cls, state: State) -> None:
@@ -315,9 +311,7 @@ class Windower:
         used = {column.name for column in state["reader"].used()}
         require({state["time"], *state["numbers"], *state["levels"]} <= used, "reader: others")
         require(history.values.shape[1] == 2 * n, "history: other columns")
-        if (forecasts := state.get("forecasts")) is not None:
-            require(len(forecasts) == n, "forecasts: other columns")
-            require(bool((forecasts[:, -1] > 0).all()), "forecasts: an error of 0")
+        require(bool((state["forecasts"][:, -1] > 0).all()), "forecasts: an error of 0")
         require(history.group.max(initial=-1) < len(state["groups"]), "history: of no group")
 
     def __post_init__(self) -> None:
@@ -392,6 +386,7 @@ class Windower:
             levels=levels,
             groups=[],
             history=History(nothing, nothing, np.empty((0, 2 * len(numbers)))),
+            forecasts=np.empty((len(numbers), MEMORY + 2)),  # learned from the points below
         )
         return windower._cut(frame, parsed, learn=True)
 
@@ -432,7 +427,7 @@ class Windower:
             if steps == round(steps) >= self.width:
                 beside[name] = history.compared(round(steps), count, oldest)[is_own].T
         forecasts, errors = self.forecasts, Sums()
-        if self.numbers and (learn or forecasts is not None):
+        if self.numbers:
             if _DAILY in beside:
                 usual = np.nan_to_num(level - beside[_DAILY][: len(level)])
                 x -= np.repeat(usual, panes.points, axis=1)
@@ -441,7 +436,7 @@ class Windower:
             has_past, old = np.zeros(x.shape[1], dtype=bool), slice(max(0, x.shape[1] - MEMORY))
             has_past[late] = points.group[late] == points.group[old]
             has_past[late] &= number[late] - number[old] <= 7 * DAY / self.step
-            if forecasts is None:
+            if learn:
                 forecasts = _learn_forecasts(x, has_past)
             errors = _sum_errors(panes, x, has_past, forecasts)
         last = np.full(len(points.groups), -(2**62))
@@ -658,16 +653,14 @@ class Windower:
             error = np.sqrt(_ratio(sums[f"{name}: dd"], n_beside))
             parts[f"error beside {name}"] = error * scale
             parts[f"spread beside {name}"] = _ratio(sums[f"{name}: s"], n_beside)
-        if self.forecasts is not None:
-            unit = self.forecasts[:, -1:] * scale
-            error = _ratio(sums["e"], sums["en"])
-            worst = np.where(sums["en"] > 0, sums["worst"], np.nan)
-            parts["forecast error"] = error[:-1] * unit
-            parts["largest forecast error"] = worst[:-1] * unit
+        unit, error = self.forecasts[:, -1:] * scale, _ratio(sums["e"], sums["en"])
+        worst = np.where(sums["en"] > 0, sums["worst"], np.nan)
+        parts["forecast error"] = error[:-1] * unit
+        parts["largest forecast error"] = worst[:-1] * unit
         for j, column in enumerate(self.numbers):
             for what, values in parts.items():
                 yield f"{column}: {what}", values[j]
-        if self.forecasts is not None and len(self.numbers) > 1:
+        if len(self.numbers) > 1:
             yield "all columns: forecast error", error[-1]
             yield "all columns: largest forecast error", worst[-1]
         for p, (i, j) in enumerate(self._pairs()):

@@ -103,7 +103,7 @@ def report_schema() -> dict[str, Any]:
 def render_page(report: FitReport) -> str:
     """Make the page of a report, a whole HTML document."""
     verb = "scored" if report.trained_on else "fitted"
-    facts = [f"{report.rows:,} rows", f"{verb} with {report.model}"]
+    facts = [f"{report.rows:,} {report.spec.unit}s", f"{verb} with {report.model}"]
     facts += [minute(report.reported)] if report.reported else []
     facts += [f"riskad {report.versions['riskad']}"] if "riskad" in report.versions else []
     return _render(f"riskad report: {report.source}", ", ".join(facts), SECTIONS, report)

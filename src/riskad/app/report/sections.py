@@ -52,12 +52,13 @@ def _in_short(report: FitReport) -> list[Block]:
     auc, rate, review, percent = report.auc, report.rate, report.review, wording.percent
     lines, tiles = [], []
     if report.flagged_of:
-        rows = "rows" if report.trained_on else "unlabelled rows"
+        rows = f"{report.spec.unit}s" if report.trained_on else f"unlabelled {report.spec.unit}s"
         lines = [wording.flagged_line(report.flagged, report.flagged_of, rows)]
         expected, likely = (None, 0) if review is None else (review.flagged, review.likely)
         if report.spec.threshold_by is None:  # otherwise the table of segments tells
             lines += wording.flagged_lines(expected, report.flagged, report.labels, likely)
-        share = f"of {report.flagged_of:,} rows ({percent(report.flagged / report.flagged_of)})"
+        share = percent(report.flagged / report.flagged_of)
+        share = f"of {report.flagged_of:,} {report.spec.unit}s ({share})"
         tiles.append(("Flagged", f"{report.flagged:,}", share))
     if review is not None and report.flagged and not wording.top_is_vague(review.flagged):
         precision = review.flagged.precision
@@ -77,15 +78,15 @@ def _in_short(report: FitReport) -> list[Block]:
         name = "Anomaly rate of the fit" if report.trained_on else "Anomaly rate"
         ends = "as given" if rate.low == rate.high else wording.interval(rate)
         tiles.append((name, percent(rate.value), ends))
-    tiles += _label_tiles(report.labels)
+    tiles += _label_tiles(report.labels, report.spec.unit)
     return [Lines(lines, is_text=True), Lines([quality], is_text=True, on=_PAGE), Tiles(tiles)]
 
 
-def _label_tiles(labels: LabelCounts | None) -> list[tuple[str, str, str]]:
+def _label_tiles(labels: LabelCounts | None, unit: str = "row") -> list[tuple[str, str, str]]:
     if labels is None:
         return []
     number, rest = f"{labels.normal:,} + {labels.anomaly:,}", f"{labels.unlabelled:,} unlabelled"
-    return [("Labelled: normal + anomalies", number, f"and {rest} rows")]
+    return [("Labelled: normal + anomalies", number, f"and {rest} {unit}s")]
 
 
 def _doubtful_labels(report: FitReport) -> list[Block]:
@@ -152,19 +153,21 @@ def model_before(report: FitReport) -> list[Block]:
 def _suspicious_rows(report: FitReport) -> list[Block]:
     if not report.top:
         return []
-    rows = "The rows" if report.trained_on else "The unlabelled rows"
-    usual = ""
+    unit, usual = report.spec.unit, ""
+    rows = f"The {unit}s" if report.trained_on else f"The unlabelled {unit}s"
     if report.usual_score is not None:
         usual = (
-            ", each with the columns that raise its score most, compared with a usual row, which "
-            f"scores {report.usual_score:.3g}"
+            ", each with the columns that raise its score most, compared with a usual "
+            f"{unit}, which scores {report.usual_score:.3g}"
         )
+    numbers = "Row numbers start at 1 below the header."
+    if unit == "window":
+        numbers = "Of windows that overlap, or that are of one event, the highest is shown."
     about = (
-        f"{rows} with the highest anomaly scores{usual}. Rows that score above "
-        f"{report.threshold:.3g} are flagged (threshold {_rule(report)}). Row numbers start "
-        "at 1 below the header."
+        f"{rows} with the highest anomaly scores{usual}. {unit.capitalize()}s that score above "
+        f"{report.threshold:.3g} are flagged (threshold {_rule(report)}). {numbers}"
     )
-    table = wording.suspects_table(report.top, report.spec.row_names, "Top")
+    table = wording.suspects_table(report.top, report.spec.row_names, "Top", unit)
     return [Note(about), Cards(partial(_row_cards, report)), table]
 
 
@@ -197,7 +200,9 @@ def _row_cards(report: FitReport) -> list[Card]:
         blocks.append(reasons if row.reasons else Note("No column raises its score."))
         name = "" if row.id is None else f": {row.id}"
         badge, style = ("flagged", "flag") if row.is_anomaly else ("not flagged", "")
-        cards.append(Card(f"Row {row.row:,}{name}", badge, style, blocks))
+        cards.append(
+            Card(f"{report.spec.unit.capitalize()} {row.row:,}{name}", badge, style, blocks)
+        )
     return cards
 
 
@@ -499,7 +504,7 @@ def _data(report: FitReport) -> list[Block]:
     if report.labels is None:
         why = "not known: the model was saved from Python, not made by `riskad fit`"
         return [Lines([why], is_text=True, on=AT_LENGTH)]
-    rows = f"{report.rows:,} rows of {report.source}"
+    rows = f"{report.rows:,} {report.spec.unit}s of {report.source}"
     rows = f"fitted to {report.trained_on}" if report.trained_on else rows
     labels = wording.label_line(report.labels, report.spec.label)
     usual = vars(FitSpec())

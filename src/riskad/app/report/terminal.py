@@ -142,7 +142,7 @@ def print_fit(
     blocks = _walk(SECTIONS[::-1], report, "verbose" if verbose else "brief")
     blocks += [_written(written), Lines([Command(score)], name="Next")]
     most = None if verbose else _MOST_LINES
-    show(console, f"{report.source}: {report.rows:,} rows", blocks, most)
+    show(console, f"{report.source}: {report.rows:,} {report.spec.unit}s", blocks, most)
 
 
 def print_model(console: Console, report: FitReport, name: str) -> None:
@@ -196,11 +196,13 @@ def print_score(console: Console, report: ScoreReport, path: str) -> None:
     show(console, title, [*blocks, Lines([added], name="Written")])
 
 
-def print_explain(console: Console, report: ExplainReport, paths: Mapping[str, str]) -> None:
-    """Print why rows are suspicious, and what was written of them, and where."""
-    usual = f"a row with the usual value in every column scores {report.usual_score:.4g}"
+def print_explain(
+    console: Console, report: ExplainReport, paths: Mapping[str, str], unit: str
+) -> None:
+    """Print why rows or windows are suspicious, and what was written of them, and where."""
+    usual = f"a {unit} with the usual value in every column scores {report.usual_score:.4g}"
     sizes = [f"{column} {size:.3g}" for column, size in list(report.importance.items())[:5]]
-    mean = f"mean change of the score over {report.importance_rows:,} rows: {', '.join(sizes)}"
+    mean = f"mean change of the score over {report.importance_rows:,} {unit}s: {', '.join(sizes)}"
     blocks = [
         Lines([usual, wording.threshold_line(report.threshold, report.rule)], name="Usual"),
         Lines([mean], name="Columns"),
@@ -214,12 +216,12 @@ def print_explain(console: Console, report: ExplainReport, paths: Mapping[str, s
         if abs(row.others) >= 1e-9:  # otherwise there are no others, or they hold what is usual
             verb = "add" if row.others > 0 else "subtract"
             lines.append(f"- all other columns {verb} {abs(row.others):.3g}")
-        blocks += [_BLANK_LINE, Lines(lines, name="Row")]
+        blocks += [_BLANK_LINE, Lines(lines, name=unit.capitalize())]
     if paths:
-        contents = {"reasons": "every column of these rows", "maps": "maps of their pictures"}
+        contents = {"reasons": f"every column of these {unit}s", "maps": "maps of their pictures"}
         written = {contents[name]: path for name, path in paths.items()}
         blocks += [_BLANK_LINE, _written(written)]
-    show(console, f"{report.source}: {pluralize(report.rows, 'row')} scored", blocks)
+    show(console, f"{report.source}: {pluralize(report.rows, unit)} scored", blocks)
 
 
 def print_threshold(console: Console, report: ThresholdReport, path: str) -> None:
@@ -253,15 +255,17 @@ def print_export(console: Console, report: ExportReport, path: str) -> None:
     show(console, f"{path}: {with_article(report.model)} as an ONNX graph", blocks)
 
 
-def print_suggest(console: Console, report: SuggestReport, path: str | None) -> None:
-    """Print which rows to label next, and where they went, if anywhere."""
+def print_suggest(console: Console, report: SuggestReport, path: str | None, unit: str) -> None:
+    """Print which rows, or windows, to label next, and where they went, if anywhere."""
     rows = []
     for each in report.suggested:
         ids = [each.id or ""] if report.id else []
         rows.append([f"{each.row:,}", *ids, f"{each.anomaly_score:.4f}", each.reason])
-    head = ["row", *([report.id] if report.id else []), "anomaly_score", "reason"]
+    head = [unit, *([report.id] if report.id else []), "anomaly_score", "reason"]
     what = (
-        "these rows with all columns, ready to label" if rows else "no row, only names of columns"
+        f"these {unit}s with all columns, ready to label"
+        if rows
+        else f"no {unit}, only names of columns"
     )
     written = [] if path is None else [f"{path} ({what})"]
     blocks = [
@@ -269,7 +273,7 @@ def print_suggest(console: Console, report: SuggestReport, path: str | None) -> 
         *([Table(head, rows, right=(0, len(head) - 2), name="Label")] if rows else []),
         Lines(written, name="Written"),
     ]
-    title = f"{report.source}: {report.rows:,} rows, {report.labelled:,} labelled"
+    title = f"{report.source}: {report.rows:,} {unit}s, {report.labelled:,} labelled"
     show(console, title, blocks)
 
 

@@ -242,9 +242,9 @@ def flagged_lines(
     return lines
 
 
-def suspects_table(suspects: list[Suspect], id: str | None, name: str) -> Table:
-    """Return the most suspicious rows, the first first, for a terminal."""
-    columns = {"row": [f"{each.row:,}" for each in suspects]}
+def suspects_table(suspects: list[Suspect], id: str | None, name: str, unit: str = "row") -> Table:
+    """Return the most suspicious rows, or windows, the first first, for a terminal."""
+    columns = {unit: [f"{each.row:,}" for each in suspects]}
     if id:
         columns[id] = [each.id or "" for each in suspects]
     columns[SCORE_COLUMNS[0]] = [f"{each.anomaly_score:.4f}" for each in suspects]

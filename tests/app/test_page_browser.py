@@ -113,7 +113,7 @@ def test_the_page_is_readable(browser, paths, which, width, scheme):
     cut = [each for each in words if each["svg"] and not 0 <= each["left"] < each["right"] <= width]
     assert cut == []
     charts = page.evaluate(CHARTS)
-    assert len(charts) == 5
+    assert len(charts) == 4
     for chart in charts:
         assert chart["width"] > 250
         assert chart["height"] > 50

@@ -146,7 +146,7 @@ def _python(words, store):
         read_header(path)
         model = riskad.load(path)
         if action == "calibrate":
-            riskad.calibrate(model, bases.rows_of(name), bases.codes_of(name), n_splits=2)
+            riskad.calibrate(model, bases.rows_of(name), bases.codes_of(name))
         if not hasattr(model, "score_samples"):
             return "ok", "no detector, which can be loaded as well"
         scores = np.asarray(model.score_samples(bases.rows_of(name)), dtype=float)

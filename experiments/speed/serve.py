@@ -146,9 +146,15 @@ def bulk(folder: Path, model: str, n: int = 10_000, turns: int = 5) -> dict[str,
 def reloads(folder: Path, model: str, n: int = 50) -> dict[str, Any]:
     """Models that take turns in one file while clients ask."""
     models = [_make_model(folder, *each) for each in (("shallow",), ("auto",), ("shallow", 5))]
-    figures = serving.reload_under_load(folder, models, n, clients=2)
-    statuses = {str(status): count for status, count in figures.pop("statuses").items()}
-    return figures | {"statuses": statuses}
+    heard = serving.reload_under_load(folder, models, n, clients=2)
+    statuses = sum((each.statuses for each in heard), Counter[int]())
+    return {
+        "reloads": n,
+        "answers": statuses.total(),
+        "statuses": {str(status): count for status, count in statuses.items()},
+        "wrong answers": int(sum(each.wrong for each in heard)),
+        "models that answered": len(set().union(*(each.versions for each in heard))),
+    }
 
 
 def malformed(folder: Path, model: str, requests: int = 20_000) -> dict[str, Any]:

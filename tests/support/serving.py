@@ -291,13 +291,13 @@ class Asking(threading.Thread):
         self.wrong += known is None or np.abs(scores - known[picked]).max() > ROUNDING
 
 
-def served_version(server):
+def health(server):
     with server.client() as client:  # one that waits for long is let go
-        return client.get("/health")["model_version"]
+        return client.get("/health")
 
 
 def reload_under_load(folder, models, n, clients):
-    """Let models take turns in one file while clients ask; what these heard."""
+    """Models take turns in one file, every tenth after a broken one; what clients heard."""
     rows = make_bodies(500)
     frame = pl.DataFrame(rows)
     versions = [read_header(path).checksum[:12] for path in models]
@@ -311,10 +311,14 @@ def reload_under_load(folder, models, n, clients):
             each.start()
         for turn in range(1, n + 1):
             part = folder / "part"
+            if turn % 10 == 0:
+                part.write_bytes(b"broken")
+                os.replace(part, served)
+                wait_for(lambda: health(server).get("reload_error"))
             shutil.copy(models[turn % len(models)], part)
             os.replace(part, served)
             version = versions[turn % len(models)]
-            wait_for(lambda v=version: served_version(server) == v)
+            wait_for(lambda v=version: health(server)["model_version"] == v)
             wait_for(lambda v=version: any(each.versions[v] for each in asking))
         for each in asking:
             each.ended.set()

@@ -273,6 +273,7 @@ class DaskRows(PartitionedRows):
         client = None
         with suppress(ValueError):  # there is none
             client = distributed.get_client()
+        if client is not None:
             # Kept on the workers: each step of a solver would read the files again.
             parts = client.compute(parts)
         n_rows = int(sum(chunks))

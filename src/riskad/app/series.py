@@ -283,8 +283,8 @@ class WindowTable(FrameTable):
         sample = super().prepare(preparer, features)
         preparer.windower_ = self.windows.windower
         moments = self.windows.frame[preparer.windower_.time]
-        learned = codes_to_learn(self.windows, self.codes)
-        return replace(sample, learned=learned, stretches=self.stretches, moments=moments)
+        codes = codes_to_learn(self.windows, self.codes)
+        return replace(sample, training_codes=codes, stretches=self.stretches, moments=moments)
 
     def describe_cut(self) -> str:
         """Tell how rows became windows."""

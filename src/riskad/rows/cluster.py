@@ -343,7 +343,7 @@ def _dask_errors(address: str) -> Iterator[None]:
 
 
 def _dask_modules() -> tuple[Any, Any]:
-    with required("A cluster needs Dask: pip install 'riskad[scale]'."):
+    with required("Rows on Dask need dask and distributed: pip install 'riskad[scale]'."):
         import dask
         import distributed
     return dask, distributed

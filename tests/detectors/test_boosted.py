@@ -277,6 +277,7 @@ def test_sparse_rows_are_the_same_rows(contaminated_rows):
     ("settings", "message"),
     [
         ({"max_iter": 0}, "max_iter must be a whole number >= 1, got 0"),
+        ({"max_iter": True}, "max_iter must be a whole number >= 1, got True"),
         ({"max_leaf_nodes": 1}, "max_leaf_nodes must be a whole number >= 2"),
         ({"learning_rate": 1.5}, "learning_rate must be a number between 0 and 1"),
         ({"learning_rate": 0}, "greater than 0"),

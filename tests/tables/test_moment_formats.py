@@ -226,6 +226,13 @@ def test_eight_digits_are_dates_by_the_name_or_eight_different_dates(values):
     assert look_at([*days, 17], "order_date").format() is None
 
 
+def test_a_number_that_is_no_moment_is_not_taken_for_a_blank():
+    column = pl.Series([20250327.0, 20250327.5, 2e19, math.inf, math.nan])
+    values, misfits = MomentFormat("date", "%Y%m%d").read(column)
+    assert values.to_list() == [seconds_of(MARCH), None, None, None, None]
+    assert misfits.to_list() == [False, True, True, True, False]
+
+
 @each("name", ["time", "timestamp", "ts", "created_at", "createdAt", "EpochTime"])
 def test_counts_of_seconds_are_moments_by_the_name(name):
     values = [1_743_099_240, 1_743_099_300]

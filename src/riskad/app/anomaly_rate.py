@@ -62,15 +62,17 @@ def estimate_prior(
             " Mark the rows that nobody checked with 0."
         )
     held_out = scores = np.full(len(codes), np.nan)  # with too few labels, they are only counted
-    y, scorer = codes, ShallowRAD(lam="tight", tol=1e-3)
+    training_codes, scorer = codes, ShallowRAD(lam="tight", tol=1e-3)
     if labels.normal < FEWEST:
         # Separates anomalies from all other rows; Theorem 1 gives no lambda here.
         scorer = ShallowRAD(risk="pn", prior=0.5, lam=0.01, tol=1e-3)
-        y = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int16)
+        training_codes = np.where(codes == ANOMALY, codes, -ANOMALY).astype(np.int16)
     if labels.anomaly >= FEWEST:
         with quietly():
-            scores = scorer.fit(X, y).anomaly_score(X)
-        held_out = held_out_scores(scorer, X, y, scores, groups, random_state=random_state)
+            scores = scorer.fit(X, training_codes).anomaly_score(X)
+        held_out = held_out_scores(
+            scorer, X, training_codes, scores, groups, random_state=random_state
+        )
     calibration = Calibration.of(
         held_out, codes, scores, 0.0, random_state=random_state, label_source=label_source
     )

@@ -188,7 +188,8 @@ def fit_table(
 
     progress("Scoring the rows")
     scores, novelty = detector._anomaly_score_and_novelty(rows.features)
-    if rows.learned is not rows.codes:  # a window learned as normal may be an unmarked incident
+    # A window learned as normal may be an unmarked incident.
+    if rows.training_codes is not rows.codes:
         unseen = in_order(detector.calibration_, rows)
         if unseen is not None:
             scores = np.where((rows.codes == UNLABELLED) & ~np.isnan(unseen), unseen, scores)
@@ -372,7 +373,7 @@ def _prepare(
     with catch_notes() as preparation_notes:
         sample = labelled.prepare(preparer, features)
         if not detector_tags(detector).cross_fits:
-            sample = replace(sample, learned=None)
+            sample = replace(sample, training_codes=None)
         rows = TrainingRows.of(preparer, sample, spec.time)
     refuse_broken(preparation_notes, spec)
     return preparer, sample, rows, [*notes, *preparation_notes]
@@ -421,7 +422,7 @@ def _fit_detector(
     if listens:
         detector.set_params(callback=progress)
     try:
-        detector.fit(rows.features, rows.learned, **options)
+        detector.fit(rows.features, rows.training_codes, **options)
     finally:
         if listens:
             detector.set_params(callback=None)
@@ -528,7 +529,8 @@ def _reading(labelled: LabelledTable, kept: TrainingSample, detector: Detector) 
     """How files larger than memory, or series, were read, and which rows were learned from."""
     if isinstance(labelled, WindowTable):
         lines = [labelled.describe_cut()]
-        if kept.learned is not None and (more := int((kept.learned != kept.codes).sum())):
+        more = 0 if kept.training_codes is None else int((kept.training_codes != kept.codes).sum())
+        if more:
             lines.append(
                 f"learned {pluralize(more, 'unlabelled window')} that share no row as normal, "
                 "since incidents are rare; quality and alarms rest on your labels alone"

@@ -50,7 +50,7 @@ class TrainingRows:
 
     parsed: pl.DataFrame
     codes: Codes
-    learned: Codes
+    training_codes: Codes
     """What a detector that cross-fits learns from: the codes, and of windows some more."""
     features: Any
     groups: NDArray[np.intp] | None
@@ -68,9 +68,9 @@ class TrainingRows:
     def of(cls, preparer: TablePreparer, sample: TrainingSample, time: str | None) -> TrainingRows:
         """Turn parsed rows into features, and find groups, copies and periods."""
         parsed, codes, groups = sample.parsed, sample.codes, sample.stretches
-        learned = codes if sample.learned is None else sample.learned
+        training_codes = codes if sample.training_codes is None else sample.training_codes
         features = preparer.features(parsed, training=True)
-        copies = number_copies(features, learned)
+        copies = number_copies(features, training_codes)
         if groups is None and preparer.group is not None:
             # A row with a blank cell is a group of its own.
             groups = as_groups(parsed[preparer.group].rank("dense").to_numpy(), len(codes))
@@ -80,9 +80,9 @@ class TrainingRows:
         return cls(
             parsed=parsed,
             codes=codes,
-            learned=learned,
+            training_codes=training_codes,
             features=features,
-            groups=group_copies(copies, learned, groups),
+            groups=group_copies(copies, training_codes, groups),
             repeats=repeats_label(codes, copies),
             copies=copies,
             time=time,
@@ -202,7 +202,7 @@ def _by_folds(
         auc, held_out = getattr(detector, "auc_", None), in_order(calibration, rows)
         if not why_no_auc and auc is None:
             why_no_auc = _NO_TIME if groups is None else f"{_NO_TIME}, or {_NOTHING_LEFT}"
-        if held_out is not None and rows.learned is not codes:  # labels of a person judge
+        if held_out is not None and rows.training_codes is not codes:  # labels of a person judge
             calibration = calibrate(held_out)
             auc = auc and _auc(calibration, rows, held_out)
     else:
@@ -244,8 +244,8 @@ def _auc(calibration: Calibration, rows: TrainingRows, held_out: NDArray[np.floa
 def in_order(calibration: Calibration, rows: TrainingRows) -> NDArray[np.float64] | None:
     """Return held-out scores in the order of the rows; None if some labelled rows have none."""
     # The calibration holds one score for each set of copies.
-    repeats = repeats_label(rows.learned, rows.copies)
-    single = (rows.learned != UNLABELLED) & ~repeats
+    repeats = repeats_label(rows.training_codes, rows.copies)
+    single = (rows.training_codes != UNLABELLED) & ~repeats
     if len(calibration.scores) != single.sum():
         return None
     scores = np.full(len(rows.codes), np.nan)
@@ -314,7 +314,7 @@ def _score_later_rows(
     for split in forward_splits(rows.periods):
         try:
             part = cross_scores(
-                template, rows.parsed, rows.learned, scores, [split], detector.random_state
+                template, rows.parsed, rows.training_codes, scores, [split], detector.random_state
             )
         except InputError:
             continue  # the earlier rows lack a kind of label, for instance

@@ -57,8 +57,8 @@ def open_pictures(
     left_out = {spec.label, spec.id, *spec.drop, *spec.kinds}
     kind = f"image:{trust_backbone(spec.backbone).sha256}"
     named = {name: kind for name, each in spec.kinds.items() if each == "image"}
-    found = dict.fromkeys(picture_columns(table), kind)
-    kinds = spec.kinds | named | {n: each for n, each in found.items() if n not in left_out}
+    others = {name: kind for name in picture_columns(table) if name not in left_out}
+    kinds = spec.kinds | named | others
     if kind not in kinds.values():
         raise InputError(
             f"backbone={str(spec.backbone)!r} looks at pictures, and no column holds any: paths of "

@@ -135,11 +135,11 @@ def earlier_results(columns: Sequence[str]) -> list[str]:
 
 def check_not_scored(columns: Sequence[str], added: Sequence[str]) -> None:
     """Refuse a table with columns that results would overwrite."""
-    taken = sorted(set(added) & set(columns), key=added.index)
-    if taken:
-        one = len(taken) == 1
+    clashes = sorted(set(added) & set(columns), key=added.index)
+    if clashes:
+        one = len(clashes) == 1
         raise InputError(
-            f"The table already has {'a column' if one else 'columns'} {enumerate_names(taken)}, "
+            f"The table already has {'a column' if one else 'columns'} {enumerate_names(clashes)}, "
             "under which the scores would be written; it may have been scored before. Rename "
             f"{'it or take it' if one else 'them or take them'} out."
         )

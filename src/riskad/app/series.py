@@ -227,7 +227,7 @@ def mark_spans(
     names = None if group not in spans.columns else to_text(frame[group]).to_numpy()
     if group is not None and names is None:
         note(f"Spans have no column {group!r}: each is about the rows of all groups.")
-    given = to_text(spans[label]) if label in spans.columns else ["anomaly"] * spans.height
+    span_labels = to_text(spans[label]) if label in spans.columns else ["anomaly"] * spans.height
     empty = []
     for i, (a, b) in enumerate(zip(first, last, strict=True)):
         rows, to = (seconds >= a) & (seconds <= b), spans["to"][i]
@@ -235,7 +235,7 @@ def mark_spans(
             rows &= names == str(spans[group][i])
         if not rows.any():
             empty.append(f"{spans['from'][i]}{f' to {to}, before it' if b < a else ''}")
-        words[rows] = given[i]
+        words[rows] = span_labels[i]
     if empty:
         text = (
             f"No row of the table is in {len(empty):,} of {pluralize(spans.height, 'span')}; the "
@@ -283,8 +283,8 @@ class WindowTable(FrameTable):
         sample = super().prepare(preparer, features)
         preparer.windower_ = self.windows.windower
         moments = self.windows.frame[preparer.windower_.time]
-        learned = codes_to_learn(self.windows, self.codes)
-        return replace(sample, learned=learned, stretches=self.stretches, moments=moments)
+        codes = codes_to_learn(self.windows, self.codes)
+        return replace(sample, training_codes=codes, stretches=self.stretches, moments=moments)
 
     def describe_cut(self) -> str:
         """Tell how rows became windows."""

@@ -223,11 +223,12 @@ def merge(sums: Iterable[RowSum]) -> list[RowSum]:
     # Losses compare by value where they are dataclasses: rounded hinges of one width are one.
     by_loss: dict[Pointwise, RowSum] = {}
     for s in sums:
-        if s.loss in by_loss:
-            t = by_loss[s.loss]
-            # Only sums over the same l can be added coefficient by coefficient.
-            s = RowSum(s.loss, s.A + t.A, s.B + t.B, s.L + t.L, s.constant + t.constant)
-        by_loss[s.loss] = s
+        t = by_loss.get(s.loss)
+        if t is None:
+            by_loss[s.loss] = s
+        else:  # only sums over the same l can be added coefficient by coefficient
+            added = s.A + t.A, s.B + t.B, s.L + t.L, s.constant + t.constant
+            by_loss[s.loss] = RowSum(s.loss, *added)
     return list(by_loss.values())
 
 

@@ -75,7 +75,7 @@ def measure_reach(
     total, squared_norm, maximum = 0.0, 0.0, 0.0
     absolute: np.ndarray | float = 0.0
     products: np.ndarray | float | None = 0.0
-    for block, weight in zip(feature_blocks, weights, strict=False):
+    for block, block_weights in zip(feature_blocks, weights, strict=False):
         if not block.size:
             continue
         if not np.isfinite(block).all():  # max() would ignore a NaN
@@ -83,7 +83,7 @@ def measure_reach(
         # The intercept is penalised like a weight, so its feature B counts like the others.
         phi = np.column_stack([block, np.full(len(block), constant)]) if constant else block
         # The theorem's maxima below are over rows of any weight; the means weigh them.
-        weight = np.ones(len(phi)) if weight is None else weight
+        weight = np.ones(len(phi)) if block_weights is None else block_weights
         total += float(weight.sum())
         squared_norm = max(squared_norm, float(np.einsum("ij,ij->i", phi, phi).max()))
         maximum = max(maximum, float(np.abs(phi).max()))

@@ -286,7 +286,7 @@ def array_checks(reset: bool) -> dict[str, Any]:
 
 def check_whole(name: str, value: Any, least: int = 1) -> None:
     """Refuse a parameter that is not a whole number, or below the least."""
-    if not isinstance(value, Integral) or value < least:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
 
 

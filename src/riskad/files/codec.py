@@ -40,47 +40,57 @@ from riskad.core.checks import InputError, MissingLibrary, enumerate_names, is_u
 from riskad.core.losses import LOSSES, Loss
 from riskad.files.fields import Optional, check_state, expect, fields_of, require
 
-_TYPES = """
-riskad.decisions.anomaly_rate: RateEstimate
-riskad.decisions.calibration: Calibration
-riskad.decisions.segments: Segments
-riskad.decisions.drift: UnlabelledSummary
-riskad.decisions.thresholds: AnomalyRate BestF Capacity Cost FalseAlarms Likely RiskZero TopK
-riskad.deep.deep_sad: DeepSAD
-riskad.deep.risk_detectors: DeepRAD NNPU
-riskad.detectors.auto: AutoRAD
-riskad.detectors.auto.novelty: Novelty
-riskad.detectors.boosted: BoostedRAD LabelledTrees
-riskad.detectors.compressed: CompressedRAD Fidelity
-riskad.detectors.features: LearnedFeatures SmoothScaler
-riskad.detectors.features.maps: ColumnScale GaussianKernels OutlierScores PrincipalComponents
-riskad.detectors.forest: ForestRAD
-riskad.detectors.linear.feature_maps: ColumnProducts KernelLandmarks RandomWaves
-riskad.detectors.linear.stream: StreamSummary
-riskad.detectors.outlier_mean: OutlierMean
-riskad.detectors.pretrained: PretrainedRAD
-riskad.detectors.shallow: ShallowRAD
-riskad.detectors.streaming: StreamingRAD
-riskad.detectors.tree_ensemble: Trees
-riskad.metrics.ranking: Auc
-riskad.rows.date_features: MomentParts
-riskad.rows.encoding: AnomalyRateEncoder OneHotImputer SingularVectors
-riskad.rows.table: TableSchema
-riskad.tables.cells: Reader
-riskad.tables.formats.flags: FlagFormat
-riskad.tables.formats.moments: MomentFormat
-riskad.tables.formats.numbers: NumberFormat
-riskad.tables.groups: GroupComparison NumberByGroup ShareByGroup
-riskad.tables.kinds.derived: BesideGroup TimeBetween
-riskad.tables.preparation: TablePreparer
-riskad.tables.shifts: Shifts
-riskad.tables.windows: History Windower
-"""
-OURS = {
-    name: module
-    for module, names in (line.split(":") for line in _TYPES.strip().splitlines())
-    for name in names.split()
+_TYPES = {
+    "riskad.decisions.anomaly_rate": ["RateEstimate"],
+    "riskad.decisions.calibration": ["Calibration"],
+    "riskad.decisions.segments": ["Segments"],
+    "riskad.decisions.drift": ["UnlabelledSummary"],
+    "riskad.decisions.thresholds": [
+        "AnomalyRate",
+        "BestF",
+        "Capacity",
+        "Cost",
+        "FalseAlarms",
+        "Likely",
+        "RiskZero",
+        "TopK",
+    ],
+    "riskad.deep.deep_sad": ["DeepSAD"],
+    "riskad.deep.risk_detectors": ["DeepRAD", "NNPU"],
+    "riskad.detectors.auto": ["AutoRAD"],
+    "riskad.detectors.auto.novelty": ["Novelty"],
+    "riskad.detectors.boosted": ["BoostedRAD", "LabelledTrees"],
+    "riskad.detectors.compressed": ["CompressedRAD", "Fidelity"],
+    "riskad.detectors.features": ["LearnedFeatures", "SmoothScaler"],
+    "riskad.detectors.features.maps": [
+        "ColumnScale",
+        "GaussianKernels",
+        "OutlierScores",
+        "PrincipalComponents",
+    ],
+    "riskad.detectors.forest": ["ForestRAD"],
+    "riskad.detectors.linear.feature_maps": ["ColumnProducts", "KernelLandmarks", "RandomWaves"],
+    "riskad.detectors.linear.stream": ["StreamSummary"],
+    "riskad.detectors.outlier_mean": ["OutlierMean"],
+    "riskad.detectors.pretrained": ["PretrainedRAD"],
+    "riskad.detectors.shallow": ["ShallowRAD"],
+    "riskad.detectors.streaming": ["StreamingRAD"],
+    "riskad.detectors.tree_ensemble": ["Trees"],
+    "riskad.metrics.ranking": ["Auc"],
+    "riskad.rows.date_features": ["MomentParts"],
+    "riskad.rows.encoding": ["AnomalyRateEncoder", "OneHotImputer", "SingularVectors"],
+    "riskad.rows.table": ["TableSchema"],
+    "riskad.tables.cells": ["Reader"],
+    "riskad.tables.formats.flags": ["FlagFormat"],
+    "riskad.tables.formats.moments": ["MomentFormat"],
+    "riskad.tables.formats.numbers": ["NumberFormat"],
+    "riskad.tables.groups": ["GroupComparison", "NumberByGroup", "ShareByGroup"],
+    "riskad.tables.kinds.derived": ["BesideGroup", "TimeBetween"],
+    "riskad.tables.preparation": ["TablePreparer"],
+    "riskad.tables.shifts": ["Shifts"],
+    "riskad.tables.windows": ["History", "Windower"],
 }
+OURS = {name: module for module, names in _TYPES.items() for name in names}
 """The closed list: the modules of our types, by their names."""
 
 _REGISTERED: dict[str, type] = {}

@@ -149,7 +149,8 @@ class PNUStratifiedKFold:
         """Yield rows to train on and to score; one with a blank group is a group of its own."""
         for name, least in (("n_splits", 2), ("n_repeats", 1)):
             value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < least:
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not whole or value < least:
                 raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.")
         if y is None:
             raise InputError(

@@ -273,6 +273,7 @@ class DaskRows(PartitionedRows):
         client = None
         with suppress(ValueError):  # there is none
             client = distributed.get_client()
+        if client is not None:
             # Kept on the workers: each step of a solver would read the files again.
             parts = client.compute(parts)
         n_rows = int(sum(chunks))
@@ -342,7 +343,7 @@ def _dask_errors(address: str) -> Iterator[None]:
 
 
 def _dask_modules() -> tuple[Any, Any]:
-    with required("A cluster needs Dask: pip install 'riskad[scale]'."):
+    with required("Rows on Dask need dask and distributed: pip install 'riskad[scale]'."):
         import dask
         import distributed
     return dask, distributed

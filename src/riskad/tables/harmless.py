@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from riskad.core.checks import InputError, quoted
 from riskad.files.atomic import atomic_path, check_input_file
 from riskad.tables.cells import check_columns
+from riskad.tables.notes import pluralize
 from riskad.tables.preparation import TablePreparer
 
 SUPPRESSED = "suppressed_by"
@@ -101,7 +102,7 @@ class SuppressedRows:
     suppressed: int = 0
     """Of the matching rows, those that would have been flagged; the first rule counts."""
     likely: int = 0
-    """Of these, rows that are more likely anomalies than not."""
+    """Of these, rows with an anomaly probability above 50 %."""
     highest: float | None = None
     """The highest probability of a suppressed row."""
 
@@ -115,10 +116,10 @@ class SuppressedRows:
         """Say if it hides rows that are probably anomalies."""
         if not self.likely:
             return []
-        rows = "row that is" if self.likely == 1 else "rows that are"
+        rows, them = pluralize(self.likely, "row"), "it" if self.likely == 1 else "them"
         return [
-            f"the rule {self.name!r} hides {self.likely:,} {rows} more likely anomalous than not "
-            f"(up to {min(self.highest or 0.0, 0.99):.0%}); look at them"
+            f"the rule {self.name!r} hides {rows} with an anomaly_probability above 50% "
+            f"(up to {min(self.highest or 0.0, 0.99):.0%}); look at {them}"
         ]
 
 

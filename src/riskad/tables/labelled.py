@@ -113,7 +113,7 @@ class TrainingSample:
     codes: Codes
     complete: bool
     extent: str  # "all rows", or how many of each kind
-    learned: Codes | None = None  # of windows: codes to learn from, if others than `codes`
+    training_codes: Codes | None = None  # of windows: codes to learn from, if others than `codes`
     stretches: NDArray[np.intp] | None = None  # of windows: what is held out together
     moments: pl.Series | None = None  # of windows: their starts
 

@@ -87,8 +87,8 @@ class NotAsInTraining(DataWarning):
             merged.blanks = Counter(merged.blanks) + Counter(batch.blanks)
             merged.rows = Counter(merged.rows) + Counter(batch.rows)
             for name, values in batch.values.items():
-                values = values | merged.values.get(name, set())
-                merged.values[name] = set(sorted(values)[:MOST_NEW_VALUES])
+                every = values | merged.values.get(name, set())
+                merged.values[name] = set(sorted(every)[:MOST_NEW_VALUES])
             for name, (n, cell) in batch.unread.items():
                 before, first = merged.unread.get(name, (0, cell))
                 merged.unread[name] = before + n, first

@@ -183,13 +183,13 @@ def join_labels(
 
 def picture_columns(table: pl.DataFrame) -> list[str]:
     """The columns of a table whose cells are names of pictures, or pictures."""
-    found = []
+    names = []
     for column in table.select(pl.col(pl.String)):
         some = column.drop_nulls().head(1_000).str.to_lowercase().str.strip_chars()
         fits = some.str.contains(rf"(^{_URI}|\.(jpe?g|png|tiff?)$)")
         if len(some) and fits.sum() >= _MOSTLY * len(some):
-            found.append(column.name)
-    return found
+            names.append(column.name)
+    return names
 
 
 # --- one picture ----------------------------------------------------------------------------------

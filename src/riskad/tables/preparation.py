@@ -374,9 +374,9 @@ class TablePreparer(TransformerMixin, BaseEstimator):
             others = [name for name in frame.columns if name not in self.columns_]
             lines = describe_column_difference(self.read_columns, frame.columns).splitlines()
             missing = "\n".join(line for line in lines if not line.startswith("+"))
-            besides = f"\nIt has besides: {enumerate_names(others, 20)}." if others else ""
+            also = f"\nIts other columns: {enumerate_names(others, 20)}." if others else ""
             raise InputError(
-                f"The table lacks columns that the model was fitted on:\n{missing}{besides}"
+                f"The table lacks columns that the model was fitted on:\n{missing}{also}"
             )
         parsed = {}
         for column in self.used():

@@ -96,15 +96,15 @@ class Shifts:
                 continue
             # A wild value of the old unit is not where the new one begins.
             as_before = sizes / factor
-            candidates = candidates & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
-            medians = before[3], np.median(sizes[candidates])
+            new = candidates & (as_before >= before[0] / 2) & (as_before <= 2 * before[-1])
+            medians = before[3], np.median(sizes[new])
             usual, middle = (show_number(float(f"{median:.3g}")) for median in medians)
-            where, n = "here", int(candidates.sum())
+            where, n = "here", int(new.sum())
             if n < 0.9 * present.sum():
                 where = f"in {n:,} of {pluralize(len(sizes), 'row')}"
             large = f"{factor:,.0f} times as large" if factor > 1 else f"a {1 / factor:,.0f}th"
             sentence = f"usually {usual}, {where} {middle}, {large}: has the unit changed?"
-            return sentence, int(candidates.argmax())
+            return sentence, int(new.argmax())
         return None
 
     def _new_blanks(self, place: int, column: pl.Series) -> tuple[str, int] | None:

@@ -696,15 +696,12 @@ def _sum_errors(
     """Errors of the points of panes in units of the usual ones, and last the worst of a point."""
     n = deviations.shape[1]
     errors = np.empty((len(deviations) + 1, n))
-    for error, values, (constant, *weights, usual) in zip(
-        errors, deviations, forecasts, strict=False
-    ):
-        past = np.append(np.full(MEMORY, np.nan), values)
-        error[:] = constant
+    for i, (constant, *weights, usual) in enumerate(forecasts):
+        past = np.append(np.full(MEMORY, np.nan), deviations[i])
+        forecast = np.full(n, constant)
         for ago, weight in enumerate(weights, 1):
-            error += weight * past[MEMORY - ago : MEMORY - ago + n]
-        np.abs(values - error, out=error)
-        error /= usual
+            forecast += weight * past[MEMORY - ago : MEMORY - ago + n]
+        errors[i] = np.abs(deviations[i] - forecast) / usual
     errors[:, ~has_past] = np.nan
     np.fmax.reduce(errors[:-1], out=errors[-1])
     there = ~np.isnan(errors)

@@ -212,9 +212,10 @@ def excel_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], Non
             raise _too_large(name, texts, f"Excel takes {_TEXT:,}")
     # Rows go to the disk as they come.
     options = {"constant_memory": True, "nan_inf_to_errors": True, "use_zip64": True}
-    options |= {"strings_to_formulas": False, "strings_to_urls": False}
     book = xlsxwriter.Workbook(part, options)
     sheet = book.add_worksheet()
+    # Otherwise texts may become links, and in some versions also formulas: {=1+1}.
+    sheet.add_write_handler(str, type(sheet).write_string)
     sheet.freeze_panes(1, 0)
     sheet.autofilter(0, 0, cells.height, cells.width - 1)
     bold = book.add_format({"bold": True})

@@ -169,9 +169,10 @@ def _without_formulas(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
     names = frame.columns
     for name, quoted in zip(names, _quote_formulas(pl.Series(names), separator), strict=True):
         if quoted != name:
-            while quoted in frame.columns:
-                quoted = f"'{quoted}"
-            frame = frame.rename({name: quoted})
+            free = quoted
+            while free in frame.columns:
+                free = f"'{free}"
+            frame = frame.rename({name: free})
     return frame
 
 

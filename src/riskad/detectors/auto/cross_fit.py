@@ -271,10 +271,11 @@ class HeldOut:
 
         Each fold has its own scale: as many unlabelled rows exceed a mapped score in both fits.
         """
-        for fold, scores in zip(self.folds, self.combined(), strict=True):
+        for fold, combined in zip(self.folds, self.combined(), strict=True):
             places, unlabelled = self.places[fold], self.rows.codes[fold] == UNLABELLED
+            scores = combined
             if unlabelled.sum() >= _FEWEST_TO_SCALE:
-                scores = on_scale(scores, scores[unlabelled], fitted[places[unlabelled]])
+                scores = on_scale(combined, combined[unlabelled], fitted[places[unlabelled]])
             counts = ~self.rows.repeats[fold]  # an earlier copy of the others has their label
             yield places[counts], scores[counts]
 

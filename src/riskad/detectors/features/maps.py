@@ -231,9 +231,8 @@ class OutlierScores:
 
     rows: Annotated[np.ndarray, Array("f", ("rows", "columns"), nonempty=True)]
     trees: Annotated[Trees, fields.Record(("Trees",), {"n_features": "columns"})]
-    path_length: Annotated[
-        float, fields.POSITIVE
-    ]  # mean length of a path in a tree of random splits
+    # Mean length of a path in a tree of random splits.
+    path_length: Annotated[float, fields.POSITIVE]
     # Added to distances before the logarithm: copies of a row are at distance 0.
     floor: Annotated[float, fields.POSITIVE]
     mean: Annotated[np.ndarray, Array("f", (2,))]

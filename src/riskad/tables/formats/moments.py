@@ -220,8 +220,9 @@ def _digits_as_texts(column: pl.Series) -> pl.Series | None:
     """Cells as texts, whole numbers as their digits; None for a type that holds no such texts."""
     if column.dtype.is_float() or column.dtype.is_decimal():
         numbers = column.cast(pl.Float64).fill_nan(None)
-        # A number with a fraction is no moment; -1 fits no pattern.
-        column = numbers.set(numbers != numbers.floor(), -1.0).cast(pl.Int64, strict=False)
+        # A number with a fraction, or beyond all moments, is none; -1 fits no pattern.
+        is_none = (numbers != numbers.floor()) | (numbers.abs() >= 1e18)
+        column = numbers.set(is_none, -1.0).cast(pl.Int64)
     if column.dtype.is_integer() or column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null):
         return column.cast(pl.String)
     return None

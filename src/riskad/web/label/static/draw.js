@@ -281,7 +281,7 @@ export function effect(found, row, open) {
     labels.normal ? `; ${labels.normal.toLocaleString("en")} labelled normal.` : ".")];
   const warn = (text) => parts.push(element("p", { class: "notice" }, text));
   if (labels.anomaly) warn(`It would hide ${plural(labels.anomaly, "row")} labelled as ${labels.anomaly === 1 ? "an anomaly" : "anomalies"}.`);
-  if (likely) warn(`It would hide ${plural(likely, "row that is", "rows that are")} more likely anomalous than not.`);
+  if (likely) warn(`It would hide ${plural(likely, "row")} with an anomaly probability above 50%.`);
   const others = lines.filter((line) => line.row !== row);
   if (others.length) parts.push(element("p", { class: "small" }, "Besides this row, highest scores first:"), listed(others, open));
   else if (matching) parts.push(element("p", { class: "small" }, "No other row matches."));

@@ -245,6 +245,13 @@ def test_settings_are_refused_before_any_work(setting, message):
         AutoRAD(**setting).fit(*ring(50)[:2])
 
 
+def test_values_whose_squares_overflow_are_refused():
+    X, y, _ = ring(50)
+    for rows in (X * 1e200, sparse.csr_matrix(X * 1e200)):
+        with pytest.raises(InputError, match=r"beyond 1e\+150.*rescale"):
+            AutoRAD(budget=1).fit(rows, y)
+
+
 @pytest.mark.slow
 def test_threads_and_processes_learn_the_same_model():
     X, y, _ = ring(200)

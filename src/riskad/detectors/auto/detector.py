@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from riskad.detectors.compressed import CompressedRAD
 
 _BLOCK = 5_000  # rows scored at a time: their kernels, the widest part, take 24 MB
+_LARGEST = 1e150
 _CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
 # Fields of model files.
 _MEMBER = fields.Text(choices=MEMBERS)
@@ -251,6 +253,12 @@ class AutoRAD(FrameDetector):
         self, X: Any, y: Any, sample_weight: Any, groups: Any, label_source: Any, clock: Clock
     ) -> None:
         matrix, codes, weight = self._check_training(X, y, sample_weight)
+        values = matrix.data if issparse(matrix) else matrix
+        if (np.abs(values) > _LARGEST).any():
+            raise InputError(
+                f"X has values beyond {_LARGEST:g}, whose squares are too large to compute with; "
+                "rescale its columns."
+            )
         groups = None if groups is None else as_groups(groups, len(codes))
         # Before any work: a wrong word would be found after a minute.
         if self.n_jobs not in (None, -1):

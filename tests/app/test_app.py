@@ -345,6 +345,20 @@ def test_a_model_that_reads_no_table():
             score_table(model, pl.DataFrame({"a": [1.0]}))
 
 
+def test_the_result_of_a_fit_is_not_its_model(fit, cards):
+    with pytest.raises(InputError, match=r"result of riskad\.fit_table.*give fit\.model"):
+        score_table(fit, cards[0])
+
+
+def test_tables_and_specifications_of_other_types_are_refused(cards):
+    with pytest.raises(InputError, match=r"needs named columns.*got ndarray"):
+        fit_table(np.eye(3), LABELS)
+    with pytest.raises(InputError, match=r"FitSpec, got dict.*fit_table\(table, \*\*entries\)"):
+        fit_table(cards[0], {"label": "label"})
+    with pytest.raises(InputError, match=r"seed='a' must be a whole number from 0 to"):
+        FitSpec(seed="a")
+
+
 # --- reasons -----------------------------------------------------------------------------
 
 

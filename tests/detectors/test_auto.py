@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import make_contaminated_rows
+from joblib import Parallel, delayed
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
@@ -229,6 +230,36 @@ def test_one_kind_of_row_is_refused():
     for codes in (0 * y, 0 * y + 1):
         with pytest.raises(InputError, match=r"has one only.*Label some"):
             AutoRAD().fit(X, codes)
+
+
+@each(
+    ("setting", "message"),
+    [
+        ({"n_jobs": 0}, "n_jobs must be a whole number >= 1"),
+        ({"n_jobs": "2"}, "n_jobs must be a whole number >= 1"),
+        ({"callback": "log"}, "callback must be a function.*got 'log'"),
+    ],
+)
+def test_settings_are_refused_before_any_work(setting, message):
+    with pytest.raises(InputError, match=message):
+        AutoRAD(**setting).fit(*ring(50)[:2])
+
+
+def test_values_whose_squares_overflow_are_refused():
+    X, y, _ = ring(50)
+    for rows in (X * 1e200, sparse.csr_matrix(X * 1e200)):
+        with pytest.raises(InputError, match=r"beyond 1e\+150.*rescale"):
+            AutoRAD(budget=1).fit(rows, y)
+
+
+@pytest.mark.slow
+def test_threads_and_processes_learn_the_same_model():
+    X, y, _ = ring(200)
+    scores = AutoRAD(budget=1, n_jobs=1).fit(X, y).score_samples(X)
+    for backend in ("threading", "loky"):
+        jobs = [delayed(clone(AutoRAD(budget=1, n_jobs=n)).fit)(X, y) for n in (1, 2)]
+        for model in Parallel(n_jobs=2, backend=backend)(jobs):
+            np.testing.assert_array_equal(model.score_samples(X), scores)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import TranslatesWeighted, as_codes
+from support.contract import TranslatesWeighted, as_codes, described
 from support.loops import each
 
 import riskad
@@ -88,6 +88,79 @@ def test_labels_without_meaning_are_refused(name, labels):
         with pytest.raises(InputError, match=message):
             getattr(model, method)(ROWS, y)
     assert not hasattr(model, "offset_")  # nothing was learned
+
+
+@each("seed", [-1, 1.5, "a", True, 2**32, np.random.default_rng(0)])
+def test_a_seed_that_is_none_is_refused_by_its_name(seed, contaminated_rows):
+    X, y, _ = contaminated_rows
+    for name in ("ShallowRAD", "ForestRAD", "AutoRAD"):
+        with pytest.raises(InputError, match=r"random_state must be None, .*from 0 to 4,294,967"):
+            untrained(name).set_params(random_state=seed).fit(X, y)
+
+
+@each(
+    "weight",
+    {
+        "short": np.ones(3),
+        "negative": np.full(60, -1.0),
+        "missing": np.full(60, np.nan),
+        "text": "a",
+    },
+)
+def test_weights_are_refused_by_their_name(weight):
+    y = np.repeat([1, -1, 0], 20)
+    with pytest.raises(InputError, match="sample_weight must hold one number for each row"):
+        ShallowRAD().fit(ROWS, y, sample_weight=weight)
+
+
+def test_a_kind_without_weight_is_not_called_absent():
+    y = np.repeat([1, -1, 0], 20)
+    with pytest.raises(InputError, match=r"of a weight above 0, .*20 anomalies"):
+        ShallowRAD().fit(ROWS, y, sample_weight=(y != -1).astype(float))
+
+
+def test_what_a_mask_hides_is_missing(contaminated_rows):
+    X, y, _ = contaminated_rows
+    masked = np.ma.masked_array(X, mask=np.arange(X.size).reshape(X.shape) == 1)
+    with pytest.raises(InputError, match=r"a missing value.*row 0, column 1"):
+        ShallowRAD().fit(masked, y)
+    model = riskad.BoostedRAD(max_iter=5).fit(X, y)
+    np.testing.assert_array_equal(
+        model.score_samples(masked), model.score_samples(masked.filled(np.nan))
+    )
+
+
+@each("X", [None, "rows.csv", {"x": [1.0, 2.0]}])
+def test_rows_that_are_no_table_are_refused(X, contaminated_rows):
+    for model in (ShallowRAD(), riskad.BoostedRAD(max_iter=5)):
+        model.fit(*contaminated_rows[:2])
+        with pytest.raises(InputError, match=rf"rows and columns.*got {type(X).__name__}"):
+            model.score_samples(X)
+
+
+@each("name", sorted({*NAMES} & {*riskad.__all__}))
+def test_the_answers_of_a_detector_agree(name, contaminated_rows):
+    X, y, _ = contaminated_rows
+    model = untrained(name)
+    quick = {"budget": 1, "n_estimators": 20, "max_iter": 20, "pretrain_iter": 5}
+    model.set_params(**{key: quick[key] for key in quick if key in model.get_params()})
+    scores = (model := model.fit(X, y)).score_samples(X)
+    assert scores.dtype == np.float64
+    np.testing.assert_array_equal(model.anomaly_score(X), -scores)
+    decisions = model.decision_function(X)
+    np.testing.assert_array_equal(decisions, scores - model.offset_)
+    np.testing.assert_array_equal(model.predict(X), np.where(decisions >= 0, 1, -1))
+    assert 0 < (model.predict(X) == -1).mean() < 1
+    absent = [each for each in described(type(model), "Attributes") if not hasattr(model, each)]
+    assert set(absent) <= {"feature_names_in_"}  # the rows have no names
+
+
+def test_a_threshold_must_be_a_rule(contaminated_rows):
+    X, y, _ = contaminated_rows
+    model = riskad.calibrate(ShallowRAD().fit(X, y), X, y)
+    for rule in (None, 3):
+        with pytest.raises(InputError, match=f"a threshold is a rule of .*got {rule}"):
+            model.set_threshold(rule)
 
 
 class Translated(TranslatesWeighted, ShallowRAD):

@@ -5,10 +5,12 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 from scipy.stats import norm
+from sklearn import config_context
+from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from support.loops import each
 
-from riskad import ForestRAD, InputError, PNUStratifiedKFold
+from riskad import ForestRAD, InputError, PNUStratifiedKFold, RADSearchCV
 from riskad.app.fit import fit_table
 from riskad.app.spec import FitSpec
 from riskad.detectors.auto.cross_fit import folds_to_hold_out
@@ -86,6 +88,20 @@ def test_scikit_learn_hands_groups_on():
     untold = cross_val_score(model, X, y, cv=folds, scoring=labelled_auc)
     assert untold.mean() > 0.95  # it has seen copies of each row
     assert told.mean() < 0.65
+    with config_context(enable_metadata_routing=True):
+        routed = cross_val_score(
+            model, X, y, params={"groups": groups}, cv=folds, scoring=labelled_auc
+        )
+    assert_array_equal(routed, told)
+
+
+def test_a_search_holds_groups_out_together():
+    X, y, groups = repeated_rows()
+    search = RADSearchCV(ForestRAD(n_estimators=30), {"prior": [0.5]}, n_splits=4, n_repeats=1)
+    told, untold = (clone(search).fit(X, y, groups=each).cv_results_ for each in (groups, None))
+    assert untold["mean_test_score"][0] > 0.95
+    assert told["mean_test_score"][0] < 0.65
+    search.fit(X, y, groups=groups, sample_weight=np.ones(len(y)))  # without a warning
 
 
 def test_members_never_see_the_unlabelled_rows_of_a_held_out_group():

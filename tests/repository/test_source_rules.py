@@ -1,16 +1,19 @@
 """Rules that all of `src` keeps: declared imports, and errors of our own."""
 
 import ast
+import inspect
 import re
 import sys
 import tomllib
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 
 import polars as pl
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.contract import described
 from support.loops import each
 
 import riskad
@@ -86,6 +89,29 @@ def test_a_file_imports_what_all_users_have_or_what_is_confined_to_it(path):
 def test_the_extra_all_names_what_users_need_but_torch_and_spark():
     named = re.search(r"\[(.*)\]", *EXTRAS["all"])[1].split(",")
     assert set(named) == set(EXTRAS) - {"all", "deep", "dev", "docs", "spark"}
+
+
+# --- docstrings tell the truth ----------------------------------------------------------------
+
+
+def public_callables():
+    """Public classes and functions, and public methods of these classes, by name."""
+    for name in riskad.__all__:
+        thing = getattr(riskad, name)
+        yield name, thing
+        for method, code in inspect.getmembers(thing, inspect.isfunction):
+            if not method.startswith("_") and code.__module__.startswith("riskad."):
+                yield f"{name}.{method}", code
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="some public classes need torch")
+def test_docstrings_describe_the_parameters_that_there_are():
+    checked = 0
+    for name, thing in public_callables():
+        if names := described(thing, "Parameters"):
+            assert names == set(inspect.signature(thing).parameters) - {"self"}, name
+            checked += 1
+    assert checked >= 40
 
 
 # --- a bug of ours is no mistake of the user --------------------------------------------------

@@ -1,5 +1,8 @@
 """For scikit-learn's common checks, whose labels mean nothing to a semi-supervised detector."""
 
+import inspect
+import re
+
 import numpy as np
 import pytest
 
@@ -60,3 +63,12 @@ class TranslatesWeighted(Translates):
 
     def fit(self, X, y=None, sample_weight=None):
         return super(Translates, self).fit(X, as_codes(X, y), sample_weight)
+
+
+def described(thing, title):
+    """The names that a section of a docstring describes, such as "Parameters"."""
+    section = rf"^{title}\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)"
+    text = re.search(section, inspect.getdoc(thing) or "", re.M | re.S)
+    lines = text[1].splitlines() if text else []
+    heads = [line.partition(":")[0] for line in lines if line and not line.startswith(" ")]
+    return {name.strip(" *") for head in heads for name in head.split(",")} - {""}

@@ -160,6 +160,11 @@ def fit_table(
     [181, 182, 183, 184, 185, 186, 187, 188, 189, 190]
     """
     start = perf_counter()
+    if not isinstance(spec, FitSpec | None):
+        raise InputError(
+            f"spec must be a riskad.FitSpec, got {type(spec).__name__}. Give the entries of a dict "
+            "as options: fit_table(table, **entries)."
+        )
     spec = (spec or FitSpec()).updated(**options)
     table, spec = open_pictures(table, spec, progress)
 
@@ -333,7 +338,8 @@ def _read_labels(table: Any, spec: FitSpec, engine: Engine | None) -> LabelledTa
                 "machine (frame.sample(0.01).toPandas()), fit to it, and score all rows by "
                 "riskad.spark.score."
             )
-        if labels is not None and (is_spark(table) or not is_frame(table)):
+        named = is_frame(table) or isinstance(table, np.ndarray)  # an array, refused by its type
+        if labels is not None and (is_spark(table) or not named):
             return open_table(table, labels, engine)
         table = as_polars(table)
     frame: pl.DataFrame = table

@@ -101,6 +101,8 @@ def steps_of(model: object) -> tuple[TablePreparer, Any]:
         and hasattr(model[1], "anomaly_score")
     ):
         return model[0], model[1]
+    if isinstance(getattr(model, "model", None), Pipeline):
+        raise InputError("This is the result of riskad.fit_table, not its model: give fit.model.")
     raise InputError(
         f"This model, a {type(model).__name__}, was not made by riskad.fit_table, so it does not "
         "know how to read a table. Score it in Python, or save "

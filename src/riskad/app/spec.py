@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from riskad.core.checks import InputError, check_choice, lookup, quoted
@@ -240,8 +241,8 @@ class FitSpec:
             elif name in ("backbone", "threshold", "capacity") and value is not None:
                 value = str(value)  # a path, a rule object or a number stands for its spelling
             object.__setattr__(self, name, value)
-            if most is not None and not 0 <= value <= most:
-                raise InputError(f"{name}={value} must be between 0 and {most:,}.")
+            if most is not None and not (isinstance(value, Integral) and 0 <= int(value) <= most):
+                raise InputError(f"{name}={value!r} must be a whole number from 0 to {most:,}.")
             if value is not None and "check" in each.metadata:
                 each.metadata["check"](value)
         if self.window is None and self.step is not None:

@@ -201,7 +201,10 @@ class NNPU(_RiskDetector):
     batch_size : tuple of two int, default=(64, 160)
         Rows of P and U in a batch.
 
-    Attributes are those of `DeepRAD`.
+    Attributes
+    ----------
+    weights_, history_, n_iter_, best_iter_, offset_, shape_, n_features_in_, feature_names_in_ :
+        As in `DeepRAD`.
 
     Examples
     --------

@@ -27,7 +27,17 @@ from riskad.decisions.conformal import FdrSelection, select_at_fdr
 from riskad.decisions.drift import UnlabelledSummary
 from riskad.decisions.thresholds import THRESHOLD_TYPES, RiskZero, Threshold, parse_threshold
 from riskad.detectors.description import SelfDescribing
-from riskad.files.fields import NAMES, NUMBER, SEED, Either, Maybe, Number, Optional, Record
+from riskad.files.fields import (
+    LARGEST_SEED,
+    NAMES,
+    NUMBER,
+    SEED,
+    Either,
+    Maybe,
+    Number,
+    Optional,
+    Record,
+)
 from riskad.metrics.search import labelled_auc
 from riskad.rows.arrays import on_host_array, to_numpy
 from riskad.rows.sources import as_rows, sampled, unpacked
@@ -102,6 +112,12 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self)
         rule = parse_threshold(rule) if isinstance(rule, str) else rule
+        if not isinstance(rule, Threshold):
+            raise InputError(
+                "a threshold is a rule of riskad.decisions.thresholds, or its spelling, such as "
+                f"'false-alarms:0.01'; got {rule!r}. To set a number yourself, compare "
+                "anomaly_score(X) with it."
+            )
         # Without a calibration `offset_` is still that of the fit, which `RiskZero` asks for.
         if not isinstance(rule, RiskZero) or hasattr(self, "calibration_"):
             self.offset_ = -self._calibrated("thresholds other than 'risk'").threshold(rule)
@@ -238,11 +254,18 @@ class Detector(SelfDescribing, OutlierMixin, BaseEstimator, ABC):
     @property
     def _seed(self) -> int:
         """`random_state` as a number; None or a generator draws one for each fit."""
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
+        seed = self.random_state
+        if isinstance(seed, Integral) and not isinstance(seed, bool) and 0 <= seed <= LARGEST_SEED:
+            return int(seed)
+        if seed is not None and not isinstance(seed, np.random.RandomState):
+            raise InputError(
+                f"random_state must be None, a numpy.random.RandomState or a whole number from 0 "
+                f"to {LARGEST_SEED:,}, got {seed!r}. A number gives the same model for the same "
+                "data."
+            )
         # Drawn once for a fit: its parts and its refits must agree on the seed.
         if not hasattr(self, "_drawn_seed"):
-            self._drawn_seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            self._drawn_seed = int(check_random_state(seed).randint(2**31 - 1))
         return self._drawn_seed
 
     def __getstate__(self) -> dict[str, Any]:
@@ -276,7 +299,12 @@ def check_weight(X: Any, sample_weight: Any) -> np.ndarray | None:
     if sample_weight is None:
         return None
     weight = on_host_array(sample_weight)
-    return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+    try:
+        return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+    except ValueError as error:
+        raise InputError(
+            f"sample_weight must hold one number for each row, 0 or more: {error}"
+        ) from error
 
 
 def array_checks(reset: bool) -> dict[str, Any]:

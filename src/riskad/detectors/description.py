@@ -216,7 +216,13 @@ def check_kinds_present(
     for kind, (name, remedy) in _NAMES_AND_REMEDIES.items():
         # Rows of weight 0 alone are as bad as none: the risk would divide by their total.
         if kind in risk.kinds() and not totals[kind] > 0:
+            present = {
+                NORMAL: counts.normal,
+                ANOMALY: counts.anomaly,
+                UNLABELLED: counts.unlabelled,
+            }
+            weightless = " of a weight above 0" if present[kind] else ""
             raise InputError(
-                f"the {risk.name} risk needs {name}, and there is none ({counts}). "
+                f"the {risk.name} risk needs {name}{weightless}, and there is none ({counts}). "
                 f"{remedy.format(besides=besides)}"
             )

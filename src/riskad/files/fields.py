@@ -180,7 +180,8 @@ POSITIVE = Number(0, open=True)
 COUNT = Number(0, whole=True)
 SHARE = Number(0, 1)
 SIZE = Number(1, 10**6, whole=True)
-SEED = Maybe(Number(0, 2**32 - 1, whole=True))
+LARGEST_SEED = 2**32 - 1  # of NumPy's RandomState, and of scikit-learn
+SEED = Maybe(Number(0, LARGEST_SEED, whole=True))
 FLAG = Flag()
 TEXT = Text()
 NAME = Text(longest=10_000)  # of a column; names of features repeat it

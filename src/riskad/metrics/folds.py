@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metadata_routing import MetadataRequest
 
 from riskad.core.checks import InputError
 from riskad.core.labels import ANOMALY, KINDS, NORMAL, UNLABELLED, check_codes
@@ -140,6 +141,12 @@ class PNUStratifiedKFold:
     n_repeats: int = 1
     random_state: int | None = None
     unlabelled: bool = False
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Return what `split` takes besides labels, for scikit-learn's metadata routing: groups."""
+        request = MetadataRequest(owner=self)
+        request.split.add_request(param="groups", alias=True)
+        return request
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds over all rounds."""

@@ -12,6 +12,7 @@ since few labels carry little information.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from riskad.core.losses import Loss
 from riskad.core.risks import get_risk
 from riskad.metrics.folds import (
     PNUStratifiedKFold,
+    as_groups,
     count_independent,
     labelled_folds,
     whole_groups,
@@ -199,11 +201,23 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, **fit_params: Any) -> RADSearchCV:
-        """Compare all candidates, then fit the chosen one to all rows."""
+    def fit(self, X: Any, y: Any, groups: Any = None, **fit_params: Any) -> RADSearchCV:
+        """Compare all candidates, then fit the chosen one to all rows.
+
+        Parameters
+        ----------
+        X, y
+            All rows, and their codes +1 normal, -1 anomaly, 0 unlabelled.
+        groups : array of shape (n_rows,), optional
+            Rows of a group, such as a customer, are held out together. A row with a blank group
+            (None, NaN) is a group of its own.
+        **fit_params
+            Passed to `fit` of the detector, or routed there. Weights of rows do not count in the
+            comparison.
+        """
         from sklearn.model_selection import GridSearchCV
 
-        X, codes, groups = check_rows_and_labels(X, y)
+        X, codes, groups = check_rows_and_labels(X, y, groups)
         rarer = min(count_independent(codes, kind, groups) for kind in (NORMAL, ANOMALY))
         self.criterion_ = "auc" if rarer >= FEWEST_TO_COMPARE else "risk"
         folds = held_out_folds(
@@ -244,7 +258,11 @@ class RADSearchCV(OutlierMixin, MetaEstimatorMixin, BaseEstimator):
             cv=[(np.setdiff1d(everything, held), held) for held in folds],
             n_jobs=self.n_jobs,
             error_score="raise",  # no candidate is passed over silently
-        ).fit(X, codes, **fit_params)
+        )
+        with warnings.catch_warnings():
+            # Scorers take no weights on purpose, as the docstring says.
+            warnings.filterwarnings("ignore", "The scoring .* does not support sample_weight")
+            search.fit(X, codes, **fit_params)
         self.cv_results_, self.best_params_ = search.cv_results_, search.best_params_
         self.best_estimator_ = search.best_estimator_
         return self
@@ -345,8 +363,11 @@ def out_of_fold_scores(
     return np.where(codes == UNLABELLED, np.nan, scores)
 
 
-def check_rows_and_labels(X: Any, y: Any) -> tuple[Any, Codes, np.ndarray | None]:
-    """Rows that can be indexed, their label codes, and their groups if rows have copies."""
+def check_rows_and_labels(
+    X: Any, y: Any, groups: Any = None
+) -> tuple[Any, Codes, np.ndarray | None]:
+    """Rows that can be indexed, their label codes, and their groups if rows have any, or copies."""
     X, codes = as_table(X), check_codes(y)
     check_rows_match(X, codes)
-    return X, codes, group_equal_rows(X, codes)
+    groups = None if groups is None else as_groups(groups, len(codes))
+    return X, codes, group_equal_rows(X, codes, groups)

@@ -199,7 +199,10 @@ def _is_polars(X: Any, kind: str) -> bool:
 
 
 def as_table(X: Any) -> Any:
-    """X if it can be a table; a lazy frame is collected, and an Arrow table is one of polars."""
+    """X if it can be a table; a lazy frame is collected, and an Arrow table is one of polars.
+
+    What a mask of NumPy hides is missing.
+    """
     # Collected once, here: a plan that is run again could give other rows.
     if _is_polars(X, "LazyFrame"):
         return X.collect()
@@ -210,6 +213,9 @@ def as_table(X: Any) -> Any:
         return pl.DataFrame(X)
     if is_data_frame(X):
         _check_names(list(X.columns))
+    elif isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
+        # Otherwise the values below the mask would be used.
+        return np.ma.filled(X.astype(np.float64), np.nan)
     elif getattr(getattr(X, "dtype", None), "kind", "") == "c":
         raise InputError(
             "Complex data not supported: X must hold real numbers. Give real and imaginary parts, "
@@ -276,6 +282,11 @@ def check_numbers(
                 "riskad.rows.encoding.OneHotImputer before it."
             )
         X = X.values
+    if X is None or (isinstance(X, (dict, str)) and not sparse.issparse(X)):  # one kind is a dict
+        raise InputError(
+            "X must hold rows and columns, as an array or a frame, such as pandas.DataFrame(X) of "
+            f"a dict; got {type(X).__name__}."
+        )
     if sparse.issparse(X) and not options.get("accept_sparse"):
         raise InputError(f"{who} takes dense tables, and X is sparse. Give X.toarray().")
     with input_errors(who):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -49,7 +50,7 @@ from riskad.detectors.auto.views import (
     thinned,
     with_labelled,
 )
-from riskad.detectors.base import RandomState
+from riskad.detectors.base import RandomState, check_whole
 from riskad.detectors.description import DetectorTags
 from riskad.detectors.features.maps import beside
 from riskad.detectors.features.union import NativeColumns
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from riskad.detectors.compressed import CompressedRAD
 
 _BLOCK = 5_000  # rows scored at a time: their kernels, the widest part, take 24 MB
+_LARGEST = 1e150
 _CLEARLY_LOWER = 0.05  # difference of AUCs that counts as clear
 # Fields of model files.
 _MEMBER = fields.Text(choices=MEMBERS)
@@ -104,7 +106,7 @@ class AutoRAD(FrameDetector):
     device : str, optional
         Where torch computes the network, such as "cuda"; by default NumPy does, on processors.
     n_jobs : int, optional
-        Threads of a fit; None uses all processors. The model does not depend on it.
+        Threads of a fit; None and -1 use all processors. The model does not depend on it.
     callback : callable, optional
         Called with a sentence at each step of a fit, such as `print`. Not saved with the model.
     random_state : int, RandomState or None, default=0
@@ -251,8 +253,21 @@ class AutoRAD(FrameDetector):
         self, X: Any, y: Any, sample_weight: Any, groups: Any, label_source: Any, clock: Clock
     ) -> None:
         matrix, codes, weight = self._check_training(X, y, sample_weight)
+        values = matrix.data if issparse(matrix) else matrix
+        if (np.abs(values) > _LARGEST).any():
+            raise InputError(
+                f"X has values beyond {_LARGEST:g}, whose squares are too large to compute with; "
+                "rescale its columns."
+            )
         groups = None if groups is None else as_groups(groups, len(codes))
         # Before any work: a wrong word would be found after a minute.
+        if self.n_jobs not in (None, -1):
+            check_whole("n_jobs", self.n_jobs)
+        if not (self.callback is None or callable(self.callback)):
+            raise InputError(
+                f"callback must be a function that takes a sentence, such as print, got "
+                f"{self.callback!r}."
+            )
         source = check_label_source(label_source, len(codes))
         if self.contamination is not None:
             as_rate_estimate(self.contamination)
@@ -336,7 +351,7 @@ class AutoRAD(FrameDetector):
 
     @property
     def _threads(self) -> int:
-        return usable_cpus() if self.n_jobs is None or self.n_jobs < 1 else int(self.n_jobs)
+        return usable_cpus() if self.n_jobs in (None, -1) else int(self.n_jobs)
 
     def _log(self, sentence: str) -> None:
         if self.callback is not None:

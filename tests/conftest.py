@@ -67,6 +67,18 @@ def make_contaminated_rows(
     return X, y, truth
 
 
+@pytest.fixture(scope="session")
+def card_model(tmp_path_factory):
+    """A model file of a table of cards, for those who copy or read it."""
+    from support.cards import SHALLOW, make_cards
+    from support.commands import run
+
+    folder = tmp_path_factory.mktemp("cards")
+    make_cards().write_csv(folder / "cards.csv")
+    run("fit", folder / "cards.csv", *SHALLOW, "--id", "card", "-o", folder / "model.riskad")
+    return folder / "model.riskad"
+
+
 @pytest.fixture
 def contaminated_rows():
     return make_contaminated_rows()

@@ -52,18 +52,9 @@ def files(folder):
     return sorted(entry.name for entry in folder.iterdir())
 
 
-@pytest.fixture(scope="module")
-def model_file(tmp_path_factory):
-    """A model of cards.csv: fitted once, copied by those who need one."""
-    folder = tmp_path_factory.mktemp("fitted")
-    make_cards().write_csv(folder / "cards.csv")
-    succeed("fit", folder / "cards.csv", *SHALLOW, "--id", "card", "-o", folder / "model.riskad")
-    return folder / "model.riskad"
-
-
 @pytest.fixture
-def fitted(folder, model_file):
-    shutil.copy(model_file, folder)
+def fitted(folder, card_model):
+    shutil.copy(card_model, folder)
     return folder
 
 

@@ -9,6 +9,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 from support.commands import run
 from support.loops import each
+from support.rows import label_first
 
 from riskad import AutoRAD, InputError, ShallowRAD
 from riskad.app.describe import describe_fit
@@ -35,10 +36,7 @@ def two_kinds(n_rows=500, seed=0):
     X = rng.normal(0, 1, (n_rows, 4))
     X[kind == 1, 0] += 6
     X[kind == 2] += np.array([-2.0, 6.0, 0.0, 0.0])
-    y = np.zeros(n_rows, dtype=np.int16)
-    y[np.flatnonzero(kind == 0)[:40]] = 1
-    y[np.flatnonzero(kind == 1)[:8]] = -1
-    return X, y, kind
+    return X, label_first(np.array([1, -1, 0])[kind], 40, 8).astype(np.int16), kind
 
 
 def auc(scores, kind, which):

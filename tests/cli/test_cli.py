@@ -566,9 +566,11 @@ def test_a_table_is_not_replaced_by_what_is_made_of_it(fitted):
         ("refit", "model.riskad", "cards.csv"),
         ("explain", "model.riskad", "cards.csv"),
         ("suggest", "model.riskad", "cards.csv"),
+        ("label", "cards.csv"),
     ):
         before = (fitted / "cards.csv").read_bytes()
-        message = fail(*command, "-o", "./cards.csv", "--force")
+        option = "--export" if command[0] == "label" else "-o"
+        message = fail(*command, option, "./cards.csv", "--force")
         assert "'cards.csv' is both read and written" in message
         assert (fitted / "cards.csv").read_bytes() == before
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -67,6 +68,18 @@ def make_contaminated_rows(
     return X, y, truth
 
 
+@pytest.fixture(scope="session")
+def card_model(tmp_path_factory):
+    """A model file of a table of cards, for those who copy or read it."""
+    from support.cards import SHALLOW, make_cards
+    from support.commands import run
+
+    folder = tmp_path_factory.mktemp("cards")
+    make_cards().write_csv(folder / "cards.csv")
+    run("fit", folder / "cards.csv", *SHALLOW, "--id", "card", "-o", folder / "model.riskad")
+    return folder / "model.riskad"
+
+
 @pytest.fixture
 def contaminated_rows():
     return make_contaminated_rows()
@@ -125,6 +138,30 @@ def cluster():
 def client(cluster):
     with cluster.get_client() as client:
         yield client
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Write bytes under a name, read them as a table, and return it with what was noted."""
+    import polars as pl
+
+    from riskad.tables.notes import ReadingNote
+    from riskad.tables.reading import read_batches, read_table
+
+    def write_and_read(data, name="cards.csv", part=""):
+        path = tmp_path / name
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            frame = read_table(f"{path}{part}")
+            batches = list(read_batches(f"{path}{part}"))
+        assert pl.concat(batches).equals(frame)
+        assert all(isinstance(w.message, ReadingNote) for w in caught)
+        notes = [str(w.message) for w in caught]
+        assert notes[: len(notes) // 2] == notes[len(notes) // 2 :]  # each reading says the same
+        return frame, notes[: len(notes) // 2]
+
+    return write_and_read
 
 
 @pytest.fixture

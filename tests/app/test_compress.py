@@ -34,9 +34,7 @@ def make_table(n=900, seed=0):
 def rows():
     rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(0, 1, (900, 3)), rng.normal(3, 1, (100, 3))])
-    y = np.zeros(1000, dtype=int)
-    y[:60], y[-20:] = 1, -1
-    return X, y
+    return X, np.repeat([1, 0, -1], [60, 920, 20])
 
 
 @pytest.fixture(scope="module")

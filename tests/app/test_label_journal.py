@@ -154,17 +154,7 @@ def test_an_answer_is_on_the_disk_before_it_counts(journal, table, monkeypatch):
     assert flushed == [journal.path.stat().st_size]
 
 
-def test_a_full_disk_is_no_answer(journal, table, monkeypatch):
-    def full(file, data):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="No space left"):
-        add(journal, table, 1, "normal")
-    assert journal.log == []
-
-
-def test_a_full_disk_takes_no_row_number(journal, monkeypatch):
+def test_a_full_disk_is_no_answer_and_takes_no_row_number(journal, monkeypatch):
     """Rows of feedback have no number; the next free one is that of what is on the disk."""
 
     def feedback(*hashes):
@@ -177,6 +167,7 @@ def test_a_full_disk_takes_no_row_number(journal, monkeypatch):
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
             feedback("a", "b")
+    assert journal.log == []
     feedback("c", "d", "c")
     feedback("a", "c")
     n = journal.rows
@@ -325,15 +316,6 @@ def test_export_writes_as_the_table_was_written(labelled):
         assert table.read_bytes() == before
     lines = (folder / "out.csv").read_bytes().splitlines()
     assert [line.rpartition(b";")[0] for line in lines] == table.read_bytes().splitlines()
-
-
-def test_export_does_not_replace_the_table(labelled):
-    folder, _ = labelled
-    table = folder / "cards.csv"
-    before = table.read_bytes()
-    said = run("label", table, "--export", table, "--force", code=1).output
-    assert "both read and written" in said
-    assert table.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,9 @@ def bucket(request, tmp_path, monkeypatch):
     open_store.cache_clear()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    make_cards().write_csv(folder / "cards.csv")
-    succeed("fit", folder / "cards.csv", *FIT, "--id", "card", "-o", folder / "cards.riskad")
-    return folder / "cards.riskad"
+@pytest.fixture
+def model(card_model):
+    return card_model
 
 
 def succeed(*arguments):

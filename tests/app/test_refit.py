@@ -281,9 +281,6 @@ def test_mistakes_are_sentences(folder):
     save(load(model), place / "bare.riskad")
     assert "saved from Python" in run("refit", place / "bare.riskad", data, *out, code=1).output
     assert "no column 'kind'" in run("refit", model, data, "-l", "kind", *out, code=1).output
-    assert (
-        "both read and written" in run("refit", model, data, "-o", data, "--force", code=1).output
-    )
     assert not (place / "new.riskad").exists()
 
 

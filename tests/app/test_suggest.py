@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.cards import SHALLOW, make_cards
+from support.cards import make_cards
 from support.commands import result_of, run
 
 from riskad import InputError, ShallowRAD, suggest_rows
@@ -192,22 +192,13 @@ def test_the_work_does_not_grow_with_the_number_of_rows(monkeypatch):
 # --- tables ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model_file(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fitted")
-    make_cards(labelled=0.2).write_csv(folder / "cards.csv")
-    model = folder / "model.riskad"
-    run("fit", folder / "cards.csv", *SHALLOW, "--id", "card", "-o", model)
-    return model
-
-
-@pytest.fixture(scope="module")
-def model(model_file):
-    return load(model_file)
+@pytest.fixture
+def model(card_model):
+    return load(card_model)
 
 
 def test_a_table_is_ready_to_be_labelled_and_fitted_again(model):
-    cards = make_cards(labelled=0.2)
+    cards = make_cards()
     table, report = suggest_table(model, cards, 15, label="label", id="card")
     assert table.columns == [*cards.columns, "anomaly_score", "reason"]
     assert table["label"].unique().to_list() == [""]
@@ -222,7 +213,7 @@ def test_a_table_is_ready_to_be_labelled_and_fitted_again(model):
 
 
 def test_a_label_column_that_is_missing_is_added(model):
-    new = make_cards(30, 1, 0.2).drop("label")
+    new = make_cards(30, 1).drop("label")
     table, report = suggest_table(model, new, 40, label="label")
     assert table["label"].null_count() == table.height == 30
     assert "no column 'label' yet" in report.warnings[0]
@@ -233,7 +224,7 @@ def test_a_label_column_that_is_missing_is_added(model):
 
 
 def test_tables_that_cannot_be_used(model):
-    cards = make_cards(labelled=0.2)
+    cards = make_cards()
     with pytest.raises(InputError, match="no rows"):
         suggest_table(model, cards.head(0))
     with pytest.raises(InputError, match="already has a column 'reason'"):
@@ -248,18 +239,18 @@ def test_tables_that_cannot_be_used(model):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, model_file):
+def folder(tmp_path, monkeypatch, card_model):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    make_cards(labelled=0.2).write_csv("cards.csv")
-    make_cards(40, 1, 0.2).drop("label").write_csv("new.csv")
-    shutil.copy(model_file, tmp_path)
+    make_cards().write_csv("cards.csv")
+    make_cards(40, 1).drop("label").write_csv("new.csv")
+    shutil.copy(card_model, tmp_path)
     return tmp_path
 
 
 def test_the_command_prints_and_writes(folder):
     said = run("suggest", "model.riskad", "cards.csv", "-n", 12, "-o", "next.csv").stdout
-    parts = ("cards.csv: 300 rows, 57 labelled", "likely anomaly", "borderline")
+    parts = ("cards.csv: 300 rows, 84 labelled", "likely anomaly", "borderline")
     for words in (*parts, "next.csv (these rows"):
         assert words in said
     assert max(map(len, said.splitlines())) <= 80
@@ -284,7 +275,7 @@ def test_rows_that_a_journal_labels_are_not_suggested_again(folder):
     assert pl.read_csv("next.csv", infer_schema=False)["label"].null_count() == 10
     # A table with labels in words of its own, which the journal need not know.
     both = run("suggest", "model.riskad", "cards.csv", "-n", 5, "--journal", "labels.jsonl")
-    assert "57 labelled" in both.stdout
+    assert "84 labelled" in both.stdout
 
 
 def test_the_command_names_mistakes(folder):

@@ -52,18 +52,9 @@ def files(folder):
     return sorted(entry.name for entry in folder.iterdir())
 
 
-@pytest.fixture(scope="module")
-def model_file(tmp_path_factory):
-    """A model of cards.csv: fitted once, copied by those who need one."""
-    folder = tmp_path_factory.mktemp("fitted")
-    make_cards().write_csv(folder / "cards.csv")
-    succeed("fit", folder / "cards.csv", *SHALLOW, "--id", "card", "-o", folder / "model.riskad")
-    return folder / "model.riskad"
-
-
 @pytest.fixture
-def fitted(folder, model_file):
-    shutil.copy(model_file, folder)
+def fitted(folder, card_model):
+    shutil.copy(card_model, folder)
     return folder
 
 
@@ -575,9 +566,11 @@ def test_a_table_is_not_replaced_by_what_is_made_of_it(fitted):
         ("refit", "model.riskad", "cards.csv"),
         ("explain", "model.riskad", "cards.csv"),
         ("suggest", "model.riskad", "cards.csv"),
+        ("label", "cards.csv"),
     ):
         before = (fitted / "cards.csv").read_bytes()
-        message = fail(*command, "-o", "./cards.csv", "--force")
+        option = "--export" if command[0] == "label" else "-o"
+        message = fail(*command, option, "./cards.csv", "--force")
         assert "'cards.csv' is both read and written" in message
         assert (fitted / "cards.csv").read_bytes() == before
 

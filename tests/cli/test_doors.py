@@ -57,9 +57,7 @@ def make_rows(seed=0, n=120):
     """Whole numbers and halves, which every container holds exactly; a few labels of each kind."""
     rng = np.random.default_rng(seed)
     X = np.vstack([rng.normal(0, 4, (n - 20, 3)), rng.normal(10, 4, (20, 3))]).round() / 2
-    y = np.zeros(n, dtype=int)
-    y[:30], y[-8:] = 1, -1
-    return X, y
+    return X, np.repeat([1, 0, -1], [30, n - 38, 8])
 
 
 def frame_of(X, names="abc"):

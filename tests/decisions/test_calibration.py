@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.loops import each
+from support.rows import label_first
 
 import riskad
 from riskad import InputError, ShallowRAD, calibrate
@@ -74,9 +75,7 @@ def test_the_only_row_of_a_kind_is_in_every_fit():
 
 def test_few_labels_leave_what_they_cannot_tell_undone(rows):
     X, _, truth = rows
-    y = np.zeros(len(truth), dtype=int)
-    y[np.flatnonzero(truth == 1)[:30]] = 1
-    y[np.flatnonzero(truth == -1)[:1]] = -1
+    y = label_first(truth, 30, 1)
     model = calibrate(ShallowRAD().fit(X, y), X, y)
     c = model.calibration_
     assert (len(c.normals), len(c.anomalies)) == (30, 0)

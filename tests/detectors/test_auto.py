@@ -15,10 +15,10 @@ from conftest import make_contaminated_rows
 from joblib import Parallel, delayed
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.contract import Translates
+from support.contract import Translates, auc_of
 from support.loops import each
+from support.rows import label_first
 
 import riskad
 from riskad import AutoRAD, DataWarning, InputError, explain_rows
@@ -40,14 +40,7 @@ def ring(n_rows=600, n_normal=40, n_anomaly=10, seed=0):
     angle = rng.uniform(0, 2 * np.pi, n_rows)
     far = np.stack([np.cos(angle), np.sin(angle)], axis=1) * rng.normal(5, 0.5, (n_rows, 1))
     X = np.where(truth[:, None] == 1, rng.normal(0, 1, (n_rows, 2)), far)
-    y = np.zeros(n_rows, dtype=int)
-    y[np.flatnonzero(truth == 1)[:n_normal]] = 1
-    y[np.flatnonzero(truth == -1)[:n_anomaly]] = -1
-    return X, y, truth
-
-
-def auc(model, X, truth):
-    return roc_auc_score(truth == -1, model.anomaly_score(X))
+    return X, label_first(truth, n_normal, n_anomaly), truth
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +51,9 @@ def fitted():
 
 def test_it_finds_what_no_line_can(fitted):
     X, _, truth = ring(seed=1)
-    assert auc(fitted, X, truth) > 0.97
+    assert auc_of(fitted, X, truth) > 0.97
     linear = riskad.ShallowRAD(lam="cv").fit(*ring()[:2])
-    assert auc(linear, X, truth) < 0.8
+    assert auc_of(linear, X, truth) < 0.8
 
 
 @pytest.mark.slow
@@ -82,7 +75,7 @@ def test_members_that_do_worse_on_held_out_labels_weigh_less():
 
 def test_the_held_out_auc_and_the_rate_are_near_the_truth(fitted):
     X, _, truth = ring(4000, seed=2)
-    assert fitted.auc_.low <= auc(fitted, X, truth) <= fitted.auc_.high
+    assert fitted.auc_.low <= auc_of(fitted, X, truth) <= fitted.auc_.high
     assert fitted.prior_ == pytest.approx(0.9, abs=0.05)
     assert (fitted.predict(X) == truth).mean() > 0.95
 
@@ -219,7 +212,7 @@ def test_any_two_kinds_of_row_are_enough(n_normal, n_anomaly, least):
     X, y, _ = ring(300, n_normal, n_anomaly)
     model = AutoRAD(budget=600).fit(X, read_codes(y))
     new, _, truth = ring(seed=1)
-    assert auc(model, new, truth) > least
+    assert auc_of(model, new, truth) > least
     assert model.auc_ is None
     assert 0 < (model.predict(new) == -1).mean() < 0.35  # one label of each kind is no rate of 1/2
     assert {row["auc"] for row in model.leaderboard_} == {None}
@@ -274,7 +267,7 @@ def test_the_network_reads_blank_cells_as_such():
     whole = AutoRAD().fit(np.nan_to_num(X), y)
     assert not np.isnan(whole.members_["network"].context_).any()
     assert NativeColumns.of(whole.encoder_, whole.views_["plain"]) is None
-    assert auc(model, X, truth) > 0.9
+    assert auc_of(model, X, truth) > 0.9
 
 
 def test_the_network_reads_a_category_as_one_column():
@@ -292,8 +285,7 @@ def test_wide_sparse_rows_are_reduced():
     X = sparse.random(200, 1500, 0.02, "lil", random_state=rng)
     X[:20, :40] = 1.0
     X = X.tocsr()
-    y = np.zeros(200, dtype=int)
-    y[10:20], y[20:50] = -1, 1
+    y = np.repeat([0, -1, 1, 0], [10, 10, 30, 150])
     scores = AutoRAD(budget=600).fit(X, y).anomaly_score(X)
     assert scores[:10].min() > np.quantile(scores, 0.9)
 
@@ -318,7 +310,7 @@ def test_a_budget_that_runs_short_leaves_members_and_folds_out(capsys):
     assert "No time left for network" in capsys.readouterr().out
     assert model.weights_["smooth forest"] > 0.9
     assert model.auc_ is None
-    assert auc(model, *ring(seed=1)[::2]) > 0.9
+    assert auc_of(model, *ring(seed=1)[::2]) > 0.9
 
 
 def test_a_short_budget_takes_fewer_rows():

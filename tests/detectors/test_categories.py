@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
 from support.loops import each
+from support.rows import label_first
 
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError
@@ -26,10 +27,7 @@ def payments(n=1_500, seed=0, labelled=150, anomalies=40):
     truth = np.where(rng.random(n) < 0.1, -1, 1)
     shop = np.where(truth == -1, rng.integers(0, RISKY, n) * 7, rng.integers(0, SHOPS, n))
     frame = pl.DataFrame({"amount": rng.normal(size=n), "shop": [f"shop {i}" for i in shop]})
-    y = np.zeros(n, dtype=int)
-    y[np.flatnonzero(truth == -1)[:anomalies]] = -1
-    y[np.flatnonzero(truth == 1)[:labelled]] = 1
-    return frame, y, truth
+    return frame, label_first(truth, labelled, anomalies), truth
 
 
 def levels_of(n):

@@ -9,6 +9,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 from support.commands import run
 from support.loops import each
+from support.rows import label_first
 
 from riskad import AutoRAD, InputError, ShallowRAD
 from riskad.app.describe import describe_fit
@@ -27,6 +28,8 @@ from riskad.detectors.auto.novelty import (
 )
 from riskad.detectors.description import detector_tags
 
+LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
+
 
 def two_kinds(n_rows=500, seed=0):
     """Anomalies at the right are labelled, those above are not; rows, codes, kinds (0 normal)."""
@@ -35,10 +38,7 @@ def two_kinds(n_rows=500, seed=0):
     X = rng.normal(0, 1, (n_rows, 4))
     X[kind == 1, 0] += 6
     X[kind == 2] += np.array([-2.0, 6.0, 0.0, 0.0])
-    y = np.zeros(n_rows, dtype=np.int16)
-    y[np.flatnonzero(kind == 0)[:40]] = 1
-    y[np.flatnonzero(kind == 1)[:8]] = -1
-    return X, y, kind
+    return X, label_first(np.array([1, -1, 0])[kind], 40, 8).astype(np.int16), kind
 
 
 def auc(scores, kind, which):
@@ -152,8 +152,7 @@ def as_frame(X, y):
 @pytest.fixture(scope="module")
 def fit(fitted):
     X, y, _ = two_kinds()
-    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
-    return fit_table(as_frame(X, y), labels, settings={"random_state": 0})
+    return fit_table(as_frame(X, y), LABELS, settings={"random_state": 0})
 
 
 def test_a_scored_table_has_novelty_and_may_be_ranked_by_it(fit, tmp_path):
@@ -186,15 +185,13 @@ def test_the_report_of_a_fit_tells_the_novelty_of_its_top_rows(fit):
 def test_a_column_called_novelty_is_the_tables_own(fit):
     X, y, _ = two_kinds()
     table = as_frame(X, y).rename({"a": "novelty"})
-    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
-    own = fit_table(table, labels, settings={"budget": 1e-9})
+    own = fit_table(table, LABELS, settings={"budget": 1e-9})
     assert set(own.ranked["novelty"]) <= set(table["novelty"])
 
 
 def test_models_that_do_not_tell_novelty_say_so(fit, tmp_path):
     X, y, _ = two_kinds()
-    labels = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
-    shallow = fit_table(as_frame(X, y), labels, model="shallow").model
+    shallow = fit_table(as_frame(X, y), LABELS, model="shallow").model
     with pytest.raises(InputError, match="ShallowRAD has no novelty"):
         score_table(shallow, as_frame(X, y).drop("label"), by="novelty")
     with pytest.raises(InputError, match="by"):

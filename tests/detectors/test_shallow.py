@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import FunctionTransformer
 from support.loops import each
+from support.rows import label_first
 
 from riskad.core.checks import DataWarning, InputError
 from riskad.core.label_parsing import parse_labels
@@ -46,9 +47,7 @@ def test_the_unlabelled_rows_stands_in_for_normals_that_nobody_labelled():
     gains = []
     for seed in range(20):
         X, _, truth = make_contaminated_rows(2000, 10, shift=0.8, seed=seed)
-        y = np.zeros(2000, dtype=int)
-        y[np.flatnonzero(truth == 1)[:4]] = 1
-        y[np.flatnonzero(truth == -1)[:30]] = -1
+        y = label_first(truth, 4, 30)
         with_unlabelled, without = (
             roc_auc_score(truth, ShallowRAD(risk=risk, a=0.9, lam=1.0).fit(X, y).score_samples(X))
             for risk in ("rad", "pn")
@@ -406,9 +405,7 @@ def test_a_wide_table_gives_the_model_of_its_sparse_copy(loss, lam):
 @each("n_anomalies", [1, 2, 3])
 def test_cross_validation_keeps_the_tight_lambda_where_labels_say_little(n_anomalies):
     X, _, truth = make_contaminated_rows(400, 3)
-    y = np.zeros(400, dtype=int)
-    y[np.flatnonzero(truth == 1)[:20]] = 1
-    y[np.flatnonzero(truth == -1)[:n_anomalies]] = -1
+    y = label_first(truth, 20, n_anomalies)
     tight = ShallowRAD(lam="tight").fit(X, y).lambda_
     assert ShallowRAD(lam="cv").fit(X, y).lambda_ == pytest.approx(tight)
 

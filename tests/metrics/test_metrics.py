@@ -21,7 +21,7 @@ from riskad.metrics.search import out_of_fold_scores
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 5, 10**6]))
 @settings(max_examples=60, deadline=None)
-def test_value_is_that_of_scikit_learn_ties_included(seed, levels):
+def test_values_are_those_of_scikit_learn(seed, levels):
     rng = np.random.default_rng(seed)
     y = np.concatenate([[1, -1], rng.integers(-1, 2, rng.integers(0, 40))])
     scores = rng.integers(0, levels, len(y)).astype(float)
@@ -29,8 +29,13 @@ def test_value_is_that_of_scikit_learn_ties_included(seed, levels):
     expected = roc_auc_score(y[labelled] == -1, scores[labelled])
     found = auc_with_interval(y, scores)
     assert_allclose(found.value, expected, atol=1e-14)
-    assert 0 <= found.low <= found.value <= found.high <= 1
     assert (found.n_normal, found.n_anomaly) == ((y == 1).sum(), (y == -1).sum())
+    distinct = rng.permutation(len(y)).astype(float)
+    precision = average_precision_with_interval(y, distinct)
+    expected = average_precision_score(y[labelled] == -1, distinct[labelled])
+    assert_allclose(precision.value, expected, atol=1e-12)
+    for estimate in (found, precision):
+        assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
 
 
 def test_the_interval_is_newcombe_s():
@@ -62,18 +67,6 @@ def test_only_ranks_matter_and_only_of_labelled_rows():
     assert auc_with_interval(y, np.exp(20 * scores)) == found
     assert auc_with_interval(y, np.where(y == 0, np.nan, scores)) == found
     assert auc_with_interval(y[y != 0], scores[y != 0]) == found
-
-
-@given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
-def test_average_precision_is_that_of_scikit_learn(seed):
-    rng = np.random.default_rng(seed)
-    y = np.concatenate([[1, -1], rng.integers(-1, 2, rng.integers(0, 40))])
-    scores = rng.permutation(len(y)).astype(float)
-    found = average_precision_with_interval(y, scores)
-    expected = average_precision_score(y[y != 0] == -1, scores[y != 0])
-    assert_allclose(found.value, expected, atol=1e-12)
-    assert 0 <= found.low <= found.value <= found.high <= 1
 
 
 def test_average_precision_at_another_rate_is_that_of_repeated_normals():

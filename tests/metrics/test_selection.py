@@ -8,6 +8,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 from support.loops import each
+from support.rows import label_first
 
 import riskad
 from riskad import InputError, PNUStratifiedKFold, RADSearchCV, ShallowRAD
@@ -24,10 +25,7 @@ def codes(n_normal, n_anomaly, n_unlabelled, seed=0):
 def with_labels(n_normal, n_anomaly, seed=0, **settings):
     """Unlabelled rows with exactly so many labels."""
     X, _, truth = make_contaminated_rows(seed=seed, **settings)
-    y = np.zeros(len(truth), dtype=int)
-    y[np.flatnonzero(truth == 1)[:n_normal]] = 1
-    y[np.flatnonzero(truth == -1)[:n_anomaly]] = -1
-    return X, y, truth
+    return X, label_first(truth, n_normal, n_anomaly), truth
 
 
 def oblique(n_rows=1500, n_labelled=200, seed=0):

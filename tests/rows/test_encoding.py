@@ -6,6 +6,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from support.loops import each
+from support.rows import dense
 
 import riskad
 from riskad import AutoRAD, BoostedRAD, ForestRAD, InputError, ShallowRAD
@@ -43,10 +44,6 @@ def graph_values(encoder, values):
     graph.output("Z", encoder.onnx_rows(graph, rows), onnx.TensorProto.DOUBLE)
     session = onnxruntime.InferenceSession(graph.model("encoder").SerializeToString())
     return session.run(None, {"X": values})[0].reshape(len(values), -1)
-
-
-def dense(matrix):
-    return matrix.toarray() if sparse.issparse(matrix) else matrix
 
 
 @each("many", ["other", "codes"])
@@ -119,9 +116,7 @@ def test_sparse_rows_graphs_and_files_are_the_same_encoding(settings, levels, tm
 
 
 def labels(table):
-    y = np.zeros(len(table), dtype=int)
-    y[:60], y[-20:] = 1, -1
-    return y
+    return np.repeat([1, 0, -1], [60, len(table) - 80, 20])
 
 
 @pytest.mark.usefixtures("few_members")

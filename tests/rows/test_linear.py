@@ -2,21 +2,14 @@
 
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 from support.loops import each
+from support.rows import LAYOUTS
 
 from riskad.core.objective import Objective
 from riskad.core.risks import get_risk
 from riskad.rows.linear import LinearModel, WideModel, column_statistics
 from riskad.rows.sources import RowBlocks
 
-LAYOUTS = {
-    "C order": np.ascontiguousarray,
-    "Fortran order": np.asfortranarray,
-    "float32": lambda X: X.astype(np.float32),
-    "csr_array": sparse.csr_array,
-    "float32 csr_array": lambda X: sparse.csr_array(X.astype(np.float32)),
-}
 every_layout = each("layout", LAYOUTS)
 any_weights = each("weighted", [False, True])
 any_constant = each("constant", [1.0, 0.0, 2.5])

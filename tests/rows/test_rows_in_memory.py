@@ -8,26 +8,19 @@ from conftest import PATIENCE
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from support.loops import each
+from support.rows import LAYOUTS as COMMON
+from support.rows import dense
 from threadpoolctl import ThreadpoolController
 
 from riskad.rows import sources
 from riskad.rows.engine import _release_blas, one_blas_thread
 from riskad.rows.sources import RowBlocks
 
-LAYOUTS = {
-    "C order": np.ascontiguousarray,
-    "Fortran order": np.asfortranarray,
-    "float32": lambda X: X.astype(np.float32),
+LAYOUTS = COMMON | {
     "every second column": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
-    "csr_array": sparse.csr_array,
     "csr_matrix": sparse.csr_matrix,
-    "float32 csr_array": lambda X: sparse.csr_array(X.astype(np.float32)),
 }
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
-
-
-def dense(X):
-    return X.toarray() if sparse.issparse(X) else np.asarray(X)
 
 
 def make_rows(n_rows=50, n_features=3, layout="C order", weighted=True, seed=0):

@@ -21,18 +21,27 @@ until = {}
 """
 
 
-def make_cards(n=300, seed=0, labelled=0.3):
+def draw_cards(n, seed=0, labelled=0.3, usual=(30, 10), odd=(90, 10)):
+    """Cards with the means and deviations of amounts, and which of them are fraud."""
     rng = np.random.default_rng(seed)
     fraud = rng.random(n) < 0.1
     known = rng.random(n) < labelled
-    return pl.DataFrame(
+    table = pl.DataFrame(
         {
-            "card": [f"{i:05}" for i in range(n)],
-            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
+            "card": [f"C{i}" for i in range(n)],
+            "amount": np.where(fraud, rng.normal(*odd, n), rng.normal(*usual, n)).round(2),
             "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
+            "age": rng.normal(50, 10, n).round(),
             "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
         }
     )
+    return table, fraud
+
+
+def make_cards(n=300, seed=0, labelled=0.3):
+    """Cards with names that are texts of digits."""
+    cards = draw_cards(n, seed, labelled)[0].drop("age")
+    return cards.with_columns(card=pl.Series([f"{i:05}" for i in range(n)]))
 
 
 def make_aged_cards(n, seed=0):

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 IN_DOUBLE_PRECISION = ("check_methods_subset_invariance", "check_methods_sample_order_invariance")
 
@@ -32,6 +33,10 @@ def assert_rows_score_alike(model, X):
     np.testing.assert_allclose(model.score_samples(X[5:32]), scores[5:32], **close)
     order = np.random.default_rng(0).permutation(len(X))
     np.testing.assert_allclose(model.score_samples(X[order]), scores[order], **close)
+
+
+def auc_of(model, X, truth):
+    return roc_auc_score(truth == -1, model.anomaly_score(X))
 
 
 def as_codes(X, y):

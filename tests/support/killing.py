@@ -14,6 +14,8 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from .cards import draw_cards
+
 SERVER = """
 import gc, json, os, signal, sys, time
 import riskad.app.model_files, riskad.app.report.terminal, riskad.app.score
@@ -89,21 +91,10 @@ class Commands:
 
 def make_events(n, seed=0):
     """Payments of three days, named by numbers."""
-    rng = np.random.default_rng(seed)
-    fraud = rng.random(n) < 0.1
-    days = ["2026-11-15", "2026-11-16", "2026-11-17"]
-    return pl.DataFrame(
-        {
-            "payment": np.arange(n),
-            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
-            "age": rng.normal(50, 10, n).round(),
-            "paid": [
-                f"{days[i]} 08:{j:02}:00"
-                for i, j in zip(rng.integers(0, 3, n), rng.integers(0, 60, n), strict=True)
-            ],
-            "status": np.where(rng.random(n) < 0.3, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
+    minutes = np.random.default_rng(seed).integers(0, 3 * 60, n)
+    paid = [f"2026-11-{15 + m // 60} 08:{m % 60:02}:00" for m in minutes]
+    cards = draw_cards(n, seed)[0].with_columns(payment=pl.int_range(n), paid=pl.Series(paid))
+    return cards.select("payment", "amount", "age", "paid", status="label")
 
 
 TARGETS = {

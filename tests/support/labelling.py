@@ -13,10 +13,8 @@ from contextlib import closing
 from http.client import HTTPException
 from urllib.parse import urlencode, urlsplit
 
-import numpy as np
-import polars as pl
-
 from . import PATIENCE
+from .cards import draw_cards
 
 # Without fits, which have tests of their own: a server is there as soon as its libraries are.
 SERVER = """
@@ -37,17 +35,8 @@ server.run()
 
 def make_payments(n=300, seed=0):
     """Payments without labels, and which of them are fraud."""
-    rng = np.random.default_rng(seed)
-    fraud = rng.random(n) < 0.1
-    table = pl.DataFrame(
-        {
-            "card": [f"C{i}" for i in range(n)],
-            "amount": np.where(fraud, rng.normal(90, 10, n), rng.normal(30, 10, n)).round(2),
-            "age": rng.normal(50, 10, n).round(),
-            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
-        }
-    )
-    return table, fraud
+    table, fraud = draw_cards(n, seed)
+    return table.select("card", "amount", "age", "country"), fraud
 
 
 def start_server(table, journal, port=0):

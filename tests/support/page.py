@@ -10,6 +10,8 @@ import polars as pl
 from riskad.app import fit as fitting
 from riskad.app.spec import FitSpec
 
+from .cards import draw_cards
+
 # The lambda that cross-validation chooses for these cards, without it.
 fit_table = partial(fitting.fit_table, model="shallow", settings={"lam": "tight"})
 LABELS = FitSpec(label="label", normal=["ok"], anomaly=["fraud"])
@@ -29,20 +31,9 @@ HOSTILE = [
 ]
 
 
-def make_cards(n=400, seed=0, labelled=0.3):
-    rng = np.random.default_rng(seed)
-    fraud = rng.random(n) < 0.1
-    amount = np.where(fraud, rng.normal(70, 15, n), rng.normal(30, 15, n))
-    known = rng.random(n) < labelled
-    return pl.DataFrame(
-        {
-            "card": [f"C{i}" for i in range(n)],
-            "amount": amount.round(2),
-            "age": rng.normal(50, 10, n).round(),
-            "country": np.where(fraud, rng.choice(["XX", "FR"], n), "FR"),
-            "label": np.where(known, np.where(fraud, "fraud", "ok"), ""),
-        }
-    )
+def make_cards(n=400, seed=0):
+    """Cards whose amounts overlap."""
+    return draw_cards(n, seed, usual=(30, 15), odd=(70, 15))[0]
 
 
 def make_hostile(n=400):

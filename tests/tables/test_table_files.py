@@ -37,26 +37,6 @@ CSV = b"a,b\n1,2\n3,4\n"
 ROWS = [("1", "2"), ("3", "4")]
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Write bytes under a name, read them as a table, and return it with what was noted."""
-
-    def write_and_read(data, name="cards.csv", part=""):
-        path = tmp_path / name
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            frame = read_table(f"{path}{part}")
-            batches = list(read_batches(f"{path}{part}"))
-        assert pl.concat(batches).equals(frame)
-        assert all(isinstance(w.message, ReadingNote) for w in caught)
-        notes = [str(w.message) for w in caught]
-        assert notes[: len(notes) // 2] == notes[len(notes) // 2 :]  # each reading says the same
-        return frame, notes[: len(notes) // 2]
-
-    return write_and_read
-
-
 def refuse(read, match, *arguments):
     with pytest.raises(InputError, match=match) as caught:
         read(*arguments)

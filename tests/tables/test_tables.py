@@ -12,23 +12,11 @@ from riskad.tables.paths import check_readable, check_table_name
 from riskad.tables.reading import csv_format, read_table
 from riskad.tables.writing import open_writer, write_table
 
-
-@pytest.fixture
-def read(tmp_path):
-    """Write bytes under a name and read them back as a table."""
-
-    def write_and_read(data, name="cards.csv"):
-        (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
-        return read_table(tmp_path / name)
-
-    return write_and_read
-
-
 # --- what is read ------------------------------------------------------------------------
 
 
 def test_csv_comes_as_text(read):
-    frame = read("code,amount\n007,1.50\n,x\n")
+    frame, _ = read("code,amount\n007,1.50\n,x\n")
     assert frame.rows() == [("007", "1.50"), (None, "x")]
     assert set(frame.dtypes) == {pl.String}
 
@@ -46,13 +34,13 @@ def test_the_same_table_however_it_was_exported(read):
         b'"a","b"\n"1","2"\n"3","4"\n',
         b"a,b\n1,2\n,\n3,4\n",
     ):
-        frame = read(data)
-        assert frame.columns == ["a", "b"]
+        frame, notes = read(data)
+        assert (frame.columns, notes) == (["a", "b"], [])
         assert frame.rows() == [("1", "2"), ("3", "4")], data
 
 
 def test_quoted_newlines_separators_and_quotes(read):
-    frame = read('note,n\n"two\nlines",1\n"a, b",2\n"5"" pipe",3\n"",\n')
+    frame, _ = read('note,n\n"two\nlines",1\n"a, b",2\n"5"" pipe",3\n"",\n')
     assert frame["note"].to_list() == ["two\nlines", "a, b", '5" pipe', ""]
 
 

@@ -115,10 +115,10 @@ class SuppressedRows:
         """Say if it hides rows that are probably anomalies."""
         if not self.likely:
             return []
-        rows = "row that is" if self.likely == 1 else "rows that are"
+        rows, them = ("row that is", "it") if self.likely == 1 else ("rows that are", "them")
         return [
             f"the rule {self.name!r} hides {self.likely:,} {rows} more likely anomalous than not "
-            f"(up to {min(self.highest or 0.0, 0.99):.0%}); look at them"
+            f"(up to {min(self.highest or 0.0, 0.99):.0%}); look at {them}"
         ]
 
 

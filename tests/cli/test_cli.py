@@ -453,7 +453,7 @@ def test_mistakes_in_fit(folder, arguments, message):
     ("arguments", "message"),
     [
         (["--time", "t"], "give --window"),
-        (["--window", "1h"], "needs time"),
+        (["--window", "1h"], "--window 1h needs --time VALUE"),
         (["--step", "1h"], ""),
     ],
 )
@@ -573,6 +573,21 @@ def test_a_table_is_not_replaced_by_what_is_made_of_it(fitted):
         message = fail(*command, option, "./cards.csv", "--force")
         assert "'cards.csv' is both read and written" in message
         assert (fitted / "cards.csv").read_bytes() == before
+
+
+def test_no_other_input_is_replaced_by_an_output(fitted):
+    journal = fitted / "answers.jsonl"
+    journal.write_text("answers\n")
+    for path, *command in (
+        ("model.riskad", "inspect", "model.riskad", "--card"),
+        ("model.riskad", "report", "model.riskad", "cards.csv", "-o"),
+        ("model.riskad", "export", "model.riskad"),
+        ("answers.jsonl", "fit", "cards.csv", *FIT, "--journal", journal, "-o"),
+        ("cards.csv", "refit", "model.riskad", "new.csv", "--held-out", "cards.csv", "-o"),
+    ):
+        before = (fitted / path).read_bytes()
+        fail(*command, path, "--force")
+        assert (fitted / path).read_bytes() == before
 
 
 HOSTILE = "x\x1b[31m\x9b2J\u202ey"  # red, erase the screen, from right to left

@@ -79,7 +79,7 @@ def test_a_spelling_is_read_as_it_is_written(rule):
         ("risk:1", "risk alone"),
         ("top:2.5", "whole number"),
         ("top:inf", "top:K"),
-        ("top:0", "whole number"),
+        ("top:0", "threshold='top:0' cannot be used: k must be a whole number"),
         ("rate:2", "pi_n must be"),
         ("f0", "beta must be"),
         ("cost:-1:1", "false_alarm must be"),

@@ -178,6 +178,12 @@ def test_two_runs_do_not_mix_in_a_folder(place):
         pass
 
 
+def test_a_run_that_fails_leaves_no_folder(model, place):
+    events(30).with_columns(paid=pl.lit("soon")).write_csv("events.csv")
+    assert "'soon'" in score(model, "events.csv", "-o", "out", "--day", "paid", code=1)
+    assert not (place / "out").exists()
+
+
 # --- kill -9 --------------------------------------------------------------------------------
 
 

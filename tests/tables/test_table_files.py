@@ -147,7 +147,10 @@ def test_json_lines_of_all_kinds(read, monkeypatch):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (b'{"a": 1}\n{"a": \n', r"line 2: '\{\"a\":' is not JSON"),
+        (
+            b'{"a": 1}\n{"a": \n',
+            r"line 2: '\{\"a\":' is not JSON \(Expecting value at character 7\)",
+        ),
         (b'{"a": 1}\n\n[1, 2]\n', r"line 3: '\[1, 2\]' is not an object"),
         (b"{}\n", "is empty"),
         (b'{"a.b": 1, "a": {"b": 2}}\n', "a key 'a.b' and an object"),

@@ -101,9 +101,9 @@ def _order_by_time(
         kind = preparer.kinds_[time]
         if kind not in ("date", "datetime") or time not in sample.parsed.columns:
             raise InputError(
-                f"time={time!r} must be a column of dates that is learned from, and it is "
-                f"{kind!r}. Name another, or say how its dates are written: "
-                f"kinds={{{time!r}: 'date:%d.%m.%Y'}} (--kind {time}=date:%d.%m.%Y)."
+                f"time={time!r} must be a column of dates that is learned from, but it "
+                f"was read as {kind!r}. Name another, or say how its dates are written: "
+                f"--kind {time}=date:%d.%m.%Y."
             )
         moments = sample.parsed[time]
     periods = periods_of(sample.codes, to_seconds(moments).fill_null(np.nan).to_numpy())

@@ -399,7 +399,7 @@ def score_table(
     [False, True]
     """
     if threshold is not None and fdr is not None:
-        raise InputError("threshold and fdr are two ways to decide; give one of them.")
+        raise InputError("threshold=... and fdr=... are two ways to decide; give one of them.")
     check_choice("by", by, RANKED_BY)
     preparer, detector = steps_of(model)
     whole = isinstance(table, pl.DataFrame)
@@ -712,7 +712,7 @@ def drift_table(
         raise NoRows
     if fail_above is not None and not 0 <= fail_above < 1:
         raise InputError(
-            f"fail_above must be at least 0 and below 1, got {fail_above:g}. It is a distance of "
+            f"fail_above={fail_above:g} must be at least 0 and below 1. It is a distance of "
             "two distributions: 0 is for any that has moved, 0.2 for one of which a fifth has."
         )
     steps_of(model)

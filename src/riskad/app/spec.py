@@ -246,12 +246,13 @@ class FitSpec:
             if value is not None and "check" in each.metadata:
                 each.metadata["check"](value)
         if self.window is None and self.step is not None:
-            raise InputError(f"step={quoted(self.step)} is that of windows: say window, too.")
+            raise InputError(f"step={quoted(self.step)} is that of windows: say window=..., too.")
         if not 0 < self.enough <= 1:
             raise InputError(f"enough={self.enough} must be a share above 0, and at most 1.")
         if self.window is not None and self.time is None:
             raise InputError(
-                f"window={quoted(self.window)} needs time, the column that says when each row was."
+                f"window={quoted(self.window)} needs time=..., the column that says when each row "
+                "was."
             )
         if self.window is not None and self.threshold_by is not None:
             raise InputError(

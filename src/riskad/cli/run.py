@@ -98,6 +98,11 @@ class Run:
 
         # Names may differ for one file: links, and relative paths.
         files, tables = [], {os.path.realpath(file_of(path)[0]) for path in self.data}
+        inputs = {
+            os.path.realpath(value)
+            for value in self.ctx.params.values()
+            if isinstance(value, Path) and all(value is not path for path in outputs.values())
+        }
         for what, path in outputs.items():
             if path is None:
                 continue
@@ -116,8 +121,9 @@ class Run:
             elif what == "page" and path.suffix.lower() not in (".html", ".htm"):
                 raise click.UsageError(f"The name of a page, {str(path)!r}, must end in .html.")
             # --force replaces results, not what they come from; but scored rows hold all of the
-            # table.
-            if os.path.realpath(path) in tables and what != "scored":
+            # table, and a model may take the place of the one before.
+            replaced = {"scored": tables, "model": {os.path.realpath(self.model_file or "")}}
+            if os.path.realpath(path) in (tables | inputs) - replaced.get(what, set()):
                 raise InputError(
                     f"{str(path)!r} is both read and written here; give another name for the "
                     "output."

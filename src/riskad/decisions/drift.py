@@ -365,13 +365,14 @@ def shift_in_words(shift: float) -> str:
 
 def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None) -> str:
     moved, several = _moved_columns(columns), "column" if len(columns) == 1 else "columns"
+    rows = f"{n:,} row" if n == 1 else f"{n:,} rows"
     sentences = []
     if moved:
         columns_in_words = ", ".join(map(str, moved[:_NAMED]))
         rest = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
         has = "has" if len(moved) == 1 else "have"
         sentences.append(
-            f"{len(moved)} of {len(columns)} {several} {has} moved in {n:,} rows: "
+            f"{len(moved)} of {len(columns)} {several} {has} moved in {rows}: "
             f"{columns_in_words}{rest}."
         )
     if scores is not None and scores.moved:
@@ -385,4 +386,4 @@ def _verdict(n: int, columns: Sequence[ColumnDrift], scores: ColumnDrift | None)
     compared += ["the scores"] if scores is not None else []
     verb = "are" if len(columns) != 1 or scores is not None else "is"
     what = " and ".join(compared)
-    return f"no drift seen in {n:,} rows: {what} {verb} distributed as in the fit."
+    return f"no drift seen in {rows}: {what} {verb} distributed as in the fit."

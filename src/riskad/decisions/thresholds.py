@@ -325,7 +325,7 @@ def parse_threshold(text: str) -> Threshold:
     rule = THRESHOLDS[name]
     takes = name + ("".join(f":{field.name.upper()}" for field in fields(rule)) or " alone")
     takes = "f1, f2 or another number" if name == "f" else takes
-    unreadable = InputError(f"threshold={text!r} cannot be read: it is {takes}.")
+    unreadable = InputError(f"threshold={text!r} cannot be read: write {takes}.")
     try:
         numbers = list(map(float, parts))
     except ValueError:
@@ -338,7 +338,10 @@ def parse_threshold(text: str) -> Threshold:
         # float("50") is 50.0, and a rule that counts rows would refuse it.
         if types[field.name] is int and numbers[i].is_integer():
             numbers[i] = int(numbers[i])
-    return rule(*numbers)
+    try:
+        return rule(*numbers)
+    except InputError as error:  # it names one number alone
+        raise InputError(f"threshold={text!r} cannot be used: {error}") from error
 
 
 def _check_unlabelled(calibration: Calibration, rule: Threshold) -> None:

@@ -117,8 +117,14 @@ def _objects(data: bytes, name: str, lines_before: int) -> Iterator[dict[str, An
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
+            # Its place alone: the line that `json` counts is the first of one.
+            where = (
+                f"{error.msg} at character {error.pos + 1}"
+                if isinstance(error, json.JSONDecodeError)
+                else error
+            )
             raise InputError(
-                f"{start} not JSON ({error}). Each line must be an object such as "
+                f"{start} not JSON ({where}). Each line must be an object such as "
                 '{"paid": 1.5}; the file may be cut short.'
             ) from error
         if not isinstance(row, dict):

@@ -273,17 +273,21 @@ class _Folder(Target):
     def _open(self) -> Iterator[None]:
         if self._mode == "replace":  # before anything is made
             raise self._not_replaced()
+        is_new = not self._path.exists()
         try:
             self._path.mkdir(exist_ok=True)
         except FileExistsError:
             raise InputError(f"{self._name!r} is a file; name a folder for rows by day.") from None
         # A lock of the system goes with the process: after a kill nobody has to remove the file.
         # Readers of folders of Parquet files skip names that begin with an underscore.
-        with open(self._path / "_riskad.lock", "a") as lock:
+        lock_file = self._path / "_riskad.lock"
+        with open(lock_file, "a") as lock:
             try:
                 if fcntl is not None:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                    if not os.path.samestat(os.fstat(lock.fileno()), os.stat(lock_file)):
+                        raise BlockingIOError  # a run that failed has removed this file
+            except (BlockingIOError, FileNotFoundError):
                 raise InputError(
                     f"Another run is adding rows to {self._name!r}; wait until it has ended."
                 ) from None
@@ -298,6 +302,10 @@ class _Folder(Target):
                 for day in self._path.glob("day=*"):
                     with suppress(OSError):  # a day that has files
                         day.rmdir()
+                if is_new and os.listdir(self._path) == [lock_file.name]:  # all as it was before
+                    with suppress(OSError):  # another run may have come meanwhile
+                        lock_file.unlink()
+                        self._path.rmdir()
 
     def _not_replaced(self) -> InputError:
         return InputError(

@@ -314,7 +314,7 @@ def print_drift(console: Console, report: TableDrift) -> None:
         Lines(report.warnings, name="Notes"),
         Table(head, columns, right=range(1, 5), name="Largest"),
     ]
-    compared = f"{drift.rows:,} rows, compared with {drift.unlabelled:,} of the fit"
+    compared = f"{pluralize(drift.rows, 'row')}, compared with {drift.unlabelled:,} of the fit"
     show(console, f"{report.source}: {compared}", blocks)
 
 

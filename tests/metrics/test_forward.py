@@ -84,7 +84,7 @@ def test_the_model_itself_learns_from_all_rows_and_time_alone_changes_no_score()
 
 
 def test_what_is_no_time_is_refused():
-    said = r"must be a column of dates .* it is 'number'.*--kind x0=date"
+    said = r"must be a column of dates .* it was read as 'number'.*--kind x0=date"
     for time, words in (("x0", said), ("missing", "missing")):
         with pytest.raises(InputError, match=words):
             fit_table(drifting(), LABELS, model="shallow", time=time)

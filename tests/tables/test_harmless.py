@@ -154,7 +154,7 @@ def test_rules_take_flags_count_them_and_warn_of_likely_anomalies(preparer):
     assert (result.matching, result.suppressed, result.likely, result.highest) == (10, 5, 5, 1.0)
     assert "hides 5 rows" in result.warnings()[0]
     result.likely = 1
-    assert "hides 1 row that is" in result.warnings()[0]
+    assert "hides 1 row with an anomaly_probability above 50%" in result.warnings()[0]
     assert result.warnings()[0].endswith("look at it")
 
 
